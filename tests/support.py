@@ -22,7 +22,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.inputs import limits
+from tokenloom.preprocess import settings as job_settings
 
 EOD = 9
 """The end-of-document id of most tests."""
@@ -134,11 +134,11 @@ MASKING = {
 @contextmanager
 def small_shards() -> Iterator[None]:
     """Lets a job have shards that are smaller than what is of use, so that small corpora have several."""
-    least, limits.LEAST_SHARD_BYTES = limits.LEAST_SHARD_BYTES, 1
+    least, job_settings.LEAST_SHARD_BYTES = job_settings.LEAST_SHARD_BYTES, 1
     try:
         yield
     finally:
-        limits.LEAST_SHARD_BYTES = least
+        job_settings.LEAST_SHARD_BYTES = least
 
 
 def write_corpus(

@@ -70,7 +70,7 @@ def sections() -> dict[str, str]:
 
 
 def test_every_error_and_warning_has_a_section_on_the_page_of_troubles():
-    found = sections()
+    found = {name: text for name, text in sections().items() if " " not in name}
     assert sorted(found) == sorted(each.__name__ for each in (*ERRORS, *WARNINGS))
     for name in set(found) - {"TokenloomError", "TokenloomWarning"}:  # what nothing raises
         assert "\n\n**Usual causes**: " in found[name], name

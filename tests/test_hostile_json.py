@@ -13,7 +13,7 @@ from tokenloom import IndexedDataset, build_catalogue
 from tokenloom.blending.spec import parse_blend
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.manifests import read_manifest
-from tokenloom.preprocess.part import ShardReport
+from tokenloom.preprocess.shard import ShardReport
 from tokenloom.tokenizers.tiktoken_ranks import read_description
 
 HOSTILE = {

@@ -21,10 +21,15 @@ from tests.support import (
     write_sentences,
 )
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
-from tokenloom.datasets.conversations import SFTDataset
+from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import (
+    BERTMaskedWordPieceDataset,
+    BERTMaskedWordPieceDatasetConfig,
+    T5MaskedWordPieceDataset,
+    T5MaskedWordPieceDatasetConfig,
+)
 from tokenloom.datasets.mock import (
     MockGPTDataset,
     MockGPTLowLevelDataset,
@@ -32,8 +37,6 @@ from tokenloom.datasets.mock import (
     MultimodalDatasetConfig,
 )
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
-from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inspect.shown import shown_sample
@@ -41,8 +44,7 @@ from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.schedulers import wrap_data_iterator
+from tokenloom.packing.schedulers import wrap_data_iterator, wrap_dataset
 
 POSITIONS = [3, 0, 2, 1]
 DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]

@@ -15,7 +15,8 @@ ConfigError: expected data, found None
 hint: such as "corpus_text_document", a list of prefixes, or {prefix: weight}
 
 >>> load(5, sequence_length=8)
-ConfigError: expected a list of entries in the blend, found the int 5
+ConfigError: expected data as the blend, found 5
+hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> load("nowhere", sequence_length=8)
 DatasetNotFoundError: 'nowhere' in the blend: no file `nowhere.idx` and `nowhere.bin`
@@ -26,14 +27,15 @@ DatasetNotFoundError: 'lines.jsonl' in the blend: no file `lines.jsonl.idx` and 
 hint: a file that is not tokenized yet becomes a pair by `preprocess_corpus`, or by `tokenloom preprocess`
 
 >>> load("", sequence_length=8)
-ConfigError: expected prefixes in the blend, found an empty one
+ConfigError: expected prefixes in the blend, found ''
+hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> load([("corpus", 0.5)], sequence_length=8)
 ConfigError: expected prefixes and weights in the blend, found ('corpus', 0.5)
 hint: such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]
 
 >>> load({"corpus": -1}, sequence_length=8)
-ConfigError: expected a finite weight above 0 for `corpus` in the blend, found -1.0
+ConfigError: expected a finite weight above 0 for `corpus` in the blend, found -1
 
 >>> load("corpus", sequence_lenght=8)
 ConfigError: expected `sequence_length`, found `sequence_lenght`

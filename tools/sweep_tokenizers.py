@@ -26,7 +26,6 @@ from tokenloom.tokenizers.engines import (
     Certificate,
     Engine,
     GigatokenEngine,
-    ReferenceEngine,
     installed_libraries,
     read_table,
 )
@@ -96,7 +95,7 @@ def sweep(tokenizer: HuggingFaceTokenizer | TiktokenTokenizer, *, name: str, cod
         TokenizerError: `gigatoken` does not support the rules.
         ValueError: they differ on ASCII, which is more than another version of Unicode.
     """
-    fast, truth = GigatokenEngine(tokenizer), ReferenceEngine(tokenizer)
+    fast, truth = GigatokenEngine(tokenizer), tokenizer
     differing: list[int] = []
     for batch in _pieces(list(_pieces(code_points, _GROUP)), _BATCH):
         for group in _differing(fast, truth, batch):
@@ -107,11 +106,11 @@ def sweep(tokenizer: HuggingFaceTokenizer | TiktokenTokenizer, *, name: str, cod
     differing += [max(pair) for pair in _differing(fast, truth, pairs, contexts=("{}",), separator="")]
     differing = sorted(set(differing))
     if differing and differing[0] < 0x80:
-        message = f"{name}: `gigatoken` and `{truth.name}` cut texts with {chr(differing[0])!r} differently"
+        message = f"{name}: `gigatoken` and `{truth.engine_name}` cut texts with {chr(differing[0])!r} differently"
         raise ValueError(message)
     return Certificate(
         name=name,
-        libraries=installed_libraries(truth.name),
+        libraries=installed_libraries(truth.engine_name),
         unicode=(_unicode(fast), _unicode(truth)),
         rules=tokenizer.cutting_rules,
         ranges=tuple(_ranges(differing)),
@@ -138,7 +137,9 @@ def _differing(
     texts = [
         separator.join(context.replace("{}", chr(each)) for each in group for context in contexts) for group in groups
     ]
-    for group, first, second in zip(groups, fast.encode(texts).rows(), truth.encode(texts).rows(), strict=True):
+    for group, first, second in zip(
+        groups, fast.encode_texts(texts).rows(), truth.encode_texts(texts).rows(), strict=True
+    ):
         if not np.array_equal(first, second):
             yield group
 
@@ -162,7 +163,7 @@ def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _unicode(engine: Engine) -> str:
     """Returns the newest version of Unicode of which an engine knows a new letter, by whether `a` stays with it."""
-    known = [name for name, letter in _NEW_LETTERS.items() if len(engine.encode([f"a{chr(letter)}"]).tokens) == 4]
+    known = [name for name, letter in _NEW_LETTERS.items() if len(engine.encode_texts([f"a{chr(letter)}"]).tokens) == 4]
     return known[-1] if known else "before 15.0"
 
 

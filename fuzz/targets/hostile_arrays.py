@@ -20,11 +20,12 @@ from tokenloom._native import (
     RoleParts,
     SpanReader,
     WindowReader,
+    add_pieces,
     build_blocks_mapping,
     build_mapping,
 )
 from tokenloom.kernels.order import LegacyRandom, blending_counts, build_blending_indices, build_sample_index
-from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents
+from tokenloom.kernels.packs import count_packs, next_fit, pack_documents
 from tokenloom.kernels.samples import gather_spans
 
 _REFUSALS = (IndexError, ValueError, OverflowError, TypeError)

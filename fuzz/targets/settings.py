@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fuzz.inputs import Bytes
-from tokenloom.cli.values import byte_count, count, shares
+from tokenloom.cli.options import byte_count, count, shares
 from tokenloom.datasets.splits import parse_and_normalize_split, split_indices, split_matrix
 from tokenloom.errors import ConfigError
 

@@ -186,7 +186,7 @@ def checked_integer(
 ) -> int:
     """Returns the value as an int in [at_least, below), of whatever integer type it was.
 
-    Texts, floats, True and False are no integers. `hint` says what to do where it is too small.
+    Texts, floats, True and False are no integers. `hint` says what to do where it is out of range.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # which it finds out
@@ -197,7 +197,7 @@ def checked_integer(
         raise ConfigError(message)
     if below is not None and not (at_least or 0) <= number < below:
         message = f"expected {name} in [{at_least or 0}, {_power(below)}), found {number}"
-        raise ConfigError(message)
+        raise ConfigError(message, hint=hint)
     if at_least is not None and number < at_least:
         message = f"expected {name} of at least {at_least}, found {number}"
         raise ConfigError(message, hint=hint)

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number
@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def check_types(settings: object) -> None:
-    """Checks the settings of a dataclass that are declared as int, float, bool or str, with or without None.
+    """Checks the settings of a dataclass that are declared as int, float, bool, str or choices, with or without None.
 
     Integers of NumPy become int, so that they are written as such into descriptions. Fields that a class outside of
     this package declares are its own affair; so are fields of other types.
@@ -37,10 +37,15 @@ def check_types(settings: object) -> None:
     Raises:
         ConfigError: a text, float or truth value where an integer is declared, and so on; the message names the field.
     """
-    declared: dict[str, tuple[type, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
+    declared: dict[str, tuple[Any, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
     for name, (kind, optional) in declared.items():
         value = getattr(settings, name)
         if type(value) is kind or (value is None and optional):
+            continue
+        if isinstance(kind, tuple):
+            if not isinstance(value, str) or value not in kind:
+                message = f"expected `{name}` to be one of {', '.join(map(repr, kind))}, found {value!r}"
+                raise ConfigError(message)
             continue
         if kind is int:
             object.__setattr__(settings, name, checked_integer(name, value))
@@ -94,9 +99,9 @@ def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
 
 
 @cache
-def _declared(kind: type) -> dict[str, tuple[type, bool]]:
-    """Returns, by field, the type it has to have and whether None will do."""
-    found: dict[str, tuple[type, bool]] = {}
+def _declared(kind: type) -> dict[str, tuple[Any, bool]]:
+    """Returns, by field, the type it has to have, or the texts that it may be, and whether None will do."""
+    found: dict[str, tuple[Any, bool]] = {}
     for owner in reversed(kind.__mro__):
         if owner.__module__.partition(".")[0] != __name__.partition(".")[0]:
             continue
@@ -104,8 +109,11 @@ def _declared(kind: type) -> dict[str, tuple[type, bool]]:
         for name in vars(owner).get("__annotations__", {}):
             is_union = typing.get_origin(hints[name]) in (typing.Union, UnionType)
             options = set(typing.get_args(hints[name]) if is_union else (hints[name],))
-            rest = options - {NoneType}
             found.pop(name, None)
-            if len(rest) == 1 and (declared := rest.pop()) in (int, float, bool, str):
-                found[name] = (declared, NoneType in options)
+            if len(rest := options - {NoneType}) == 1:
+                [declared] = rest
+                if typing.get_origin(declared) is Literal:
+                    found[name] = (typing.get_args(declared), NoneType in options)
+                elif declared in (int, float, bool, str):
+                    found[name] = (declared, NoneType in options)
     return found

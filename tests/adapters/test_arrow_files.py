@@ -100,8 +100,8 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, rng: np.random.Generato
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"part_bytes": 3}, "expected `part_bytes` of at least 1024, got 3"),
-        ({"row_group_bytes": 0}, "expected `row_group_bytes` of at least 1024, got 0"),
+        ({"part_bytes": 3}, "expected `part_bytes` of at least 1024, found 3"),
+        ({"row_group_bytes": 0}, "expected `row_group_bytes` of at least 1024, found 0"),
         ({"file_format": "csv"}, "expected `file_format` parquet or arrow, got 'csv'"),
         ({"compression": "nope"}, "parquet has no compression 'nope'"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,16 @@ def test_no_block_is_left_out(name, tmp_path):
     for needed in needs_of(PAGES[name]):
         library(needed)
     run_page(PAGES[name], tmp_path)
+
+
+PINNED = dict(
+    line.split("==")
+    for line in Path(__file__).with_name("requirements.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+)
+
+
+@pytest.mark.skipif(not MUST_BE_THERE, reason="this is not the environment of `make adapters`")
+@pytest.mark.parametrize("name", PINNED)
+def test_the_pinned_version_is_installed(name):
+    assert version(name) == PINNED[name]

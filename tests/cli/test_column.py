@@ -81,10 +81,10 @@ def test_rows_of_documents_become_a_column(capsys, tmp_path, prefix, form, kind,
         (
             "document",
             [(1, 2), (1, 3)],
-            "row 1: expected `w` and another `document` below 2, found {{'document': 1, 'w': 3}}",
+            "record 2: expected `w` and another `document` below 2, found {{'document': 1, 'w': 3}}",
         ),
-        ("document", [(2, 2)], "row 0: expected `w` and another `document` below 2, found {{'document': 2"),
-        ("document", [(0, "a")], "row 0: expected numbers as `w`, found 'a'"),
+        ("document", [(2, 2)], "record 1: expected `w` and another `document` below 2, found {{'document': 2"),
+        ("document", [(0, "a")], "record 1: expected numbers as `w`, found 'a'"),
         ("token", [(0, [1.5])], "document 0 has 2 tokens, found 1 values of `w`"),
     ],
 )
@@ -99,11 +99,14 @@ def test_rows_that_do_not_fit_are_named_and_leave_nothing(capsys, tmp_path, pref
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["add", "{prefix}", "w", "{folder}/bad.jsonl"], "`{folder}/bad.jsonl`, line 1: Expecting"),
-        (["add", "{prefix}", "w", "{folder}/no.parquet"], "cannot read `{folder}/no.parquet`"),
+        (["add", "{prefix}", "w", "{folder}/bad.jsonl"], "`{folder}/bad.jsonl`, record 1: "),
+        (["add", "{prefix}", "w", "{folder}/no.parquet"], "cannot open `{folder}/no.parquet`"),
         (["add", "{prefix}", "w", "{folder}/other.npy"], "cannot read `{folder}/other.npy` as a NumPy file"),
         (["add", "{prefix}", "w", "{prefix}.bin"], "cannot read `{prefix}.bin` as a NumPy file"),
-        (["add", "{prefix}", "w", "{folder}/values.npy", "--kind", "document"], "3 rows, but the pair has 2 documents"),
+        (
+            ["add", "{prefix}", "w", "{folder}/values.npy", "--kind", "document"],
+            "a row for each of 2 documents, found 3",
+        ),
         (["remove", "{prefix}", "w"], "`{prefix}` has no column `w`"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.support import write_corpus
 
-from tokenloom.adapters.arrow_files import export_documents
+from tokenloom.adapters.arrow import export_documents
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import build_parser, main
 from tokenloom.errors import OutputExistsError
@@ -122,9 +122,11 @@ def test_a_command_without_options_is_the_plain_call(folder, monkeypatch, functi
     check(function, call)
 
 
-@pytest.mark.parametrize("command", ["prepare-cache --path-to-cache cache", "stream"])
-def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch, command):
-    words = f"{command} --data-path pair --sequence-length 8 --tokenizer .".split()
+PREPARE = "prepare-cache --path-to-cache cache --data-path pair --sequence-length 8 --tokenizer ."
+
+
+def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch):
+    words = PREPARE.split()
     call = called(monkeypatch, "tokenloom.cli.blends.BlendedMegatronDatasetBuilder", *words)
     config = inspect.signature(BlendedMegatronDatasetBuilder).bind(*call.given).arguments["config"]
     given = {"blend", "split", "tokenizer", "path_to_cache", "verify", "create_attention_mask"}
@@ -133,8 +135,8 @@ def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch, comm
     assert not any(others.values()), others  # False where the class has None, which is the same
 
 
-def test_a_stream_packs_as_it_is_told(folder, monkeypatch):
-    command = "stream --data-path pair --sequence-length 8 --tokenizer . --window-policy best_fit"
+def test_indices_are_of_packs_as_they_are_told(folder, monkeypatch):
+    command = f"{PREPARE} --window-policy best_fit"
     call = called(monkeypatch, "tokenloom.cli.blends.BlendedMegatronDatasetBuilder", *command.split())
     assert call.given[3].window_policy == "best_fit"
 

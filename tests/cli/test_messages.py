@@ -17,7 +17,7 @@ import pytest
 
 from tokenloom import cli
 from tokenloom.cli.messages import TerminalReporter, error_lines, hint_in_options, warnings_in_options
-from tokenloom.cli.parser import CommandParser
+from tokenloom.cli.options import CommandParser
 from tokenloom.errors import ConfigError, IgnoredSettingWarning
 from tokenloom.progress import Task, Wait
 from tokenloom.rendering.progress_words import Amounts
@@ -51,7 +51,7 @@ USE = "use that one; `allow_tokenizer_mismatch=True` reads them"
         ("plan", "made without `append_eod`", "made without `tokenloom preprocess --append-eod`"),
         ("prepare-cache", "`mmap_bin_files=False` reads it", "`--no-mmap-bin-files` reads it"),
         ("merge", REPLACE, "choose another output, or replace it with `--overwrite`"),
-        ("stream", REPLACE, "choose another output"),
+        ("verify", REPLACE, "choose another output"),
         ("show", f"tokenize again, or {USE}", "tokenize again, or use that one"),
         ("prepare-cache", USE, "use that one; `--set allow_tokenizer_mismatch=true` reads them"),
         ("show", "`allow_tokenizer_mismatch=True` reads them", None),

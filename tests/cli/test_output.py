@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.inspect.drawn import sample
 
-from tokenloom.cli.output import LookOptions, look_of, print_lines, table
+from tokenloom.cli.output import look_of, print_lines, table
 from tokenloom.inspect.shown import shown_lines
 from tokenloom.rendering.words import cell_width, printable
 
@@ -62,18 +62,13 @@ def on_terminal(monkeypatch, *, columns=50):
     return sys.stdout
 
 
-def look(*, ids=False, **options):
-    return look_of(LookOptions(**options), ids=ids)
-
-
 def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    assert (look().colour, look().width, look().ids) == (True, 50, False)
-    assert look(width=70).width == 70
+    assert (look_of().colour, look_of().width, look_of().ids) == (True, 50, False)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not look().colour
+    assert not look_of().colour
     monkeypatch.delenv("NO_COLOR")
-    assert look(ids=True).ids
+    assert look_of(ids=True).ids
     print_lines(shown_lines(sample(), look_of()))
     assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()
@@ -81,7 +76,7 @@ def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
 
 def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "50")
-    assert (look().colour, look().width) == (False, 80)
+    assert (look_of().colour, look_of().width) == (False, 80)
     print_lines(shown_lines(sample(), look_of(most_tokens=2)))
     out = capsys.readouterr().out
     assert "[without loss][BOS <s>]\n[3 more tokens]\n[with loss][EOD <eod>]\n" in out

@@ -13,7 +13,7 @@ import pytest
 import tokenloom
 from tokenloom import cli
 from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
-from tokenloom.cli.parser import CommandParser
+from tokenloom.cli.options import CommandParser
 
 
 @pytest.fixture(scope="module")

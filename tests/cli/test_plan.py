@@ -33,11 +33,8 @@ def test_tables_show_the_plan(capsys, prefixes):
 
 
 def test_json_is_the_plan(capsys, prefixes):
-    arguments = ["--data-path", 1, prefixes[0], 3, prefixes[1], "--split", "8,2,0", "--sizes", "60,9,none"]
-    with pytest.raises(SystemExit):
-        run(capsys, *arguments[:-1], "60,x,1")
-    capsys.readouterr()
-    status, out, err = run(capsys, *arguments[:-1], "60,9,1", "--json")
+    arguments = ["--data-path", 1, prefixes[0], 3, prefixes[1], "--split", "8,2,0", "--train-samples", 60]
+    status, out, err = run(capsys, *arguments, "--valid-samples", 9, "--json")
     assert (status, err) == (0, "")
     report = json.loads(out)
     config = BlendedMegatronDatasetConfig(random_seed=0, sequence_length=4, blend=(prefixes, [1.0, 3.0]), split="8,2,0")
@@ -51,9 +48,9 @@ def test_json_is_the_plan(capsys, prefixes):
         ]
 
 
-@pytest.mark.parametrize("size", [["--sizes", "60,9,1"], ["--valid-samples", 9]])
-def test_full_validation_and_a_size_for_valid_exclude_each_other(capsys, prefixes, size):
-    status, _, err = run(capsys, "--data-path", *prefixes, "--split", "8,2,0", "--full-validation", *size)
+def test_full_validation_and_a_size_for_valid_exclude_each_other(capsys, prefixes):
+    words = ("--split", "8,2,0", "--full-validation", "--valid-samples", 9)
+    status, _, err = run(capsys, "--data-path", *prefixes, *words)
     assert (status, err.splitlines()[0]) == (
         1,
         "error: --full-validation and a size for valid exclude each other, found 9",

@@ -246,9 +246,9 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory-bytes", "1KB"], "expected memory_bytes of at least 67108864, got 1000"),
-        (["--shard-bytes", "1"], "expected shard_bytes of at least 64000, got 1"),
-        (["--shard-bytes", "63.9KB"], "expected shard_bytes of at least 64000, got 63900"),
+        (["--memory-bytes", "1KB"], "expected memory_bytes of at least 67108864, found 1000"),
+        (["--shard-bytes", "1"], "expected shard_bytes of at least 64000, found 1"),
+        (["--shard-bytes", "63.9KB"], "expected shard_bytes of at least 64000, found 63900"),
         (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
         (["--split", "a=1", "--split-seed", "-1"], "expected split_seed in [0, 2**64), found -1"),
         (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),

@@ -13,7 +13,7 @@ from tokenloom.loading.digest import RangeDigest
 
 
 def read(path, stop, *, size=1):
-    """Returns the text of what so many ranks have read up to a position, and that of each of them."""
+    """Returns the text of what so many ranks have read up to a position."""
     dataset = Run.open(path).dataset()
     loaders = [ThreadLoader(dataset, MegatronPretrainingSampler(100, 0, 2, rank, size)) for rank in range(size)]
     for loader in loaders:
@@ -22,30 +22,20 @@ def read(path, stop, *, size=1):
     for loader in loaders[1:]:
         total += loader.digest
     name = Run.open(path).identity[:16]
-    return str(RangeDigest(run=name, start=0, stop=stop, digest=total)), [loader.digest for loader in loaders]
+    return str(RangeDigest(run=name, start=0, stop=stop, digest=total))
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_what_any_number_of_ranks_has_read_is_expected(path, capsys, size):
-    expected, _ = read(path, 40, size=size)
+    expected = read(path, 40, size=size)
     assert run(capsys, "replay", path, "--expect", expected) == (0, f"{expected}  as expected: 40 samples\n", "")
     words = ("--from-step", 0, "--to-step", 10, "--global-batch-size", 4, "--threads", 2)
     assert run(capsys, "replay", path, *words, "--expect", expected)[0] == 0
     assert run(capsys, "replay", path, *words) == (0, f"{expected}\n", "")
-    assert run(capsys, "replay", path, *words, "--expect", expected[-32:])[0] == 0
-
-
-def test_a_share_of_a_rank(path, capsys):
-    _, ranks = read(path, 40, size=2)
-    words = ("--to-position", 40, "--rank", 1, "--data-parallel-size", 2, "--micro-batch-size", 2)
-    status, out, _ = run(capsys, "replay", path, *words)
-    found = RangeDigest.parse(out.strip())
-    assert (status, found.digest, str(found.share)) == (0, ranks[1], "1/2x2")
-    assert run(capsys, "replay", path, "--expect", found)[0] == 0
 
 
 def test_another_digest_is_told(path, capsys):
-    expected, _ = read(path, 40)
+    expected = read(path, 40)
     other = expected[:-1] + ("1" if expected[-1] == "0" else "0")
     status, out, _ = run(capsys, "replay", path, "--expect", other)
     assert (status, out) == (
@@ -65,16 +55,12 @@ def test_another_digest_is_told(path, capsys):
     [
         (("--expect", f"1:0123456789abcdef:0-40:{'0' * 32}"), "found one of 0123456789abcdef"),
         (("--expect", "{}", "--to-position", 30), "expected the digest of positions 0-30, found one of 0-40"),
-        (
-            ("--expect", "{}", "--rank", 0, "--data-parallel-size", 2, "--micro-batch-size", 2),
-            "expected the digest of the share 0/2x2 of a rank, found one of all ranks",
-        ),
         (("--expect", "{}x"), "expected a digest of what was read"),
         (("--to-position", 101), "expected a range of the 100 positions"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(path, capsys, words, message):
-    expected, _ = read(path, 40)
+    expected = read(path, 40)
     status, out, err = run(capsys, "replay", path, *(str(word).replace("{}", expected) for word in words))
     assert (status, out) == (1, "")
     assert message in err

@@ -32,7 +32,7 @@ def test_local_data_have_a_speed_and_no_sources(run, prefix):
     status, lines, _ = run("--data-path", prefix)
     assert status == 0
     assert lines[0][-1] == "tokens/s"
-    assert lines[2:5] == [["batches", "11"], ["samples", "88"], ["tokens", "5,632"]]
+    assert lines[2:6] == [["position", "0"], ["batches", "11"], ["samples", "88"], ["tokens", "5,632"]]
     assert lines[-1] == ["storage", "none"]
 
 
@@ -41,7 +41,7 @@ def test_remote_data_have_a_table(bucket, run, prefix):
     url = bucket.put_pair(prefix, "data/corpus")
     status, lines, _ = run("--data-path", url, "--batches", "5", "--concurrency", "4")
     assert status == 0
-    assert lines[2] == ["batches", "5"]
+    assert lines[3] == ["batches", "5"]
     names = "source bytes used bytes fetched requests hits waits wait seconds retries ratio"
     assert names.split() in lines
     row = lines[-1]

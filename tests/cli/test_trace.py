@@ -58,8 +58,6 @@ def test_a_step_as_ranks_read_it(path, capsys):
             )
         mine = [row for row in rows if row["rank"] == rank]
         assert traced(capsys, path, "--step", 3, *DEALT, "--rank", rank) == mine
-        first = [row for row in mine if row["micro_batch"] == 1]
-        assert traced(capsys, path, "--step", 3, *DEALT, "--rank", f"{rank}", "--micro-batch", 1) == first
 
 
 def test_positions_and_ranges_of_them(path, capsys):

@@ -6,8 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from tokenloom.cli.options import option
-from tokenloom.cli.values import byte_count, shares, split_weights
+from tokenloom.cli.options import byte_count, option, shares, split_weights
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ sys.exit(cli.main({arguments!r}))
             "nothing was written: run the same command again to begin anew",
         ),
         pytest.param(
-            "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --sizes 20,0,0 --path-to-cache OUT "
+            "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --train-samples 20 --path-to-cache OUT "
             "--tokenizer TOKENIZER",
             "tokenloom.order.arrays.IndexCacheWriter",
             "indices that are complete are kept: run the same command again to go on",

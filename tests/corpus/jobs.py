@@ -15,8 +15,8 @@ from tests.preprocess.corpus import (
 )
 
 from tokenloom.preprocess import chat, multimodal
+from tokenloom.preprocess.job import CorpusSummary
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
-from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.preprocess.text import preprocess_corpus
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokenloom.preprocess.part import ShardReport
+from tokenloom.preprocess.shard import ShardReport
 
 EXAMPLE: dict[str, Any] = {
     "slice_rows": (5,),

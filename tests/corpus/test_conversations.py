@@ -15,8 +15,8 @@ from tests.support import few_examples
 
 from tokenloom.errors import ConfigError, StuckRecordError
 from tokenloom.indexed.manifests import read_manifest
+from tokenloom.preprocess.job import CorpusSummary
 from tokenloom.preprocess.sharded import JobProgress
-from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 SUFFIXES = (".bin", ".idx", ".roles.npy", ".manifest.json", ".rejected.jsonl")

@@ -14,7 +14,7 @@ from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_pa
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.images import item_to_image
+from tokenloom.indexed.layout import item_to_image
 from tokenloom.preprocess.selection import hash_of_text
 from tokenloom.tokenizers.plain import ByteTokenizer
 

@@ -78,7 +78,7 @@ def test_bad_rows_are_named_and_set_aside_like_lines(tmp_path: Path, tokenizer):
         preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, input_format="parquet")
     reason = "expected a string or an array of strings under 'text', found null"
     assert caught.value.message == f"`{tmp_path}/a.parquet` row 2: {reason}"
-    assert caught.value.hint.startswith("correct the row, or let bad rows be skipped")
+    assert caught.value.hint.startswith("correct the row, or let bad rows be set aside")
     options = {"input_format": "parquet", "skip_bad_records": True}
     summary = preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, **options)
     assert (summary.num_documents, summary.num_rejected) == (2, 1)

@@ -12,8 +12,8 @@ from tests.preprocess.corpus import write_lines
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.preprocess.job import CorpusSummary
 from tokenloom.preprocess.sharded import JobProgress
-from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 NUM_PAIRS = 120

@@ -12,7 +12,7 @@ from tests.preprocess.corpus import leftovers, write_lines
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
+from tokenloom.indexed.layout import MAX_IMAGE_BYTES, item_to_image
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
@@ -88,7 +88,7 @@ BAD = [
     ({"text": "x", "image": "pairs/fox.jpg"}, "cannot read the image `{folder}/pairs/fox.jpg`: No such file"),
     ({"text": "x", "image": "a\0b"}, "cannot read the image '{folder}/a\\x00b': ValueError: embedded null byte"),
     ({"text": "x", "image": "pairs"}, "cannot read the image `{folder}/pairs`: Is a directory"),
-    ({"text": "x", "image": "pipe"}, "image `{folder}/pipe`: expected a file, found something else"),
+    ({"text": "x", "image": "pipe"}, "image `{folder}/pipe`: cannot open `{folder}/pipe`: expected a regular file"),
     (
         {"text": "x", "image": "empty"},
         "image `{folder}/empty`: expected an image of 1 to 8589934584 bytes, found 0",
@@ -111,7 +111,7 @@ def test_bad_lines_are_set_aside_with_their_reasons(folder):
         run(folder)
     assert str(caught.value).startswith(f"`{path}` line 2: not JSON: ")
     assert str(caught.value).endswith(
-        "\nhint: correct the line, or let bad lines be skipped: they are then set aside in a file"
+        "\nhint: correct the line, or let bad lines be set aside in a file with `bad_records`"
     )
     assert leftovers(folder / "out") == []
     summary = run(folder, skip_bad_lines=True)
@@ -131,7 +131,7 @@ def test_a_pair_without_its_other_half_is_named(folder):
         run(folder, "pairs")
     assert str(caught.value) == (
         f"`{folder}/pairs` pair 1: expected `ape.txt` and one image of that name, found ape.txt\n"
-        "hint: correct the pair, or let bad pairs be skipped: they are then set aside in a file"
+        "hint: correct the pair, or let bad pairs be set aside in a file with `bad_records`"
     )
     (folder / "pairs" / "emu.txt").write_bytes(b"\xff")
     summary = run(folder, "pairs", skip_bad_lines=True)

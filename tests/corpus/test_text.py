@@ -140,7 +140,7 @@ def test_bad_line_stops_the_run_and_leaves_nothing(tmp_path: Path, words, block_
     with pytest.raises(InputError) as caught:
         preprocess(path, tmp_path / "out", words, block_bytes=block_bytes)
     assert caught.value.message == f"`{path}` line 4: {reason}"
-    assert "skipped" in str(caught.value.hint)
+    assert "set aside" in str(caught.value.hint)
     assert leftovers(tmp_path, path) == []
 
 
@@ -256,7 +256,7 @@ def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
         ({"keys": ["a", "a"]}, "expected distinct keys, at least one"),
         ({"num_workers": 0}, "expected num_workers of at least 1, found 0"),
         ({"block_bytes": 0}, r"expected block_bytes in \[1, 67108865\), found 0"),
-        ({"engine": "quick"}, r"expected an engine out of auto, gigatoken, tokenizers, .*, got 'quick'"),
+        ({"engine": "quick"}, r"expected `engine` to be one of 'auto', 'gigatoken', 'tokenizers', .*, found 'quick'"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, words, options: dict, message: str):

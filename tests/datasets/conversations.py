@@ -12,10 +12,9 @@ from tests.indexed.columns import roles_of
 from tests.support import StandInTokenizer
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
-from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.conversations import SFTDataset
+from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
+from tokenloom.datasets.exposure import SFTLowLevelDataset
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import AmbiguousPadWarning, UntrainableWarning
 from tokenloom.indexed.roles import roles_writer
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder

@@ -12,8 +12,7 @@ from tests.support import few_examples, make_config, make_dataset, write_corpus
 import tokenloom
 from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask, future_labels
 from tokenloom.errors import ConfigError
-from tokenloom.packing.batch import build_packed_microbatches
-from tokenloom.packing.context_parallel import context_parallel_indices
+from tokenloom.packing.batch import build_packed_microbatches, context_parallel_indices
 
 torch = pytest.importorskip("torch")
 flex = pytest.importorskip("torch.nn.attention.flex_attention")

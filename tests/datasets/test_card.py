@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.datasets import masked
 from tests.rendering.cards import tables_of
 from tests.support import make_dataset, write_corpus
 
@@ -28,11 +27,3 @@ def test_gpt_samples_show_their_epochs_and_their_pair(tmp_path):
         ["dtype of the pair", "uint16"],
         ["bytes of the pair", "26"],
     ]
-
-
-def test_lengths_are_those_of_what_a_split_exposes(tmp_path, prefix):
-    gpt = make_dataset(write_corpus(tmp_path / "a", DOCUMENTS), indices=[0, 2])
-    assert (gpt.length_histogram().num_sequences, gpt.length_histogram().num_tokens) == (2, 7)
-    bert = masked.make_dataset("bert", prefix, indices=[2, 3])
-    assert bert.length_histogram().counts[:4].tolist() == [0, 2, 1, 1]
-    assert masked.make_dataset("bert", prefix, indices=[2]).length_histogram().num_sequences == 0

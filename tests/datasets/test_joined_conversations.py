@@ -23,8 +23,7 @@ from tests.reference.pack_walks import packs_of_walk
 from tests.support import equal_samples, write_corpus
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
-from tokenloom.datasets.conversations import SFTDataset
-from tokenloom.datasets.varlen import VarlenDataset
+from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 from tokenloom.errors import ConfigError, DatasetNotFoundError, UntrainableWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin

@@ -24,8 +24,8 @@ from tests.support import StandInTokenizer, equal_samples, make_config, write_co
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.chat_config import SFTDatasetConfig
-from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import SFTDataset
+from tokenloom.datasets.exposure import SFTLowLevelDataset
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import (
@@ -172,7 +172,7 @@ def test_a_gpt_config_will_do_and_a_wrong_one_is_refused(tmp_path):
         SFTDataset(data, prefix, np.arange(2, dtype=np.int32), None, Split.train, wrong)
     with pytest.raises(ConfigError, match="conversations are packed whole, found 'best_fit'"):
         SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), window_policy="best_fit")
-    with pytest.raises(ConfigError, match="expected `train_on` out of 'answers', 'last_answer', 'everything'"):
+    with pytest.raises(ConfigError, match="expected `train_on` to be one of 'answers', 'last_answer', 'everything'"):
         SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), train_on="prompts")
 
 

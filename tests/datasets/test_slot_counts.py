@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.audit.ledgers import KINDS, make_kind
 
-from tokenloom.datasets.ledger import (
-    NO_SLOTS,
-    SlotCounts,
-    count_conversations,
-    count_spans,
-    count_texts,
-    count_windows,
-)
+from tokenloom.datasets.ledger import NO_SLOTS, SlotCounts, Texts, count_conversations, count_spans, count_windows
 from tokenloom.order.windows import SpanBatch
 
 
@@ -92,17 +85,15 @@ def test_texts_slot_by_slot(samples, extra, are_packs, masks):
             else:
                 counts["pad" if text[slot + 1][0] == 2 else "loss"] += 1
         loss.append(counts["loss"] - before)
-    planned = count_spans(batch, sequence_length=length, extra=extra, are_packs=are_packs)
-    assert planned.balance == (0, 0)
-    found = count_texts(
-        planned,
+    assert count_spans(batch, sequence_length=length, extra=extra, are_packs=are_packs).balance == (0, 0)
+    texts = Texts(
         np.array([token for text in flat for token, _ in text], dtype=np.int64),
         np.array([denied for text in flat for _, denied in text], dtype=np.bool_),
         np.cumsum([0, *map(len, flat)], dtype=np.int64),
         np.array(loss),
         eod=1 if masks else None,
-        sequence_length=length,
     )
+    found = count_spans(batch, sequence_length=length, extra=extra, are_packs=are_packs, texts=texts)
     assert found.balance == (0, 0)
     assert (found.with_loss, found.eod_masked, found.denied_slots) == (counts["loss"], counts["eod"], counts["denied"])
     assert (found.pad_id, found.no_label, found.padding) == (counts["pad"], counts["last"], counts["empty"])

@@ -35,8 +35,7 @@ from tokenloom import (
     TokenizerError,
     TokenizerMismatchWarning,
 )
-from tokenloom.indexed.checksums import pair_facts
-from tokenloom.indexed.manifests import DocumentLedger, manifest_path
+from tokenloom.indexed.manifests import DocumentLedger, manifest_path, pair_facts
 
 OTHER = "cd" * 32
 CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9]]]

@@ -26,9 +26,9 @@ from tests.support import StandInTokenizer, equal_samples, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.chat_config import VarlenDatasetConfig
+from tokenloom.datasets.conversations import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler

@@ -16,7 +16,7 @@ from tests.support import make_config
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
 from tokenloom.datasets.pair_samples import verification_of
 from tokenloom.errors import DatasetFormatError
-from tokenloom.indexed import verification as verification_module
+from tokenloom.indexed import verify as verification_module
 from tokenloom.tokenizers.plain import NullTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::tokenloom.errors.TokenizerMismatchWarning")
@@ -156,7 +156,7 @@ def test_only_one_process_reads_a_pair(tmp_path):
     script = """
 import sys, logging
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-from tokenloom.indexed.verification import verification
+from tokenloom.indexed.verify import verification
 each = verification(sys.argv[2])
 each.add(sys.argv[1])
 assert each.wait(60)

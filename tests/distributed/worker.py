@@ -31,7 +31,7 @@ from tokenloom.distributed.ranks import HOST_VARIABLE
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
 from tokenloom.order.policies import ArrayOrder
-from tokenloom.packing.channels import Channel
+from tokenloom.packing.groups import Channel
 
 
 class Stub(dist.ProcessGroup):
@@ -455,7 +455,7 @@ class Watched(tokenloom.GPTDataset):
     @contextmanager
     def builds_watched(cls, me: Rank, breaks: str = "") -> Iterator[None]:
         """Has indices of all datasets leave a trace."""
-        build, cls.me, cls.breaks = ArrayOrder.build, me, breaks
+        build, cls.me, cls.breaks = ArrayOrder._built, me, breaks
 
         def watched(order: ArrayOrder) -> Iterator[Any]:
             cls._break_if("built")
@@ -463,7 +463,7 @@ class Watched(tokenloom.GPTDataset):
                 stream.write(f"{order.store.name.split('`')[1]}\n")
             yield from build(order)
 
-        with patch.object(ArrayOrder, "build", watched):
+        with patch.object(ArrayOrder, "_built", watched):
             yield
 
     @classmethod
@@ -493,7 +493,7 @@ def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[st
 def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
     """Rank 0 stops between two arrays of an index; all then fail, and a process on its own builds the rest."""
 
-    build = ArrayOrder.build
+    build = ArrayOrder._built
 
     def freezing(order: ArrayOrder) -> Iterator[Any]:
         for number, item in enumerate(build(order)):
@@ -501,7 +501,7 @@ def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
                 me.freeze()
             yield item
 
-    ArrayOrder.build = freezing  # type: ignore[method-assign]
+    ArrayOrder._built = freezing  # type: ignore[method-assign]
     config = make_config(
         None,
         random_seed=3,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.columns import (
+    ColumnFacts,
     ColumnWriter,
     WrittenColumn,
     open_column,
@@ -32,7 +33,7 @@ def put_origins(prefix: str, files: Sequence[OriginFile], runs: Sequence[Runs]) 
 
 
 def put_hashes(prefix: str, hashes: NDArray[np.uint64]) -> None:
-    writer = ColumnWriter(prefix, "hashes", kind="document", dtype=np.uint64)
+    writer = ColumnWriter(prefix, "hashes", ColumnFacts(kind="document", dtype="uint64"))
     put_beside(prefix, "hashes", written_column(writer, [hashes]))
 
 

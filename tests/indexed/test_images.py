@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import InputError
-from tokenloom.indexed.images import MAX_IMAGE_BYTES, check_image_size, image_to_item, item_to_image
+from tokenloom.indexed.layout import MAX_IMAGE_BYTES, check_image_size, image_to_item, item_to_image
 
 
 def test_the_first_element_counts_the_padding():

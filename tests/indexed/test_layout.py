@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tokenloom import DType, IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.indexed.checksums import joined_crc32
 from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
+from tokenloom.indexed.manifests import joined_crc32
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
 
@@ -122,8 +122,8 @@ def test_wrong_counts_do_not_fit_the_idx_file(tmp_path, field, count):
     found = message_of(tmp_path, with_field(18 if field == "sequences" else 26, "<Q", count))
     needed = 34 + 12 * num_sequences + 8 * num_boundaries
     assert found == (
-        f"`corpus.idx`: {num_sequences} sequences and {num_boundaries} document boundaries "
-        f"need {needed} bytes, found 94"
+        f"`corpus.idx`: expected {needed} bytes for {num_sequences} sequences and "
+        f"{num_boundaries} document boundaries, found 94"
     )
 
 
@@ -178,8 +178,8 @@ def test_an_idx_file_cut_at_any_byte_is_caught(tmp_path, modes):
         if length < HEADER_BYTES:
             assert found == f"`corpus.idx`: expected a header of 34 bytes, found a file of {length} bytes"
         else:
-            needed = f"3 sequences and 3 document boundaries need {len(whole)} bytes"
-            assert found == f"`corpus.idx`: {needed}, found {length}"
+            wanted = f"{len(whole)} bytes for 3 sequences and 3 document boundaries"
+            assert found == f"`corpus.idx`: expected {wanted}, found {length}"
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -190,7 +190,7 @@ def test_a_bin_file_cut_at_any_byte_is_caught(tmp_path, mmap):
 
 
 def test_files_that_go_on_are_caught(tmp_path):
-    assert message_of(tmp_path, IDX + b"\x00").endswith("need 94 bytes, found 95")
+    assert message_of(tmp_path, IDX + b"\x00").endswith(", found 95")
     assert message_of(tmp_path, tokens=BIN + b"\x00").endswith("found 13")
 
 
@@ -198,7 +198,7 @@ def test_modes_are_ignored_by_text_readers_and_missed_by_multimodal_ones(tmp_pat
     assert len(IndexedDataset(write_pair(tmp_path, IDX + MODES))) == 3
     with pytest.raises(DatasetFormatError) as caught:
         IndexedDataset(write_pair(tmp_path), multimodal=True)
-    assert caught.value.message.endswith("need 97 bytes, found 94")
+    assert caught.value.message.endswith("expected 97 bytes for 3 sequences and 3 document boundaries, found 94")
     assert caught.value.hint == "the file holds no sequence modes: open it with `multimodal=False`"
 
 

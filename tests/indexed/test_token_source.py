@@ -14,9 +14,9 @@ from tests.support import (
     write_sentences,
 )
 
-from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
-from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.exposure import SFTLowLevelDataset
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset

@@ -9,7 +9,7 @@ import pytest
 from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDatasetBuilder
-from tokenloom.indexed import checksums
+from tokenloom.indexed import manifests
 from tokenloom.indexed.verify import verify_dataset
 
 CORPUS = [[[10, 11, 12], [13]], [[14, 15]], [[16]]]
@@ -104,7 +104,7 @@ def test_float_tokens_are_not_rounded(tmp_path):
 
 
 def test_tokens_are_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(checksums, "_BYTES", 8)
+    monkeypatch.setattr(manifests, "_BYTES", 8)
     prefix = write_pair(tmp_path / "corpus", CORPUS)
     report = verify_dataset(prefix)
     assert (report.problems, report.smallest_token, report.largest_token) == ((), 10, 16)

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tokenloom.inputs import InputSlice
+from tokenloom.inputs import InputSlice, ReadLimits
 from tokenloom.inputs.find import inspect_input, whole_file
-from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import ParsedBlock, parse_block
 

@@ -70,7 +70,7 @@ def test_keys_stay_together():
     assert texts(parsed, 0) == ["1", "5"]
     assert texts(parsed, 1) == ["2", "4"]
     assert [line.line for line in parsed.bad_lines] == [2]
-    assert parsed.left_out.tolist() == [[1, 1]]
+    assert parsed.left_out.tolist() == [1]
 
 
 @pytest.mark.parametrize(

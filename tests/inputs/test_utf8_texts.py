@@ -45,6 +45,6 @@ def test_views_into_larger_buffers_are_read_where_they_are():
     texts = Utf8Texts(content=data[2:7], offsets=offsets)
     assert list(texts) == ["字", "é"]
     tokenizer = make_tokenizer(byte_level_json())
-    assert GigatokenEngine(tokenizer).encode(texts).tokens.tolist() == tokenizer.tokenize("字") + tokenizer.tokenize(
-        "é"
-    )
+    assert GigatokenEngine(tokenizer).encode_texts(texts).tokens.tolist() == tokenizer.tokenize(
+        "字"
+    ) + tokenizer.tokenize("é")

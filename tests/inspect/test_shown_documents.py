@@ -13,7 +13,7 @@ from tests.indexed.origins import add_origins
 from tests.indexed.pairs import corpora, write_pair
 from tests.inspect.drawn import columns_of, origins_of
 
-from tokenloom.indexed.images import image_to_item
+from tokenloom.indexed.layout import image_to_item
 from tokenloom.indexed.roles import PartKind
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inspect.shown import OpenPair, shown_document

@@ -75,10 +75,10 @@ class Lying:
         return len(self.dataset)
 
     def order_state(self, position):
-        return self.dataset.order_state(position)
+        return self.dataset.run_order.order_state(position)
 
     def position_of_state(self, state):
-        return self.dataset.position_of_state(state)
+        return self.dataset.run_order.position_of_state(state)
 
     def __getitem__(self, position):
         return self.dataset[position]

@@ -117,8 +117,8 @@ def test_ranges_follow_each_other():
         (f"1:{RUN}:1-2:{'0' * 31}", "expected a digest of what was read"),
         (f"1:{RUN}:1-2:{'0' * 32}\n", "expected a digest of what was read"),
         (f"2:{RUN}:1-2:{'0' * 32}", "expected a digest of version 1, found one of version 2"),
-        (f"1:{RUN}:3-2:{'0' * 32}", "expected a digest of a range of positions, found 3-2"),
-        (f"1:{RUN}:1-2:2/2x4:{'0' * 32}", "data-parallel rank below the number of ranks, found 2/2x4"),
+        (f"1:{RUN}:3-2:{'0' * 32}", "expected a digest of what was read"),
+        (f"1:{RUN}:1-2:2/2x4:{'0' * 32}", "expected a digest of what was read"),
     ],
 )
 def test_what_is_no_range_is_refused(text, message):

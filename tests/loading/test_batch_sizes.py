@@ -102,8 +102,8 @@ def test_texts_that_are_none(text, item, fault, hint):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        (((3, 8),), "expected 0 as the consumed samples of sizes[0], found 3"),
-        (((0, 8), (5, 9), (4, 8)), "expected more than 5 as the consumed samples of sizes[2], found 4"),
+        (((3, 8),), "expected the consumed samples of sizes[0] in [0, 1), found 3"),
+        (((0, 8), (5, 9), (4, 8)), "expected the consumed samples of sizes[2] of at least 6, found 4"),
         (((0, 0),), "expected the batch size of sizes[0] of at least 1, found 0"),
         (("0:8",), "expected (consumed samples, batch size) as sizes[0], found '0:8'"),
     ],
@@ -122,15 +122,6 @@ def test_a_step_keeps_the_size_that_it_began_with():
     assert [schedule.position_of_step(step) for step in (0, 1, 2, 3, 4, 20, 21, 22)] == [0, 4, 8, 12, 13, 29, 30, 32]
     assert [schedule.step_of_position(position) for position in (0, 3, 4, 11, 12, 13, 29, 30, 31, 32)] == [
         *(0, 0, 1, 2, 3, 4, 20, 21, 21, 22),
-    ]
-    assert [schedule.next_change(consumed) for consumed in (0, 9, 10, 12, 29, 30, 31)] == [
-        10,
-        10,
-        12,
-        30,
-        30,
-        None,
-        None,
     ]
 
 
@@ -158,9 +149,52 @@ def test_numbers_are_checked():
         (sizes.position_of_step, "step"),
         (sizes.step_of_position, "position"),
         (sizes.batch_size, "consumed_samples"),
-        (sizes.next_change, "consumed_samples"),
     ):
         with pytest.raises(ConfigError, match=f"expected {name} of at least 0, found -1"):
             ask(-1)
         with pytest.raises(ConfigError, match=f"expected an integer as {name}, found 1.5"):
             ask(1.5)
+
+
+def make_ramp(start, increment, samples, size):
+    return BatchSizeRampup(
+        start_global_batch_size=start, batch_size_increment=increment, rampup_samples=samples, global_batch_size=size
+    )
+
+
+def test_sizes_grow_evenly():
+    ramp = make_ramp(16, 8, 300, 64)  # 6 increments, one each 50 samples
+    assert [ramp.batch_size(consumed) for consumed in (0, 49, 50, 99, 100, 250, 299, 300, 301, 10**12)] == [
+        *(16, 16, 24, 24, 32, 56, 56, 64, 64, 64),
+    ]
+
+
+def test_how_many_micro_batches_a_step_has():
+    ramp = make_ramp(4, 4, 24, 12)
+    assert [ramp.num_micro_batches(n, micro_batch_size=1, data_parallel_size=2) for n in (0, 12, 24)] == [2, 4, 6]
+    decreased = [
+        ramp.num_micro_batches(n, micro_batch_size=3, data_parallel_size=1, decrease_batch_size_if_needed=True)
+        for n in (0, 12, 24)
+    ]
+    assert decreased == [1, 2, 4]
+    with pytest.raises(ConfigError, match="expected micro_batch_size of at least 1, found 0"):
+        ramp.num_micro_batches(0, micro_batch_size=0, data_parallel_size=2)
+    with pytest.raises(ConfigError, match="expected consumed_samples of at least 0, found -1"):
+        ramp.batch_size(-1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ((0, 4, 10, 8), "expected start_global_batch_size of at least 1, found 0"),
+        ((12, 4, 10, 8), "expected global_batch_size of at least 12, found 8"),
+        (
+            (4, 3, 10, 8),
+            "expected increments of 3 to lead from start_global_batch_size 4 to global_batch_size 8, found a remainder",
+        ),
+    ],
+)
+def test_bad_ramps_are_named(settings, message):
+    with pytest.raises(ConfigError) as caught:
+        make_ramp(*settings)
+    assert caught.value.message == message

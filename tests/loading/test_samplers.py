@@ -183,9 +183,9 @@ def test_positions_to_begin_at_are_checked(number):
     sampler = in_order_samplers(10, 1, 0, 1, True)[number]
     with pytest.raises(ConfigError) as caught:
         sampler.begin_at(11)
-    assert caught.value.message == "expected a position in [0, 10], found 11"
+    assert caught.value.message == "expected the position to begin at in [0, 11), found 11"
     assert caught.value.hint == "the sampler has fewer samples: make it for a longer run"
-    with pytest.raises(ConfigError, match="expected position of at least 0, found -1"):
+    with pytest.raises(ConfigError, match=r"expected the position to begin at in \[0, 11\), found -1"):
         sampler.begin_at(-1)
     assert sampler.position_after(0) == 0
 

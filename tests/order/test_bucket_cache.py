@@ -19,7 +19,7 @@ from tokenloom.order import cache
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.storage.objects import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
-from tokenloom.storage.stores.obstore import ObstoreClient
+from tokenloom.storage.stores import ObstoreClient
 
 STORAGE = ObjectStorageSettings(deadline_seconds=60, timeout_seconds=20)
 SIZES = [30, None, None]

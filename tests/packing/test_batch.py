@@ -8,19 +8,20 @@ from tests.reference.packing import NAMES, pack, sample
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.packing.batch import (
+    DTYPES,
+    PackedSeqParams,
+    SourcedPackedSeqParams,
     batch_in,
     build_packed_microbatches,
     decode_metadata,
     encode_metadata,
     get_batch_on_this_rank_for_sequence_packing,
+    padding_mask_of,
 )
-from tokenloom.packing.channels import Channel
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.context_parallel import PackedSeqParams, SourcedPackedSeqParams, padding_mask_of
-from tokenloom.packing.groups import place_of
+from tokenloom.packing.groups import Channel, place_of
 from tokenloom.packing.pipeline import iterators_over
 from tokenloom.packing.schedulers import wrap_data_iterator
-from tokenloom.packing.subsamples import DTYPES
 
 torch = pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from tests.reference.packing import NAMES, pack, part_of, partition, sample
 from tests.support import few_examples
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.context_parallel import PackedSeqParams, context_parallel_indices
+from tokenloom.packing.batch import PackedSeqParams, context_parallel_indices
 
 torch = pytest.importorskip("torch")
 
@@ -42,7 +42,7 @@ def test_a_length_that_cannot_be_cut_is_named():
 
 
 def test_a_rank_beyond_the_group_is_refused():
-    with pytest.raises(ConfigError, match="expected a context-parallel rank below 2, found 2"):
+    with pytest.raises(ConfigError, match=r"expected cp_rank in \[0, 2\), found 2"):
         indices([0, 8], 2, 2)
 
 

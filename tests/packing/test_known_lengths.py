@@ -10,11 +10,10 @@ from tests.reference.packing import sample
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.chat_config import VarlenDatasetConfig
-from tokenloom.datasets.varlen import VarlenDataset
+from tokenloom.datasets.conversations import VarlenDataset
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.schedulers import wrap_data_iterator
+from tokenloom.packing.schedulers import wrap_data_iterator, wrap_dataset
 
 torch = pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokenloom import PackPlan
-from tokenloom.packing.plan import padded_lengths, plan_from_groups, plan_of, stable_order, uniform_plan
+from tokenloom.packing.plan import padded_lengths, plan_from_groups, stable_order, uniform_plan
 
 
 @pytest.fixture
@@ -19,17 +19,6 @@ def test_packs_are_numbered_by_microbatch_and_group(plan):
     assert (plan.num_ranks, plan.num_microbatches, plan.num_packs) == (4, 2, 4)
     assert plan.ids_of(0, 1).tolist() == [1, 3]
     assert plan.ids_of(1, 2).tolist() == [4]
-
-
-def test_groups_are_aligned_blocks():
-    packs = np.array([[0, 0, 0, 0, 1, 1, 2, 3]])
-    sizes = np.array([[4, 4, 4, 4, 2, 2, 1, 1]])
-    plan = plan_of(np.array([3, 2, 1, 0]), packs, sizes)
-    assert [plan.group_of(0, rank) for rank in (0, 3, 4, 5, 6, 7)] == [
-        *(range(4), range(4)),
-        *(range(4, 6), range(4, 6)),
-        *(range(6, 7), range(7, 8)),
-    ]
 
 
 def test_plans_are_equal_when_their_arrays_are(plan):

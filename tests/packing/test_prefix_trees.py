@@ -156,7 +156,7 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
         ([], {}, "at least one sequence"),
         ([[1], [1] * 9], {}, "sub-sample 1 has 9 tokens"),
         ([[1, 2]], {"dp_size": 2}, "1 sub-samples of 2 tokens cannot be put into packs"),
-        ([[1]], {"dp_rank": 1}, "`dp_rank` below 1, found 1"),
+        ([[1]], {"dp_rank": 1}, r"expected dp_rank in \[0, 1\), found 1"),
         ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights` of 1 sequences, found 2"),
         ([[1]], {"pad_to": 3}, "whole multiples of 3, found 8"),
         ([[1], [2]], {"cp_size": 2}, "whole multiples of 128, found 8"),

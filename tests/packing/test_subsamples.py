@@ -7,7 +7,7 @@ from tests.packing.items import item, sub_sample
 from tests.reference.packing import NAMES
 
 from tokenloom.errors import InputError
-from tokenloom.packing.subsamples import from_bytes, num_bytes, take_apart, to_bytes
+from tokenloom.packing.batch import from_bytes, num_bytes, take_apart, to_bytes
 
 torch = pytest.importorskip("torch")
 

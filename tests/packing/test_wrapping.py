@@ -12,7 +12,6 @@ from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Place, Standing, place_of
-from tokenloom.packing.known_lengths import wrap_dataset
 from tokenloom.packing.pipeline import plan_global_batch
 from tokenloom.packing.schedulers import (
     DefaultDynamicCPScheduler,
@@ -20,6 +19,7 @@ from tokenloom.packing.schedulers import (
     HybridCostBalancedScheduler,
     scheduler_map,
     wrap_data_iterator,
+    wrap_dataset,
 )
 
 pytest.importorskip("torch")

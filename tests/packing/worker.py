@@ -26,14 +26,11 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (
     get_batch_and_global_seqlens,
     reroute_samples_to_dcp_ranks,
 )
-from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
-from tokenloom.packing.channels import Channel, measure_traffic
+from tokenloom.packing.batch import SourcedPackedSeqParams, get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.context_parallel import SourcedPackedSeqParams
-from tokenloom.packing.groups import ProcessGroups
-from tokenloom.packing.known_lengths import wrap_dataset
+from tokenloom.packing.groups import Channel, ProcessGroups, measure_traffic
 from tokenloom.packing.pipeline import broadcast_to_stages
-from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map, wrap_data_iterator
+from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map, wrap_data_iterator, wrap_dataset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from tests.support import StandInTokenizer
 from tokenloom import IndexedDataset, merge_datasets
 from tokenloom.datasets.mock import MockGPTLowLevelDataset, MockMultimodalDataset, MultimodalDatasetConfig
 from tokenloom.datasets.splits import Split
-from tokenloom.indexed.images import item_to_image
+from tokenloom.indexed.layout import item_to_image
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 
 SETTINGS = {

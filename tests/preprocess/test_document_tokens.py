@@ -58,6 +58,5 @@ def test_documents_are_those_made_one_by_one(policy: DocumentTokens, documents: 
 def test_ids_come_from_the_tokenizer():
     assert DocumentTokens.of(ByteTokenizer()) == DocumentTokens()
     assert DocumentTokens.of(ByteTokenizer(), prepend_bos=True, append_eod=True) == DocumentTokens(bos=257, eod=256)
-    assert DocumentTokens(bos=0, eod=None).num_added == 1
     with pytest.raises(MissingTokenError, match="tokenizer `null:5` has no token for `bos`"):
         DocumentTokens.of(NullTokenizer(5), prepend_bos=True)

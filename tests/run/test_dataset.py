@@ -232,21 +232,21 @@ def test_state_goes_on_with_other_ranks(tmp_path):
 def test_states_of_others_are_refused(tmp_path):
     run = make_run(tmp_path)
     dataset = run.dataset()
-    state = dataset.order_state(500)
-    assert dataset.position_of_state(state) == 500
+    state = dataset.run_order.order_state(500)
+    assert dataset.run_order.position_of_state(state) == 500
     (tmp_path / "run.lock").unlink()
     other = make_run(tmp_path, head=HEAD.replace("1234", "5")).dataset()
     with pytest.raises(ConfigError, match="expected a state of this run"):
-        other.position_of_state(state)
+        other.run_order.position_of_state(state)
     (tmp_path / "run.lock").unlink()
     shorter = make_run(tmp_path, STAGE.replace("600", "400")).dataset()
     with pytest.raises(ConfigError, match="one of the 400 positions of this run, found position 500"):
-        shorter.position_of_state(state)
+        shorter.run_order.position_of_state(state)
     (tmp_path / "run.lock").unlink()
     edited = make_run(tmp_path, STAGE.replace("3", "2")).dataset()
     with pytest.raises(ConfigError, match="expected the order that was read before position 500"):
-        edited.position_of_state(state)
-    assert edited.position_of_state({**state, **edited.order_state(0)}) == 0
+        edited.run_order.position_of_state(state)
+    assert edited.run_order.position_of_state({**state, **edited.run_order.order_state(0)}) == 0
 
 
 def test_denied_documents_are_padding_from_their_position_on(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.amend import RunDraft, draft_text, weighted_entries
+from tokenloom.run.amend import draft_text, weighted_entries
 from tokenloom.run.settings import parse_run
 
 
@@ -17,13 +17,13 @@ def stage_of(text: str):
 
 
 def test_data_without_weights_are_read_once():
-    stage = stage_of(draft_text(RunDraft(data=("data/web/*", "code"), sequence_length=8), path="run.toml"))
+    stage = stage_of(draft_text(("data/web/*", "code"), sequence_length=8, path="run.toml"))
     assert stage.passes == (("web", Fraction(1)), ("code", Fraction(1)))
 
 
 def test_data_without_weights_share_a_size_by_their_tokens(tmp_path):
     data = (write_source(str(tmp_path / "a"), 30, 30), write_source(str(tmp_path / "b"), 20))
-    stage = stage_of(draft_text(RunDraft(data=data, sequence_length=8, samples=5), path=str(tmp_path / "run.toml")))
+    stage = stage_of(draft_text(data, sequence_length=8, samples=5, path=str(tmp_path / "run.toml")))
     assert stage.weights == (("a", Fraction(3)), ("b", Fraction(1)))
 
 
@@ -40,7 +40,7 @@ def test_data_without_weights_share_a_size_by_their_tokens(tmp_path):
     ],
 )
 def test_sources_are_named_by_what_their_paths_say(entry, name):
-    text = draft_text(RunDraft(data=(entry,), sequence_length=8), path="run.toml")
+    text = draft_text((entry,), sequence_length=8, path="run.toml")
     assert [source.name for source in parse_run(text, path="run.toml").sources] == [name]
 
 

@@ -76,4 +76,6 @@ def test_the_stream_is_that_of_the_unbroken_run(tmp_path, rng, attempt):
         lock_run(write_toml(tmp_path, "".join(stages), sources=SOURCES + others), consumed=position)
         run = Run.open(tmp_path / "run.toml")
     assert stream == texts(run.dataset(), range(len(stream)))
-    assert run.dataset().order_state(len(stream)) == {name: state[name] for name in ("run", "position", "digest")}
+    assert run.dataset().run_order.order_state(len(stream)) == {
+        name: state[name] for name in ("run", "position", "digest")
+    }

@@ -72,7 +72,7 @@ def test_a_source_that_grows(tmp_path):
     assert min(new) >= 300
     assert [pair.prefix.rpartition("/")[2] for pair in after.lock.sources[0].pairs] == ["web-0", "web-1", "web-00"]
     with pytest.raises(ConfigError):
-        before.dataset().position_of_state(dataset.order_state(500))
+        before.dataset().run_order.position_of_state(dataset.run_order.order_state(500))
 
 
 def test_a_source_that_is_added(tmp_path):

@@ -16,6 +16,7 @@ from tokenloom.run.settings import (
     DenialSettings,
     SourceSettings,
     StageSettings,
+    located,
     located_tokenizer,
     name_of,
     parse_run,
@@ -71,12 +72,12 @@ def test_what_a_small_file_leaves_out():
 
 def test_paths_are_relative_to_the_file():
     settings = parse_run(RUN, path="jobs[1]/run.toml")
-    assert settings.located("takedown.txt") == "jobs[1]/takedown.txt"
-    assert settings.located("web/*_document") == "jobs[[]1]/web/*_document"
-    assert settings.located("/data/web") == "/data/web"
-    assert settings.located("s3://corpus/code/*") == "s3://corpus/code/*"
+    assert located("takedown.txt", settings.folder) == "jobs[1]/takedown.txt"
+    assert located("web/*_document", settings.folder) == "jobs[[]1]/web/*_document"
+    assert located("/data/web", settings.folder) == "/data/web"
+    assert located("s3://corpus/code/*", settings.folder) == "s3://corpus/code/*"
     assert located_tokenizer("tokenizer.json", settings.folder) == "jobs[1]/tokenizer.json"
-    assert parse_run(RUN, path="run.toml").located("web") == "web"
+    assert located("web", parse_run(RUN, path="run.toml").folder) == "web"
     assert located_tokenizer("null:100", "jobs") == "null:100"
 
 
@@ -355,7 +356,7 @@ def test_settings_of_other_datasets():
     sft = 'dataset = "sft"\n' + SMALL + '[samples]\ntrain_on = "everything"\ncontext_parallel_size = 2\n'
     samples = parse_run(sft, path="run.toml").samples
     assert (samples["train_on"], samples["context_parallel_size"]) == ("everything", 2)
-    assert "out of 'answers'" in error_of(sft.replace("everything", "nothing")).message
+    assert "one of 'answers'" in error_of(sft.replace("everything", "nothing")).message
     assert "builds" not in (error_of(sft.replace("train_on", "schema")).hint or "")
     error = error_of('windows = "best_fit"\n' + sft)
     assert error.message.startswith('run.toml: windows: expected no `windows` for dataset "sft"')

@@ -74,7 +74,7 @@ def test_a_source_that_grows_ends_its_pass_together_with_the_new_data():
     assert [(walk.first_pair, walk.last_pair, walk.pass_number) for walk in walks] == [
         (0, 1, 0), (1, 2, 0), (0, 2, 1), (0, 2, 2)
     ]  # fmt: skip
-    assert [int(timeline.entered(number).num_pairs[0]) for number in range(2)] == [1, 2]
+    assert [int(timeline.segment(number).entered.num_pairs[0]) for number in range(2)] == [1, 2]
 
 
 def test_new_data_between_two_passes_waits_for_nothing():

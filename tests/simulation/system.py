@@ -272,12 +272,16 @@ class SimulatedOs:
         self.world.disk.rmdir(path)
         self.world.changed()
 
-    def scandir(self, path: str) -> Listing:
+    def listdir(self, path: str) -> list[str]:
         self.world.call(f"list {path}", *_IO)
         folder = self.world.disk.find(path)
         if not folder.is_folder:
             raise failure(errno.ENOTDIR, path)
-        return Listing([Entry(name, folder.entries[name]) for name in sorted(folder.entries)])
+        return sorted(folder.entries)
+
+    def scandir(self, path: str) -> Listing:
+        entries = self.world.disk.find(path).entries
+        return Listing([Entry(name, entries[name]) for name in self.listdir(path)])
 
     def dup2(self, source: int, target: int, *, inheritable: bool = True) -> None:
         raise failure(errno.EBADF, "nothing forks here")

@@ -117,8 +117,8 @@ def large_files_are_not_synced(monkeypatch):
 def folder_is_emptied_whatever_is_in_it(monkeypatch):
     def remove_all(path):
         with atomic.suppress(OSError):
-            for entry in list(folder.os.scandir(path)):
-                folder.os.unlink(folder.os.path.join(path, entry.name))
+            for name in folder.os.listdir(path):
+                folder.os.unlink(folder.os.path.join(path, name))
             folder.os.rmdir(path)
 
     monkeypatch.setattr(folder, "remove_own", remove_all)

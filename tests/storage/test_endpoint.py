@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tokenloom import ConfigError, UnavailableError
-from tokenloom.storage.stores.obstore import S3_VARIABLES, check_endpoint, s3_endpoint
+from tokenloom.storage.stores import S3_VARIABLES, check_endpoint, s3_endpoint
 
 
 @pytest.fixture(autouse=True)

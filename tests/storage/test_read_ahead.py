@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import wait_until
 
-from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
+from tokenloom.storage.objects import Chunk, ReadAhead, merge_ranges
 
 
 class Source:

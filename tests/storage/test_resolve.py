@@ -35,9 +35,8 @@ def test_objects_are_found_listed_and_removed(bucket):
 
 def test_a_stream_reads_ahead_to_the_end(bucket, rng):
     data = rng.integers(0, 256, size=(9 << 20) + 5, dtype=np.uint8).tobytes()
-    stream, num_bytes = open_stream(bucket.put("text", data), buffer_bytes=1 << 16)
+    stream = open_stream(bucket.put("text", data), buffer_bytes=1 << 16)
     with stream:
-        assert num_bytes == len(data)
         assert stream.peek(4)[:4] == data[:4]
         assert stream.read(100) == data[:100]
         assert stream.tell() == 100
@@ -45,16 +44,16 @@ def test_a_stream_reads_ahead_to_the_end(bucket, rng):
         assert stream.read(1) == b""
         with pytest.raises(io.UnsupportedOperation):
             stream.seek(1 << 20)
-    stream, num_bytes = open_stream(bucket.put("empty", b""), buffer_bytes=1 << 16)
+    stream = open_stream(bucket.put("empty", b""), buffer_bytes=1 << 16)
     with stream:
-        assert (num_bytes, stream.read()) == (0, b"")
+        assert stream.read() == b""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("start", "stop"), [(0, 100), (5 << 20, (5 << 20) + 10), (100, 9 << 20), (0, None)])
 def test_a_stream_may_begin_anywhere_and_go_on_behind_its_stop(bucket, rng, start, stop):
     data = rng.integers(0, 256, size=(9 << 20) + 5, dtype=np.uint8).tobytes()
-    stream, num_bytes = open_stream(bucket.put("text", data), buffer_bytes=1 << 16, start=start, stop=stop)
+    stream = open_stream(bucket.put("text", data), buffer_bytes=1 << 16, start=start, stop=stop)
     with stream:
-        assert (num_bytes, stream.tell()) == (len(data), start)
+        assert stream.tell() == start
         assert stream.read() == data[start:]

@@ -14,12 +14,17 @@ from tests.support import write_sentences as write_sentence_pair
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.conversations import SFTDataset
+from tokenloom.datasets.conversations import MockVarlenDataset, MockVarlenLowLevelDataset, SFTDataset, VarlenDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import (
+    BERTMaskedWordPieceDataset,
+    BERTMaskedWordPieceDatasetConfig,
+    T5MaskedWordPieceDataset,
+    T5MaskedWordPieceDatasetConfig,
+)
 from tokenloom.datasets.mock import (
     MockGPTDataset,
     MockGPTLowLevelDataset,
@@ -27,8 +32,6 @@ from tokenloom.datasets.mock import (
     MultimodalDatasetConfig,
 )
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
-from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
 from tokenloom.errors import ConformanceError, TokenloomError
 from tokenloom.testing import check_dataset
 

@@ -173,7 +173,7 @@ class OneApart(RoundRobin):
         (Neighbourly(), "as `sample 9, in another order[0][0]`, found"),
         (Renamed(), "expected 'in file order' as `identity` after reading, found read"),
         (WithEmptySpans(), "expected spans with tokens without `keep_empty`, found 0"),
-        (OtherWithEmpty(), "as `spans([0], keep_empty=True)[0].starts of spans with tokens[0]`, found np.int64(0)"),
+        (OtherWithEmpty(), "tokens of spans([0], keep_empty=True)[0]['starts'][0]`, found np.int64(0)"),
         (Narrow(), "expected int64 as `spans(…).starts`, found int32"),
         (InFileOrder(num_samples=11), "expected sequences below 10, found [10]"),
         (Nameless(), "as `identity of a pickled copy`"),

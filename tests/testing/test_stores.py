@@ -11,8 +11,9 @@ import pytest
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
 
 from tokenloom.errors import ConformanceError, UnavailableError
-from tokenloom.storage.addresses import ObjectVersion, make_client, missing, parse_address, replaced
+from tokenloom.storage.addresses import ObjectVersion, make_client, missing, parse_address
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.stores import replaced
 from tokenloom.testing import check_store
 
 ALL = 12

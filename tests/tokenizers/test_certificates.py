@@ -51,7 +51,7 @@ def tokenizer_of_merges(pattern: str, *, nfc: bool = False) -> HuggingFaceTokeni
 def rows_of(tokenizer: HuggingFaceTokenizer, texts: list[str]) -> list[list[int]]:
     choice = choose_engine("auto", tokenizer, [])
     assert choice.name == "gigatoken"
-    return [row.tolist() for row in choice.create().encode(texts).rows()]
+    return [row.tolist() for row in choice.create().encode_texts(texts).rows()]
 
 
 def test_a_letter_that_only_the_fast_engine_knows_has_the_ids_of_the_library():
@@ -60,7 +60,7 @@ def test_a_letter_that_only_the_fast_engine_knows_has_the_ids_of_the_library():
     assert tokenizer.tokenize(text) == [97, 240, 178, 142, 176]
     assert rows_of(tokenizer, [text]) == [[97, 240, 178, 142, 176]]
     # without which the case above would say nothing
-    assert GigatokenEngine(tokenizer).encode([text]).tokens.tolist() != tokenizer.tokenize(text)
+    assert GigatokenEngine(tokenizer).encode_texts([text]).tokens.tolist() != tokenizer.tokenize(text)
 
 
 @pytest.mark.parametrize("text", ["ab " * 2000 + "a" + NEW_LETTER + " c" * 3000, "e\u0315" + NEW_MARK + "\u0301 a"])
@@ -138,4 +138,6 @@ def test_texts_with_any_differing_letter(name: str):
     ]
     choice = choose_engine("auto", tokenizer, [])
     assert choice.certificate == certificate.identity
-    assert [row.tolist() for row in choice.create().encode(texts).rows()] == [tokenizer.tokenize(t) for t in texts]
+    assert [row.tolist() for row in choice.create().encode_texts(texts).rows()] == [
+        tokenizer.tokenize(t) for t in texts
+    ]

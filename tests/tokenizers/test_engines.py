@@ -29,21 +29,20 @@ from tokenloom.preprocess.text import TextRecipe
 from tokenloom.tokenizers.engines import (
     EngineChoice,
     GigatokenEngine,
-    ReferenceEngine,
     choose_engine,
     one_thread_per_call,
     recheck,
     require_equal,
 )
-from tokenloom.tokenizers.text_tokenizer import Encoded, require_sound
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, require_sound
 
 TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
 
 
-@pytest.mark.parametrize("engine", [ReferenceEngine, GigatokenEngine])
-def test_engine_gives_the_ids_of_the_tokenizer(engine: type):
+@pytest.mark.parametrize("engine", [lambda tokenizer: tokenizer, GigatokenEngine])
+def test_engine_gives_the_ids_of_the_tokenizer(engine: Callable[[TextTokenizer], TextTokenizer | GigatokenEngine]):
     tokenizer = make_tokenizer(byte_level_json())
-    encoded = engine(tokenizer).encode(TEXTS)
+    encoded = engine(tokenizer).encode_texts(TEXTS)
     expected = [tokenizer.tokenize(text) for text in TEXTS]
     assert encoded.lengths.tolist() == [len(row) for row in expected]
     assert encoded.tokens.tolist() == [token for row in expected for token in row]
@@ -52,7 +51,7 @@ def test_engine_gives_the_ids_of_the_tokenizer(engine: type):
 @given(texts=st.lists(st.text(max_size=60), max_size=6))
 def test_engines_agree(texts: list[str]):
     tokenizer = make_tokenizer(byte_level_json())
-    require_equal(GigatokenEngine(tokenizer), ReferenceEngine(tokenizer), texts)
+    require_equal(GigatokenEngine(tokenizer), tokenizer, texts)
 
 
 def byte_fallback_json() -> str:
@@ -63,7 +62,7 @@ def byte_fallback_json() -> str:
 
 def test_auto_takes_the_fast_engine_and_says_what_was_checked():
     choice = choose_engine("auto", make_tokenizer(byte_level_json()), TEXTS)
-    assert (choice.name, choice.create().name, choice.create().name) == ("gigatoken",) * 3
+    assert (choice.name, choice.create().engine_name, choice.create().engine_name) == ("gigatoken",) * 3
     assert choice.reason.startswith("same ids as `tokenizers` for ")
     assert choice.certificate
 
@@ -115,7 +114,7 @@ def test_rank_files_take_the_fast_engine(pattern: str):
     assert (choice.name, choice.fell_back) == ("gigatoken", False)
     assert choice.reason.startswith("same ids as `tiktoken` for ")
     texts = [*TEXTS, "<|end|><|endof|> <|endoftext|>", *sources()]
-    require_equal(choice.create(), ReferenceEngine(tokenizer), texts)
+    require_equal(choice.create(), tokenizer, texts)
 
 
 @pytest.mark.parametrize("pattern", ["r50k", "cl100k", "o200k"])
@@ -126,9 +125,9 @@ def test_engines_of_rank_files_agree(pattern: str, parts: list[str]):
 
 
 @functools.cache
-def engines_of(pattern: str) -> tuple[GigatokenEngine, ReferenceEngine]:
+def engines_of(pattern: str) -> tuple[GigatokenEngine, TextTokenizer]:
     tokenizer = make_tiktoken(pattern=pattern)
-    return GigatokenEngine(tokenizer), ReferenceEngine(tokenizer)
+    return GigatokenEngine(tokenizer), tokenizer
 
 
 def test_pattern_that_the_fast_engine_does_not_know():
@@ -144,7 +143,7 @@ def test_pattern_that_the_fast_engine_does_not_know():
 def test_kinds_of_one_engine(kind: str, name: str):
     tokenizer = tokenizer_of(kind)
     choice = choose_engine("auto", tokenizer, TEXTS)
-    assert (choice.name, choice.create().name, choice.certificate, choice.fell_back) == (name, name, None, False)
+    assert (choice.name, choice.create().engine_name, choice.certificate, choice.fell_back) == (name, name, None, False)
     assert choice.reason == f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}"
     assert choose_engine(name, tokenizer, []).reason == "asked for"
     with pytest.raises(
@@ -160,13 +159,13 @@ def test_kinds_of_one_engine(kind: str, name: str):
 class ForgetfulEngine:
     """Right, except that it loses the last token of a text with `forget`, and takes one with `confuse` for another."""
 
-    name = "forgetful"
+    engine_name = "forgetful"
 
-    def __init__(self, truth: ReferenceEngine) -> None:
+    def __init__(self, truth: TextTokenizer) -> None:
         self._truth = truth
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        rows = [self._truth.encode([text]).tokens for text in texts]
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        rows = [self._truth.encode_texts([text]).tokens for text in texts]
         rows = [row[:-1] if "forget" in text else row for row, text in zip(rows, texts, strict=True)]
         rows = [row ^ 1 if "confuse" in text else row for row, text in zip(rows, texts, strict=True)]
         return Encoded(
@@ -175,7 +174,7 @@ class ForgetfulEngine:
 
 
 def test_mismatch_names_text_and_tokens():
-    truth = ReferenceEngine(make_tokenizer(byte_level_json()))
+    truth = make_tokenizer(byte_level_json())
     engine = ForgetfulEngine(truth)
     require_equal(engine, truth, TEXTS)
     with pytest.raises(
@@ -187,9 +186,9 @@ def test_mismatch_names_text_and_tokens():
 
 
 def test_the_text_chosen_is_compared_again():
-    truth = ReferenceEngine(make_tokenizer(byte_level_json()))
+    truth = make_tokenizer(byte_level_json())
     engine, texts = ForgetfulEngine(truth), ["good", "forget", "confuse", "confuse " + "x" * 2000]
-    encoded = engine.encode(texts)
+    encoded = engine.encode_texts(texts)
     recheck(engine, truth, texts, encoded, choice=4)
     for choice in (5, 6, 7):
         with pytest.raises(TokenizerError, match=f"different ids for '{texts[choice - 4][:6]}"):
@@ -198,7 +197,7 @@ def test_the_text_chosen_is_compared_again():
 
 def test_block_with_a_mismatch_is_an_error():
     tokenizer = make_tokenizer(byte_level_json())
-    engine = ForgetfulEngine(ReferenceEngine(tokenizer))
+    engine = ForgetfulEngine(tokenizer)
     choice = EngineChoice(name="x", reason="", create=lambda: engine, certificate="x")
     recipe = TextRecipe(settings=CorpusSettings(), tokenizer=tokenizer, document_tokens=DocumentTokens())
     tokenize = BlockTokenizer(recipe, choice, num_workers=1)

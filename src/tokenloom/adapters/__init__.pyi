@@ -1,8 +1,8 @@
+from .arrow import ExportReport as ExportReport
 from .arrow import document_batches as document_batches
+from .arrow import export_documents as export_documents
+from .arrow import export_samples as export_samples
 from .arrow import sample_batches as sample_batches
-from .arrow_files import ExportReport as ExportReport
-from .arrow_files import export_documents as export_documents
-from .arrow_files import export_samples as export_samples
 from .hf_datasets import documents_dataset as documents_dataset
 from .hf_datasets import samples_dataset as samples_dataset
 from .hf_datasets import save_for_preprocessing as save_for_preprocessing

@@ -1,29 +1,35 @@
-"""Documents and samples as Arrow: record batches whose tokens are the mapped `.bin` itself, where that can be."""
+"""Documents and samples as Arrow, whose tokens are the mapped `.bin` where that can be, and as files."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
+import re
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.shortcuts import batch_of
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.columns import has_column
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.dataset import IndexedDataset, mapped_bytes
 from tokenloom.indexed.manifests import manifest_document, manifest_of
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.roles import NAME, read_roles
-from tokenloom.indexed.token_source import mapped_bytes
+from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
+from tokenloom.progress import Task, task
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import PendingFile, hidden_path, storage_errors, sync_folder
+from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
 from tokenloom.tokenizers.load import load_tokenizer
-
-METADATA_KEY = b"tokenloom"
-"""Key of the metadata of schemas: JSON that says what the rows are, with the manifest of the data."""
 
 _EXTRA = "parquet"
 _BATCH_BYTES = 32 << 20
@@ -31,7 +37,6 @@ _MOST_ROWS = 1 << 16
 _MOST_TOKENS = (1 << 31) - 1
 """Offsets of Arrow's lists are int32."""
 
-_SAMPLE_NAMES = {"tokens": "input_ids"}
 _IDS = ("input_ids", "tokens", "labels", "position_ids")
 _NOT_EXPORTED = ("attention_mask",)
 """A dense mask per sample, sequence length squared: position ids and boundaries say the same."""
@@ -81,9 +86,7 @@ class DocumentRows:
     def _token_ends(self, first: int, last: int) -> NDArray[np.int64]:
         """Returns the tokens of documents [first, last) before each of them, and in all: int64[last - first + 1]."""
         bounds = self._pair.document_indices[first : last + 1]
-        lengths = self._pair.sequence_lengths[bounds[0] : bounds[-1]]
-        ends = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=ends[1:])
+        ends = np.append(0, np.cumsum(self._pair.sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64))
         before: NDArray[np.int64] = ends[bounds - bounds[0]]
         return before
 
@@ -171,14 +174,11 @@ class SampleRows:
         return {name: self._column(array) for name, array in arrays.items()}
 
     def _column(self, array: NDArray[Any]) -> Any:
-        if array.ndim == 1:
-            return self._arrow.array(array)
-        flat = np.ascontiguousarray(array).reshape(-1)
-        return self._arrow.FixedSizeListArray.from_arrays(self._arrow.array(flat), len(flat) // len(array))
+        flat = self._arrow.array(np.ascontiguousarray(array).reshape(-1))
+        return flat if array.ndim == 1 else self._arrow.FixedSizeListArray.from_arrays(flat, array[0].size)
 
 
 Rows = DocumentRows | SampleRows
-"""Rows that become record batches of a `schema`."""
 
 
 def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, batch_bytes: int = _BATCH_BYTES) -> Any:
@@ -204,9 +204,6 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
         prefix: path of the pair without suffix, or its address.
         tokenizer: adds the texts: a tokenizer, or what `load_tokenizer` takes.
         batch_bytes: bytes of tokens in a batch, at most, unless a document has more.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
     """
     return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
 
@@ -215,8 +212,8 @@ def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes:
     """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, by position.
 
     Columns: `sample`, its position; `input_ids` and what else `dataset.batch` gives (`labels`, `loss_mask`,
-    `position_ids`), in lists of fixed size, ids as int32. **Labels are those of the next token**: models of Hugging
-    Face shift labels themselves, and must not be given these. A dense attention mask is left out.
+    `position_ids`), in lists of fixed size, ids as int32; no dense attention mask. **Labels are those of the next
+    token**: models of Hugging Face shift labels themselves, and must not be given these.
 
     Args:
         dataset: anything with `batch`, or samples of one shape.
@@ -228,15 +225,14 @@ def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes:
 
 def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
     """Returns samples as rows of arrays by the names that Hugging Face uses, ids and positions as int32."""
-    batch = batch_of(dataset, positions)
-    named = {_SAMPLE_NAMES.get(name, name): np.asarray(batch[name]) for name in batch if name not in _NOT_EXPORTED}
-    return {name: narrow(name, array) for name, array in named.items()}
+    batch = {name: array for name, array in batch_of(dataset, positions).items() if name not in _NOT_EXPORTED}
+    return {"input_ids" if name == "tokens" else name: narrow(name, array) for name, array in batch.items()}
 
 
-def narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def narrow(name: str, array: Any) -> NDArray[Any]:
     """Returns ids and positions as int32, which holds every one; anything else as it is."""
-    is_ids = name in _IDS and array.dtype == np.int64
-    return array.astype(np.int32) if is_ids else array
+    found = np.asarray(array)
+    return found.astype(np.int32) if name in _IDS and found.dtype == np.int64 else found
 
 
 def _reader(rows: Rows, batch_bytes: int) -> Any:
@@ -245,8 +241,9 @@ def _reader(rows: Rows, batch_bytes: int) -> Any:
 
 
 def _schema(arrow: Any, columns: Mapping[str, Any], said: Mapping[str, Any]) -> Any:
+    """Returns a schema whose metadata say what the rows are, with the manifest of the data."""
     fields = [(name, column.type) for name, column in columns.items()]
-    return arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
+    return arrow.schema(fields, metadata={b"tokenloom": json.dumps(said).encode()})
 
 
 def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
@@ -254,3 +251,195 @@ def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
     kind = arrow.from_numpy_dtype(values.dtype)
     flat = arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(np.ascontiguousarray(values))])
     return arrow.ListArray.from_arrays(arrow.array(ends.astype(np.int32)), flat)
+
+
+_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+_OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")
+_PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
+_LEAST_BYTES = 1 << 10
+ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """The files that were written, in the order of their rows, and what is in them; tokens count padding, too."""
+
+    paths: tuple[str, ...]
+    num_rows: int
+    num_tokens: int
+    num_bytes: int
+
+
+def export_documents(
+    prefix: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    file_format: str = "parquet",
+    row_group_bytes: int = ROW_GROUP_BYTES,
+    part_bytes: int = PART_BYTES,
+    compression: str | None = "zstd",
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes the documents of a pair as rows, with the columns of `document_batches`; returns what was written.
+
+    Memory: a row group and its encoded form, however large the pair is.
+
+    Args:
+        prefix, tokenizer: see `document_batches`.
+        output: a file that ends in `.parquet` or `.arrow`, or a folder, which gets `part-00000.parquet` and so on.
+        file_format: of the parts of a folder: `parquet` or `arrow`.
+        row_group_bytes: tokens in a row group of Parquet, or in a record batch of Arrow, in bytes.
+        part_bytes: tokens in a file of a folder, in bytes.
+        compression: of Parquet `zstd`, `snappy`, `gzip`, …; of Arrow `zstd` or `lz4`; None for none. Files of Arrow
+            can be mapped without a copy only if they are not compressed.
+        overwrite: replace what is there: a file, or a folder that holds nothing but such parts.
+
+    Raises:
+        OutputExistsError: something is there, and is not to be replaced.
+    """
+    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite)
+    return target.write(DocumentRows(prefix, tokenizer=tokenizer))
+
+
+def export_samples(
+    dataset: Any,
+    output: str | os.PathLike[str],
+    *,
+    num_samples: int | None = None,
+    file_format: str = "parquet",
+    row_group_bytes: int = ROW_GROUP_BYTES,
+    part_bytes: int = PART_BYTES,
+    compression: str | None = "zstd",
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes the samples of a dataset, blend or run as rows, with the columns of `sample_batches`.
+
+    Args:
+        dataset, num_samples: see `sample_batches`.
+        output, file_format, row_group_bytes, part_bytes, compression, overwrite: see `export_documents`.
+    """
+    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite)
+    return target.write(SampleRows(dataset, num_samples=num_samples))
+
+
+@dataclass
+class _Target:
+    """Where rows go: a file, or a folder of parts."""
+
+    output: str
+    file_format: str
+    row_group_bytes: int
+    part_bytes: int
+    compression: str | None
+    overwrite: bool
+
+    def __post_init__(self) -> None:
+        if is_remote(self.output):
+            message = f"expected a file or folder on this machine to export to, got `{self.output}`"
+            raise ConfigError(message, hint="export to a local folder, and copy it to the bucket")
+        if self.file_format not in _SUFFIXES.values():
+            message = f"expected `file_format` parquet or arrow, got {self.file_format!r}"
+            raise ConfigError(message)
+        checked_integer("`row_group_bytes`", self.row_group_bytes, at_least=_LEAST_BYTES)
+        checked_integer("`part_bytes`", self.part_bytes, at_least=_LEAST_BYTES)
+        self._path = self.output.rstrip("/") or self.output
+        suffix = os.path.splitext(self._path)[1].lower()
+        self._new, self._old = hidden_path(self._path, "export"), hidden_path(self._path, "export.old")
+        self._is_file = suffix in _SUFFIXES and not self.output.endswith("/") and not os.path.isdir(self._path)
+        self._format = _SUFFIXES[suffix] if self._is_file else self.file_format
+        if suffix in _OTHER_FORMATS and not self.output.endswith("/"):
+            message = f"expected a folder, or a file that ends in {' or '.join(_SUFFIXES)}, found `{self.output}`"
+            raise ConfigError(message, hint="export to Parquet, which what reads such files can convert")
+
+    def write(self, rows: Rows) -> ExportReport:
+        """Writes all rows, while others who write there wait or fail."""
+        make_folder_of(self._path)
+        with task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance, OutputLock(self._path):
+            self._recover()
+            self._check_free()
+            try:
+                paths, num_tokens = self._write_files(rows, advance)
+                if not self._is_file:  # what has the name goes first, and comes back if a kill ends this in between
+                    sync_folder(self._new)
+                    with storage_errors("publish", self._path):
+                        if os.path.lexists(self._path):
+                            os.rename(self._path, self._old)
+                        os.rename(self._new, self._path)
+                    sync_folder(os.path.dirname(self._path) or ".")
+                    paths = [os.path.join(self._path, os.path.basename(path)) for path in paths]
+            finally:
+                self._recover()
+        num_bytes = sum(os.path.getsize(path) for path in paths)
+        return ExportReport(paths=tuple(paths), num_rows=len(rows), num_tokens=num_tokens, num_bytes=num_bytes)
+
+    def _write_files(self, rows: Rows, advance: Task) -> tuple[list[str], int]:
+        """Writes the file, or parts into a hidden folder; returns their paths, and the tokens."""
+        if not self._is_file:
+            with storage_errors("create", self._new):
+                os.makedirs(self._new)
+        most = sys.maxsize if self._is_file else self.part_bytes
+        batches = rows.batches(batch_bytes=min(self.row_group_bytes, most))
+        batch = next(batches, None)
+        paths: list[str] = []
+        num_tokens = 0
+        while batch is not None or not paths:
+            path = self._path if self._is_file else f"{self._new}/part-{len(paths):05}.{self._format}"
+            paths.append(path)
+            num_bytes = 0
+            with PendingFile(path) as file, storage_errors("write", path), self._opened(file, rows.schema) as writer:
+                while batch is not None and (not num_bytes or num_bytes + self.row_group_bytes <= most):
+                    writer.write_batch(batch)
+                    num_tokens += rows.num_tokens(batch)
+                    num_bytes += batch.nbytes
+                    advance(len(batch))
+                    batch = next(batches, None)
+        return paths, num_tokens
+
+    @contextmanager
+    def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Any]:
+        """Opens a file; yields what writes a batch. It is ended in any case, or its end would be written later."""
+        arrow = require("pyarrow", extra="parquet")
+        sink = arrow.PythonFile(pending.stream, mode="w")
+        try:
+            if self._format == "arrow":
+                options = arrow.ipc.IpcWriteOptions(compression=self.compression)
+                writer = arrow.ipc.new_file(sink, schema, options=options)
+            else:
+                columns = ["file"] if "file" in schema.names else False  # the one whose values repeat
+                writer = require("pyarrow.parquet", extra="parquet").ParquetWriter(
+                    sink, schema, compression=self.compression or "none", use_dictionary=columns
+                )
+        except (arrow.ArrowException, ValueError, TypeError) as error:
+            message = f"{self._format} has no compression {self.compression!r}: {error}"
+            raise ConfigError(message) from error
+        try:
+            yield writer
+        finally:
+            try:
+                writer.close()
+            finally:
+                writer.is_open = False  # of `ParquetWriter`, which would close once more what cannot be closed
+
+    def _recover(self) -> None:
+        """Removes what an export left, and puts back what it was replacing when it could not go on."""
+        if os.path.lexists(self._old) and not os.path.lexists(self._path):
+            with storage_errors("recover", self._path):
+                os.rename(self._old, self._path)
+        for left in (self._new, self._old):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _check_free(self) -> None:
+        """Refuses to take the place of what is there, unless it is to be replaced and nothing else."""
+        if os.path.isdir(self._path):
+            with storage_errors("list", self._path):
+                names = os.listdir(self._path)
+            others = sorted(name for name in names if not _PART.fullmatch(name))
+            if others and self.overwrite:
+                message = f"cannot replace the folder `{self._path}`: it holds {others[0]!r}, which is no part"
+                raise StorageError(message, hint="export to a new folder")
+            is_free = self.overwrite or not names
+        else:
+            is_free = not os.path.lexists(self._path) or (self.overwrite and self._is_file)
+        if not is_free:
+            raise exists_error(self._path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -13,27 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.adapters.arrow import document_batches, named_samples
-from tokenloom.errors import ConfigError, InputError, OutputExistsError
+from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.optional import require
-from tokenloom.storage.atomic import storage_errors, sync_folder
-from tokenloom.storage.json_files import parse_json
+from tokenloom.storage.atomic import hidden_path, storage_errors, sync_folder
 
 _EXTRA = "hf"
 
 
 def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> Any:
-    """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`.
+    """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`, which see.
 
     The tokens are the mapped `.bin`; what is made anew takes 16 bytes per document, and the texts if there are any. To
     hand it to other processes, as `map(num_proc=…)` does, it is copied: `export_documents` and `load_dataset` do
     better there.
-
-    Args:
-        prefix: path of the pair without suffix, or its address.
-        tokenizer: adds the texts: a tokenizer, or what `load_tokenizer` takes.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
     """
     datasets = require("datasets", extra=_EXTRA)
     table = document_batches(prefix, tokenizer=tokenizer).read_all().replace_schema_metadata(None)
@@ -44,12 +37,8 @@ def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
     """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads them when they are asked for.
 
     It holds positions alone, so that it is shuffled, selected, sharded and pickled in no time; its rows are those of
-    `dataset.batch`, as NumPy arrays under the names of `sample_batches`. **Labels are those of the next token**: give
-    `input_ids` alone to models that shift labels themselves, or use `TransformersCollator`.
-
-    Args:
-        dataset: anything with `batch`, or samples of one shape.
-        num_samples: how many from the first one on; None for all.
+    `dataset.batch`, as NumPy arrays under the names of `sample_batches`, which see. **Labels are those of the next
+    token**: give `input_ids` alone to models that shift labels themselves, or use `TransformersCollator`.
     """
     datasets = require("datasets", extra=_EXTRA)
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
@@ -81,20 +70,18 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
     """
     datasets = require("datasets", extra=_EXTRA)
     path = os.fspath(folder).rstrip("/")
-    if isinstance(dataset, datasets.DatasetDict):
-        message = f"expected one split, found a DatasetDict with {', '.join(map(repr, dataset))}"
-        raise ConfigError(message, hint="save each split in a folder of its own, as `dataset[name]`")
     if not isinstance(dataset, datasets.Dataset):
+        is_splits = isinstance(dataset, datasets.DatasetDict)
         message = f"expected a `datasets.Dataset`, found {type(dataset).__name__}"
-        raise ConfigError(message, hint="write its rows to files, such as JSON lines")
+        hint = "save each split in a folder of its own, as `dataset[name]`" if is_splits else "write its rows to files"
+        raise ConfigError(message, hint=hint)
     fingerprint = dataset._fingerprint
     if os.path.lexists(path):
         if _saved_fingerprint(path) == fingerprint:
             return path
         message = f"`{path}` exists, and holds something other than this dataset"
         raise OutputExistsError(message, hint="choose another folder, or remove it")
-    parent, name = os.path.split(os.path.abspath(path))
-    hidden = os.path.join(parent, f".{name}.{secrets.token_hex(4)}.tmp")
+    hidden = hidden_path(path, f"{secrets.token_hex(4)}.tmp")
     try:
         with storage_errors("write", hidden):
             flat = dataset.flatten_indices() if dataset._indices is not None else dataset
@@ -112,7 +99,6 @@ def _saved_fingerprint(path: str) -> str | None:
     """Returns the fingerprint of what `save_to_disk` wrote; None if it did not."""
     try:
         with open(os.path.join(path, "state.json"), "rb") as stream:
-            state = parse_json(stream.read())
-    except (OSError, ValueError, InputError):
+            return json.load(stream).get("_fingerprint")  # type: ignore[no-any-return]
+    except (OSError, ValueError, AttributeError):
         return None
-    return state.get("_fingerprint") if isinstance(state, dict) else None

@@ -18,10 +18,9 @@ from tokenloom.datasets.shortcuts import sample_of
 class SampleSource:
     """A `RandomAccessDataSource` of grain over a dataset, blend or run: for its `DataLoader` and its `MapDataset`.
 
-    Needs neither grain nor torch. Safe from several threads and picklable, so that grain's worker processes take it.
-    Ids and positions are int32: **JAX turns int64 into int32 unless `jax_enable_x64` is set**, with a copy and a
-    warning for each array; nothing is lost, since all ids fit. Checkpoints of grain's `DataLoader` hold the `repr` of
-    the source and are refused with another one: it names what identifies the data and their order.
+    Needs neither grain nor torch; safe from several threads and picklable. Ids and positions are int32: **JAX turns
+    int64 into int32 unless `jax_enable_x64` is set**, with a copy and a warning for each array. Checkpoints of grain's
+    `DataLoader` are refused with another `repr` of the source, which names what identifies the data and their order.
 
     Example:
         >>> import tempfile
@@ -33,9 +32,6 @@ class SampleSource:
         >>> source = SampleSource(load(prefix, sequence_length=16, tokenizer="null:1000"))
         >>> len(source), source[0]["tokens"].dtype, source[0]["tokens"].shape
         (6, dtype('int32'), (16,))
-
-    Args:
-        dataset: samples by position.
     """
 
     def __init__(self, dataset: Any) -> None:

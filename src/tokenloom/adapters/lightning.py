@@ -19,7 +19,7 @@ def lightning_data_module(
 
     Its loaders are `ThreadLoader`s over the samples in order, dealt to the ranks of the trainer's strategy. Lightning
     keeps their states in its checkpoints: `trainer.fit(…, ckpt_path=…)` goes on with the batch after the last one that
-    was trained with, on as many ranks; over a run, on any number of them. Lightning adds no sampler to them.
+    was trained with, on as many ranks; over a run, on any number of them.
 
     Args:
         datasets: train, valid and test, as `tokenloom.load(…, split=…)` returns them, None for those without data; or
@@ -36,8 +36,7 @@ def lightning_data_module(
 class Loaders:
     """What a `DataModule` does: one loader for each of train, valid and test."""
 
-    trainer: Any = None
-    """The trainer that it belongs to, which Lightning sets."""
+    trainer: Any = None  # which Lightning sets
 
     def __init__(self, datasets: Any, batch_size: int, settings: dict[str, Any]) -> None:
         super().__init__()

@@ -15,11 +15,10 @@ from tokenloom.optional import require
 
 
 def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int | None = None) -> Any:
-    """Returns a `ray.data.Dataset` of the samples of a dataset, blend or run.
+    """Returns a `ray.data.Dataset` of the samples of a dataset, blend or run, with the columns of `sample_batches`.
 
-    Columns: `sample`, the position; `input_ids` and what else `dataset.batch` gives, as tensors of Arrow with ids as
-    int32; labels are those of the next token. What travels to a task is the dataset's settings and a range of
-    positions; each task opens the files, which its node must see, and fills arrays as `dataset.batch` does.
+    What travels to a task is the dataset's settings and a range of positions; each task opens the files, which its node
+    must see, and fills arrays as `dataset.batch` does.
 
     Args:
         dataset: anything with `batch`, or samples of one shape; picklable, as ours are.
@@ -37,10 +36,8 @@ def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int
 def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_blocks: int | None = None) -> Any:
     """Returns a `ray.data.Dataset` of the documents of a pair, with the columns of `document_batches`.
 
-    Args:
-        prefix: path of the pair without suffix, or its address; each node must see it.
-        tokenizer: adds the texts: what `load_tokenizer` takes, or a tokenizer that can be pickled.
-        num_blocks: blocks, which are tasks, to cut the documents into; None lets Ray choose.
+    Each node must see the pair; a tokenizer is what `load_tokenizer` takes, or one that can be pickled. See
+    `ray_samples`.
     """
     count = len(DocumentRows(prefix, tokenizer=tokenizer))
     path = os.fspath(prefix)
@@ -66,12 +63,7 @@ def ray_train_loader(dataset: Any, *, batch_size: int, **settings: Any) -> Threa
 
     Ray's context says which worker this is, of how many: together they read every sample of the dataset once. To go on
     from a checkpoint, keep `loader.state_dict()` in it, the same on every worker, and give it to `load_state_dict`.
-    `ray.train.torch.prepare_data_loader` is not needed.
-
-    Args:
-        dataset: what is read. Open it in the function too, as each worker is another process.
-        batch_size: samples per batch and worker.
-        settings: what else `ThreadLoader` takes, such as `num_threads`.
+    `ray.train.torch.prepare_data_loader` is not needed. `settings` are what else `ThreadLoader` takes.
     """
     context = require("ray.train", extra="ray").get_context()
     ranks = {"data_parallel_rank": context.get_world_rank(), "data_parallel_size": context.get_world_size()}

@@ -19,12 +19,9 @@ _VERSION = 1
 def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` of the batches of a sampler, as dicts of torch tensors.
 
-    A loader takes it with `batch_size=None`, since it has whole batches already. With W worker processes, worker w
-    yields every W-th batch from the w-th on; as loaders take batches of their workers by turns, they come in the
-    sampler's order, each of them once.
-
-    `state_dict` and `load_state_dict` are those that torchdata's `StatefulDataLoader` asks for: it goes on after the
-    last batch that it handed out, with as many workers.
+    A loader takes it with `batch_size=None`. With W worker processes, worker w yields every W-th batch from the w-th
+    on, which loaders put into the sampler's order. torchdata's `StatefulDataLoader` asks for its `state_dict` and
+    `load_state_dict`, and goes on after the last batch that it handed out, with as many workers.
 
     Prefer `ThreadLoader` or `build_dataloader` where a framework takes them.
 
@@ -34,10 +31,6 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
         >>> batches = iterable_dataset([{"tokens": torch.tensor([k])} for k in range(6)], [[0, 1], [2, 3], [4, 5]])
         >>> [batch["tokens"].flatten().tolist() for batch in DataLoader(batches, batch_size=None)]
         [[0, 1], [2, 3], [4, 5]]
-
-    Args:
-        dataset: gives samples by number, such as `GPTDataset`.
-        sampler: yields the positions of one batch after the other, of this rank.
     """
     base = require("torch.utils.data", extra="torch").IterableDataset  # loaders ask for its class
     joined = type("IterableBatches", (BatchStream, base), {"__reduce__": _reduce, "__doc__": BatchStream.__doc__})
@@ -50,8 +43,7 @@ class BatchStream:
     def __init__(self, dataset: Any, sampler: Iterable[Batch]) -> None:
         self.dataset = dataset
         self.sampler = sampler
-        self._num_yielded = 0
-        self._num_to_skip = 0
+        self._num_yielded = self._num_to_skip = 0
 
     def __len__(self) -> int:
         """Batches of all workers, as far as the sampler knows."""
@@ -74,11 +66,7 @@ class BatchStream:
         return {"version": _VERSION, "num_yielded": self._num_yielded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on, with the next iteration, after the last batch that was yielded when the state was taken.
-
-        Raises:
-            ConfigError: it is no such state.
-        """
+        """Goes on, with the next iteration, after the last batch that was yielded when the state was taken."""
         if state.get("version") != _VERSION:
             message = f"expected the state of an iterable dataset, version {_VERSION}, found {dict(state)!r}"
             raise ConfigError(message)
@@ -100,16 +88,9 @@ def stateful_dataloader(
 ) -> Any:
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
-    It is `build_dataloader` with a loader that knows where it stands: `state_dict` after any batch, in any epoch, and
-    `load_state_dict` of a loader made alike, with as many workers, goes on with the next batch. `ThreadLoader` does
-    that too, without torchdata and without processes.
-
-    Args:
-        dataset: gives samples by number, such as `GPTDataset`.
-        sampler: yields the positions of one micro-batch after the other, such as `MegatronPretrainingSampler`.
-        num_workers: processes that read ahead; 0 reads in this process.
-        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
-        settings: what else the class takes, such as `snapshot_every_n_steps`, `prefetch_factor`.
+    It is `build_dataloader` with a loader that knows where it stands: `load_state_dict` of a loader made alike, with as
+    many workers, goes on with the next batch. `ThreadLoader` does that too, without torchdata and without processes.
+    `settings` are what else the class takes, such as `snapshot_every_n_steps`, `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
     given = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)

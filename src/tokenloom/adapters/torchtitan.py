@@ -34,9 +34,8 @@ def torchtitan_loader() -> Any:
     - `infinite`: whether to begin anew after the last batch; torchtitan sets it for validation
     - `num_threads`: threads that fill batches
 
-    Sequence length, batch size and ranks are those of the trainer, and labels without loss are -100. A checkpoint of
-    torchtitan has the position: training goes on with the next batch, on as many data-parallel ranks, over a run on
-    any number.
+    Sequence length, batch size and ranks are those of the trainer, and labels without loss are -100. Checkpoints have
+    the position: training goes on with the next batch, on as many data-parallel ranks, over a run on any number.
     """
     base = require("torchtitan.components.dataloader", extra="torchtitan").BaseDataLoader
 
@@ -76,11 +75,8 @@ class Batches:
         loaded = load(config.dataset_path, **settings)
         dataset = loaded[Split[config.part].value] if "split" in settings else loaded
         if dataset is None or (found := len(dataset[0]["tokens"])) != seq_len:
-            found_text = "no data for it" if dataset is None else f"{found} tokens"
-            message = (
-                f"expected samples of {seq_len} tokens for {config.part}, as the trainer asks for, found {found_text}"
-            )
-            raise ConfigError(message)
+            message = f"expected samples of {seq_len} tokens for {config.part}, as the trainer asks for, found "
+            raise ConfigError(message + ("no data for it" if dataset is None else f"{found} tokens"))
         return dataset
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
+from tokenloom.packing.batch import take_apart
 from tokenloom.packing.prefixes import PrefixPack
-from tokenloom.packing.subsamples import take_apart
 
 IGNORED = -100
 """The label without loss in torch's cross entropy, in transformers and torchtitan."""
@@ -20,27 +20,21 @@ _NEEDED = ("tokens", "labels", "loss_mask", "position_ids")
 class TransformersCollator:
     """Makes samples, or a batch of a loader, what a causal language model of transformers takes.
 
-    It is what `Trainer` takes as `data_collator`, with the dataset as `train_dataset`, and what a loop of its own calls
-    with each batch: `model(**collator(batch)).loss`. That loss is the mean over the labels with loss.
+    It is what `Trainer` takes as `data_collator`, and what a loop of its own calls with each batch:
+    `model(**collator(batch)).loss`, the mean over the labels with loss.
 
-    Our labels are shifted already, and transformers shifts those it is given. So `shift_labels` has ours, which its
-    losses prefer, and `labels` the same ones moved back, for what reads these; there the last one of a row is lost.
+    Our labels are shifted already: they come as `shift_labels`, which losses of transformers prefer, and moved back as
+    `labels`, where the last one of a row is lost.
 
-    Documents that must not see each other are told apart by `position_ids` that begin anew, as transformers does where
-    it has no mask and no cache. Its flash attention does that for one row only: the rows of a batch become one then,
-    with the boundaries as `cu_seq_lens_q` and so on. A dense mask is passed on as numbers to add.
+    Documents that must not see each other are told apart by `position_ids` that begin anew. Flash attention of
+    transformers does that for one row only: the rows of a batch become one then, with the boundaries as `cu_seq_lens_q`
+    and so on. A dense mask is passed on as numbers to add.
 
     Example:
-        >>> from tokenloom import MockGPTDataset, MockGPTLowLevelDataset, GPTDatasetConfig, Split
-        >>> import numpy as np
-        >>> class Tokenizer:
-        ...     vocab_size, eod, pad, unique_identifiers = 100, 0, -1, {}
-        >>> config = GPTDatasetConfig(
-        ...     random_seed=1, sequence_length=16, tokenizer=Tokenizer(), create_attention_mask=False,
-        ... )
-        >>> low_level = MockGPTLowLevelDataset(config.tokenizer)
-        >>> dataset = MockGPTDataset(low_level, None, np.arange(100, dtype=np.int32), 64, Split.train, config)
-        >>> list(TransformersCollator()([dataset[0], dataset[1]]))
+        >>> import torch
+        >>> row = torch.arange(4)
+        >>> sample = {"tokens": row, "labels": row + 1, "loss_mask": torch.ones(4), "position_ids": row}
+        >>> list(TransformersCollator()([sample, sample]))
         ['input_ids', 'labels', 'shift_labels']
 
     Args:
@@ -113,13 +107,8 @@ def _in_one_row(found: dict[str, Any]) -> dict[str, Any]:
     total = begins.new_tensor([begins.numel()], dtype=torch.int32)
     bounds = torch.cat([begins.flatten().nonzero().flatten().to(torch.int32), total])
     longest = int(bounds.diff().max())
-    return {
-        **flat,
-        "cu_seq_lens_q": bounds,
-        "cu_seq_lens_k": bounds,
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
+    flat |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), bounds)
+    return flat | dict.fromkeys(("max_length_q", "max_length_k"), longest)
 
 
 def labels_with_loss(batch: Mapping[str, Any]) -> Any:
@@ -163,20 +152,10 @@ class PrefixCollator:
         """
         if all("input_ids" in feature for feature in features):
             rows = [list(feature["input_ids"]) for feature in features]
-            labels = [
-                [*list(feature.get("labels", row))[1:], IGNORED] for feature, row in zip(features, rows, strict=True)
-            ]
-            pack = PrefixPack.of(rows, labels=labels, multiple=self.pad_to)
+            given = [list(feature.get("labels", row)) for feature, row in zip(features, rows, strict=True)]
+            pack = PrefixPack.of(rows, labels=[[*row[1:], IGNORED] for row in given], multiple=self.pad_to)
         else:
-            taken = list(take_apart(features))
-            columns = {name: [sample[name].numpy() for sample in taken] for name in _NEEDED}
-            pack = PrefixPack.of(
-                columns["tokens"],
-                labels=columns["labels"],
-                loss_weights=columns["loss_mask"],
-                position_ids=columns["position_ids"],
-                multiple=self.pad_to,
-            )
+            pack = PrefixPack.of_subsamples(list(take_apart(features)), multiple=self.pad_to)
         mask = pack.block_mask() if self.attention == "flex_attention" else _to_add(~pack.attention_mask()[None, None])
         terms = {name: getattr(pack, f"term_{name}") for name in ("places", "labels", "weights")}
         inputs = {"input_ids": pack.tokens[None], "position_ids": pack.position_ids[None], "attention_mask": mask}

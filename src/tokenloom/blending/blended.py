@@ -19,7 +19,7 @@ from tokenloom.datasets.outputs import (
     Output,
     recycled_empty,
 )
-from tokenloom.datasets.protocols import Announces, KnowsOrder, Verifiable, is_remote_dataset
+from tokenloom.datasets.protocols import Announces, KnowsOrder, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
     as_arrays,
     check_hooks,
@@ -121,7 +121,7 @@ class BlendedDataset(Composite):
 
     def verify_indices(self) -> list[str]:
         """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
-        members = [dataset for dataset in self.datasets if isinstance(dataset, Verifiable)]
+        members = [dataset for dataset in self.datasets if hasattr(dataset, "verify_indices")]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
     def _name(self) -> str:
@@ -164,7 +164,7 @@ class BlendedDataset(Composite):
     def __getitem__(self, idx: int | None) -> Any:
         """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss.
 
-        That is the first field of a dict or named tuple, and the first item of any other tuple or list.
+        A named tuple becomes a dict; of any other tuple or list, that is the first item.
 
         Raises:
             ConfigError: the sample is none of these.
@@ -244,10 +244,8 @@ class BlendedDataset(Composite):
             self._layout = outputs, self._with_number(outputs)
         return self._layout[1]
 
-    @property
-    def digests_tokens(self) -> bool:
-        """Whether `batch` gives digests of tokens."""
-        return self.fills_batches
+    digests_tokens = fills_batches
+    """Whether `batch` gives digests of tokens."""
 
     def batch(
         self,

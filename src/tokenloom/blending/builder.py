@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
 from importlib.metadata import version
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,19 +19,21 @@ from tokenloom.blending.plan import remedy_for, smallest_surplus
 from tokenloom.blending.quota import Quota, Sizes, quotas, three_sizes
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.data_match import check_tokenizer_ahead, remember_head
+from tokenloom.datasets.data_match import check_tokenizer
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.distributed.building import Build, Builders, Description
 from tokenloom.errors import ConfigError, OversampledError
-from tokenloom.indexed.manifests import ManifestHead, index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built, short_together
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
+
+Result = TypeVar("Result")
 
 _STEPS = (
     "_build_blended_dataset_splits",
@@ -111,8 +112,17 @@ class BlendedMegatronDatasetBuilder:
         if isinstance(config, (dict, type, str)):
             message = f"expected settings as `config`, found {config!r}"
             raise ConfigError(message, hint="such as `GPTDatasetConfig(…)`")
-        if config is None or not (is_built_on_rank is None or callable(is_built_on_rank)):
-            raise _misplaced(is_built_on_rank, config)
+        if isinstance(is_built_on_rank, BlendedMegatronDatasetConfig):
+            message = "expected a function as `is_built_on_rank`, found the settings"
+            raise ConfigError(message, hint="write `config=…`, or `lambda: True` before them")
+        if config is None:
+            message = "expected settings as `config`, found none"
+            raise ConfigError(message, hint="such as a `GPTDatasetConfig`")
+        if is_built_on_rank is not None and not callable(is_built_on_rank):
+            message = f"expected a function as `is_built_on_rank`, found {is_built_on_rank!r}"
+            raise ConfigError(
+                message, hint="leave it out, or write `lambda: True`, where every process needs the datasets"
+            )
         sizes = three_sizes(sizes)
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
@@ -138,7 +148,7 @@ class BlendedMegatronDatasetBuilder:
         if self.config.fast_cache_load:  # all caches exist: nothing to wait for
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
         build = Build(
-            work=self._check_and_build,
+            work=self._build,
             look=self._look if self._looks_first else None,
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
@@ -186,10 +196,6 @@ class BlendedMegatronDatasetBuilder:
             }
         return description
 
-    def _check_and_build(self) -> list[Any]:
-        """Returns the splits; a tokenizer that did not make the last of the data is refused before any is built."""
-        return self._build(check_tokenizer_ahead(self._prefixes, self.config))
-
     def _look(self) -> list[Any] | None:
         """Returns the splits if all their indices are built; all data are opened, and remembered by what they are."""
         self._data = {}
@@ -197,64 +203,46 @@ class BlendedMegatronDatasetBuilder:
             try:
                 return self._build()
             except NotBuiltError:
-                self._open_the_rest()
+                if len(self._data) < len(self._prefixes):  # conversations that are not tokenized: nothing to compare
+                    self._data = {}
                 return None
-
-    def _open_the_rest(self) -> None:
-        """Opens the data that were not looked at because an index before them is missing."""
-        try:
-            for prefix in self._prefixes:
-                if prefix not in self._data:
-                    self._open(prefix)
-        except NotBuiltError:  # conversations that are not tokenized: nothing to compare
-            self._data = {}
 
     def _open(self, prefix: str | None) -> Any:
         low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
         if not self.config.fast_cache_load:  # with which ranks are not compared
             self._data[prefix] = describe_data(low_level)
+            check_tokenizer(low_level, self.config, name=f"`{prefix}`")
         return low_level
 
-    def _build(self, heads: Mapping[str, ManifestHead | None] = MappingProxyType({})) -> list[Any]:
-        """Returns the splits; each low-level dataset is opened once, for all of them.
-
-        Args:
-            heads: heads of manifests that were read already, by prefix.
-        """
+    def _build(self) -> list[Any]:
+        """Returns the splits; each low-level dataset is opened once, for all of them, before any is built."""
         wanted: dict[str | None, list[tuple[Quota, int]]] = {}
         for quota in filter(None, self.quotas):
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
         with short_together(unless=NotBuiltError):
+            low_levels = list(self._in_threads(self._open, wanted))
             with task("datasets", unit="datasets", total=len(wanted)) as advance:
-                for made in self._each_built(wanted, heads):
+                for made in self._in_threads(self._build_datasets, low_levels, wanted, wanted.values()):
                     built.update(made)
                     advance()
             return [None if quota is None else self._join(quota, built) for quota in self.quotas]
 
-    def _each_built(
-        self, wanted: Mapping[str | None, Sequence[tuple[Quota, int]]], heads: Mapping[str, ManifestHead | None]
-    ) -> Iterator[dict[tuple[Split, int], MegatronDataset]]:
-        """Yields the datasets of one prefix after the other, by split and number in it."""
-        if (num_threads := self.config.num_dataset_builder_threads) > 1:
-            with ThreadPoolExecutor(max_workers=num_threads) as executor:
-                futures = [
-                    executor.submit(copy_context().run, self._build_datasets, prefix, places, heads)
-                    for prefix, places in wanted.items()
-                ]
-                for future in futures:
-                    yield future.result()
-        else:
-            for prefix, places in wanted.items():
-                yield self._build_datasets(prefix, places, heads)
+    def _in_threads(self, call: Callable[..., Result], *arguments: Iterable[Any]) -> Iterator[Result]:
+        """Yields what `map` does, worked out by as many threads as the settings say."""
+        if (num_threads := self.config.num_dataset_builder_threads) == 1:
+            yield from map(call, *arguments)
+            return
+        with ThreadPoolExecutor(max_workers=num_threads) as executor:
+            futures = [executor.submit(copy_context().run, call, *each) for each in zip(*arguments, strict=True)]
+            for future in futures:
+                yield future.result()
 
     def _build_datasets(
-        self, prefix: str | None, places: Sequence[tuple[Quota, int]], heads: Mapping[str, ManifestHead | None]
+        self, low_level: Any, prefix: str | None, places: Sequence[tuple[Quota, int]]
     ) -> dict[tuple[Split, int], MegatronDataset]:
         """Returns the datasets of one prefix, by split and number in it."""
-        low_level = self._open(prefix)
-        remember_head(low_level, heads)
         num_elements = self.cls.numel_low_level_dataset(low_level)
         return {
             (quota.split, number): self.cls(
@@ -306,18 +294,6 @@ class BlendedMegatronDatasetBuilder:
             )
             for dataset, count in zip(datasets, quota.owed([len(dataset) for dataset in datasets]), strict=True)
         ]
-
-
-def _misplaced(is_built_on_rank: Any, config: Any) -> ConfigError:
-    """Returns the error for settings that are missing, or stand where a function is expected."""
-    if isinstance(is_built_on_rank, BlendedMegatronDatasetConfig):
-        message = "expected a function as `is_built_on_rank`, found the settings"
-        return ConfigError(message, hint="write `config=…`, or `lambda: True` before them")
-    if config is None:
-        message = "expected settings as `config`, found none"
-        return ConfigError(message, hint="such as a `GPTDatasetConfig`")
-    message = f"expected a function as `is_built_on_rank`, found {is_built_on_rank!r}"
-    return ConfigError(message, hint="leave it out, or write `lambda: True`, where every process needs the datasets")
 
 
 def describe_settings(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -99,38 +97,16 @@ def with_dataset_id(number: Any, sample: Any) -> Any:
 
     Args:
         number: the dataset's number in its blend.
-        sample: named fields, as a dict or a named tuple; a tuple; or a list.
+        sample: named fields, as a dict or a named tuple, of which a dict comes out; a tuple; or a list.
 
     Raises:
         ConfigError: it is something else, which has no place for the number.
     """
     if isinstance(sample, Mapping):
         return {_NUMBER: number, **sample}
-    if isinstance(sample, tuple) and isinstance(sample, _Named):
-        return _numbered(type(sample).__name__, tuple(sample._fields), (number, *sample))
+    if isinstance(sample, tuple) and hasattr(sample, "_asdict"):
+        return {_NUMBER: number, **sample._asdict()}
     if isinstance(sample, (tuple, list)):
         return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
     message = f"expected samples of a blend to be dicts, tuples or lists, found {type(sample).__name__}"
     raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}; `{_NUMBER}` comes beside it")
-
-
-@runtime_checkable
-class _Named(Protocol):
-    """Whatever `collections.namedtuple` or `typing.NamedTuple` has made."""
-
-    _fields: tuple[str, ...]
-
-
-def _numbered(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    return _type_of(name, fields)._make(values)
-
-
-@cache
-def _type_of(name: str, fields: tuple[str, ...]) -> Any:
-    """Returns the type of named tuples with one field more, whose objects any process can unpickle."""
-
-    def reduced(self: Any) -> tuple[Any, ...]:
-        return _numbered, (name, fields, tuple(self))
-
-    kind = namedtuple(name, (_NUMBER, *fields))  # type: ignore[misc]
-    return type(name, (kind,), {"__slots__": (), "__reduce__": reduced})

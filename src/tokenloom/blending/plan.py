@@ -238,12 +238,8 @@ def epochs_of(
 ) -> Epochs:
     """Returns what a GPT dataset of these documents will have, by the rules that `GPTDataset` follows.
 
-    Args:
-        config: the settings; what only a `GPTDatasetConfig` says has its default in another one.
-        split: which.
-        num_tokens: number of tokens of the documents.
-        lengths: lengths of the documents, in blocks; read only where they matter.
-        policy: instead of what the settings say.
+    What only a `GPTDatasetConfig` says has its default in another one. Lengths, in blocks, are read only where they
+    matter; `policy` counts instead of what the settings say.
     """
     shape, name = SampleShape(sequence_length=config.sequence_length, extra=1), "concat"
     if isinstance(config, GPTDatasetConfig):
@@ -292,7 +288,7 @@ def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Seque
                 asked[number], lengths[number] = count, epochs[number].num_samples(count)
     total = sum(owed)
     datasets = tuple(
-        _plan_dataset(quota, number, found[number], asked[number], owed[number], total) for number in range(len(found))
+        _plan_dataset(quota, number, *found[number], asked[number], owed[number], total) for number in range(len(found))
     )
     problems = (_problem(quota, number, dataset, epochs[number]) for number, dataset in enumerate(datasets))
     return SplitPlan(
@@ -307,9 +303,8 @@ def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Seque
 
 
 def _plan_dataset(
-    quota: Quota, number: int, found: tuple[int, Epochs], asked: int | None, owed: int, total: int
+    quota: Quota, number: int, num_sequences: int, epochs: Epochs, asked: int | None, owed: int, total: int
 ) -> DatasetPlan:
-    num_sequences, epochs = found
     plan = None if asked and epochs.num_tokens == 0 else epochs.plan(asked)
     return DatasetPlan(
         name=str(quota.prefixes[number]),
@@ -352,10 +347,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
     """Returns how many samples of a blend by weight each split has until a dataset would be read twice.
 
-    Reads indices only.
-
-    Args:
-        config: settings of GPT samples, with a `blend` that has weights.
+    Reads indices only; of settings of GPT samples, with a `blend` that has weights.
     """
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
@@ -373,12 +365,8 @@ def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
 
 
 def remedy_for(surplus: float | None) -> str:
-    """Returns what to do about datasets that run short of samples.
-
-    Args:
-        surplus: the smallest that suffices, or None if that is not known.
-    """
-    to_what = (
-        "raise `mid_level_dataset_surplus`" if surplus is None else f"`mid_level_dataset_surplus={surplus!r}` or more"
-    )
+    """Returns what to do about datasets that run short of samples; the smallest surplus that suffices may be known."""
+    to_what = "raise `mid_level_dataset_surplus`"
+    if surplus is not None:
+        to_what = f"`mid_level_dataset_surplus={surplus!r}` or more"
     return f"set `extend_short_datasets=True` to take further epochs, or {to_what}, or lower the weight"

@@ -172,12 +172,7 @@ def normalize(weights: Sequence[float]) -> list[float]:
 
 
 def target_sizes(weights: Sequence[float], size: int) -> list[int]:
-    """Returns the samples that a blend of `size` takes of each dataset, rounded up.
-
-    Args:
-        weights: normalised.
-        size: samples wanted of the blend; it will have the sum of the targets.
-    """
+    """Returns the samples that a blend of `size` takes of each dataset by its normalised weight, rounded up."""
     return [math.ceil(size * weight) for weight in weights]
 
 
@@ -194,16 +189,7 @@ def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
 
 
 def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:
-    """Checks that datasets and weights make a blend.
-
-    Args:
-        datasets: the datasets.
-        weights: weight of each.
-        size: samples in all; None where weights are how many samples each gives.
-
-    Raises:
-        ConfigError: they do not fit together, or a weight is not positive.
-    """
+    """Checks that datasets and weights make a blend; without a size, weights are how many samples each gives."""
     if not datasets or len(datasets) != len(weights):
         message = f"expected as many weights as datasets, at least one, found {len(weights)} for {len(datasets)}"
         raise ConfigError(message)

@@ -11,7 +11,7 @@ from tokenloom.datasets.blends import (
     Blend,
     BlendLike,
     by_turns,
-    entries_of,
+    checked_blend,
     flat_entries,
     warn_of_duplicates,
     weight_of,
@@ -154,12 +154,11 @@ def _read_text(path: StrPath) -> str:
 
 
 def _parse_entries(given: Any, where: str) -> Blend:
-    entries = flat_entries(entries_of(given, where), where)
-    written, shared = by_turns(entries, where)
+    written, shared = checked_blend(given, where)
     prefixes: list[str] = []
     weights: list[float] = []
     for number, entry in enumerate(written):
-        found = _expand(entry, entries, where)
+        found = _expand(entry, written, where, is_weighted=shared is not None)
         prefixes += found
         if shared is not None:
             weights += _divide(shared[number], found, entry)
@@ -167,7 +166,7 @@ def _parse_entries(given: Any, where: str) -> Blend:
     return prefixes, None if shared is None else weights
 
 
-def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
+def _expand(entry: str, entries: Sequence[str], where: str, *, is_weighted: bool) -> list[str]:
     """Returns the prefixes that an entry stands for."""
     entry = admit(entry)
     prefix = prefix_of(entry)
@@ -186,7 +185,7 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
             _check_pair(pair, f"{entry!r} matches `{pair}`")
         return found
     hint = None
-    if any(weight_of(text, row, where) is not None for row, text in enumerate(entries)):
+    if not is_weighted and any(weight_of(text, row, where) is not None for row, text in enumerate(entries)):
         hint = f"{where} has {len(entries)} entries: weights and prefixes by turns begin with a weight, and are even"
     elif not is_remote(entry) and os.path.isfile(entry) and prefix == entry:
         hint = "a file that is not tokenized yet becomes a pair by `preprocess_corpus`, or by `tokenloom preprocess`"

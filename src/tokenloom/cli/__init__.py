@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tokenloom.cli.commands import COMMANDS
+from tokenloom.cli.options import CommandParser
+from tokenloom.cli.options import build_parser as build_parser
 from tokenloom.cli.output import StoppedBySignal, drop_output, say, signals_raised
-from tokenloom.cli.parser import CommandParser
 from tokenloom.errors import TokenloomError
 from tokenloom.storage.secrets import admit
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of printing: all other writing words its errors, and names its file."""
-
-
-class ShowVersion(argparse.Action):
-    """Prints the version, which is looked up only then: that takes 20 ms."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"tokenloom {version('tokenloom')}")
-        parser.exit()
-
-
-def build_parser(names: Iterable[str] | None = None) -> CommandParser:
-    """Returns the parser of the command line, with the modules of some commands imported, or of all."""
-    parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
-    parser.add_argument("-V", "--version", action=ShowVersion, nargs=0, help="print the version and stop")
-    parser.add_commands(COMMANDS)
-    if names is None:
-        parser.load_all()
-    else:
-        parser.load(names)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,48 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Annotated, Any, ClassVar
-
-import numpy as np
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import plan_build
 from tokenloom.cli.messages import hint_in_options
-from tokenloom.cli.options import JsonOption, Position, WithoutEffect, Written
+from tokenloom.cli.options import CommandParser, JsonOption, Written, did_you_mean, refuse
 from tokenloom.cli.output import Answer, facts_lines, members, say
-from tokenloom.cli.parser import CommandParser, did_you_mean
 from tokenloom.cli.preprocess import TokenizerOptions
-from tokenloom.cli.run_options import CACHE, BatchSizes, DataOptions, RunOptions, RunPath
-from tokenloom.cli.values import refuse
+from tokenloom.cli.run import read_batches
+from tokenloom.cli.run_options import DataOptions, RunOptions
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
-from tokenloom.datasets.conversations import SFTDataset
+from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import (
+    BERTMaskedWordPieceDataset,
+    BERTMaskedWordPieceDatasetConfig,
+    T5MaskedWordPieceDataset,
+    T5MaskedWordPieceDatasetConfig,
+)
 from tokenloom.datasets.pair_samples import verification_of
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
-from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.prefixes import sequence_counts
-from tokenloom.loading.loader import build_dataloader
-from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.resonance import REMEDY, Resonance, resonance_of_weights
-from tokenloom.loading.samplers import MegatronPretrainingSampler
-from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.progress import if_stopped, task
-from tokenloom.run.run import Run
+from tokenloom.progress import if_stopped
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.publishing import write_report
 from tokenloom.storage.settings import ObjectStorageSettings
 
+_CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER")
 _MIXTURE = Written(group="whether ranks will see the mixture of the blend")
 _COUNTS = (
     *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
@@ -53,7 +46,6 @@ _COUNTS = (
 )
 """CacheOptions that say that samples are to be counted as the trainer does."""
 
-_HIDDEN = Written(is_hidden=True)
 _KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
     "gpt": (GPTDataset, GPTDatasetConfig),
     "fim": (GPTFIMDataset, GPTFIMDatasetConfig),
@@ -68,11 +60,6 @@ _SAME = {
 }
 _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
 """What the configuration asks for, and no index depends on."""
-
-_OBJECT_STORAGE = Written(
-    group="object storage",
-    fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +129,13 @@ class TrainerOptions(RunOptions):
         per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
     """
 
-    GROUP: ClassVar[str] = "samples wanted, and settings, as Megatron's trainer calls them"
-    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+    GROUP = "samples wanted, and settings, as Megatron's trainer calls them"
+    WITHOUT_EFFECT: ClassVar[Any] = {
         "it is for runs that read the indices": "--dataloader-fast-cache-load --dataloader-defer-npy-index-mmap",
-        "no index depends on it": "--no-create-attention-mask-in-dataloader --dataloader-inter-document-masking",
+        "no index depends on it": (
+            "--no-create-attention-mask-in-dataloader --dataloader-inter-document-masking --reset-position-ids "
+            "--reset-attention-mask --eod-mask-loss"
+        ),
         "nothing is loaded": "--num-workers=N",
     }
 
@@ -164,11 +154,8 @@ class TrainerOptions(RunOptions):
     step_batch_size_schedule: Annotated[str | None, Written(metavar="TEXT")] = None
     phase_transition_iterations: Annotated[str | None, Written(metavar="N,…")] = None
     iteration: Number = 0
-    mock_data: Annotated[bool, _HIDDEN] = False
-    reset_position_ids: Annotated[bool, _HIDDEN] = False
-    reset_attention_mask: Annotated[bool, _HIDDEN] = False
-    eod_mask_loss: Annotated[bool, _HIDDEN] = False
-    allow_ambiguous_pad_tokens: Annotated[bool, _HIDDEN] = False
+    mock_data: Annotated[bool, Written(is_hidden=True)] = False
+    allow_ambiguous_pad_tokens: Annotated[bool, Written(is_hidden=True)] = False
     mmap_bin_files: bool = True
     object_storage_cache_path: Annotated[str | None, Written(metavar="FOLDER")] = None
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
@@ -178,7 +165,7 @@ class TrainerOptions(RunOptions):
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()
-        others = [name for name in ("sizes", "valid_samples", "test_samples") if getattr(self, name) is not None]
+        others = [name for name in ("valid_samples", "test_samples") if getattr(self, name) is not None]
         if others:
             message = f"--{others[0].replace('_', '-')} and --{named[0].replace('_', '-')} both say how many samples"
             raise ConfigError(message, hint="leave one out")
@@ -190,18 +177,6 @@ class TrainerOptions(RunOptions):
             "_is_global_batch_size_explicitly_specified": self.global_batch_size is not None,
         }
         return list(train_valid_test_num_samples(values))
-
-    def trainer_settings(self) -> dict[str, Any]:
-        """Returns the settings of a configuration that these options name."""
-        if self.mock_data:
-            refuse("--mock-data makes up samples, which have no indices", hint="name data with --data-path")
-        from tokenloom.megatron.args import sequences_from_args
-
-        names = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "object_storage_cache_path")
-        settings: dict[str, Any] = {name: vars(self)[name] for name in names if vars(self)[name] not in (None, False)}
-        if (counts := sequences_from_args(self)) is not None:
-            settings["sequences_per_dataset"] = counts
-        return settings
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -229,8 +204,6 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets built at once.
         verify: build all indices again and compare.
-        verify_data: also read all data and compare them with their manifests; remembered, so that a run on this node
-            with verify="full" has nothing to read.
         json: print one JSON object: path, verified, problems, sequence_length, and in datasets split, kind and
             num_samples of each.
     """
@@ -240,35 +213,35 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
         tuple[tuple[str, Any], ...],
         Written(names=("--set",), metavar="NAME=VALUE", parse=_setting, is_repeated=True),
     ] = ()
-    path_to_cache: Annotated[str, CACHE]
+    path_to_cache: Annotated[str, _CACHE]
     seed: Number = 1234
     num_dataset_builder_threads: Count = 1
     verify: bool = False
-    verify_data: bool = False
 
 
 def prepare_cache(options: CacheOptions) -> Answer:
+    from tokenloom.megatron.args import sequences_from_args, tokenizer_from_args
+
+    if options.mock_data:
+        refuse("--mock-data makes up samples, which have no indices", hint="name data with --data-path")
     dataset_class, config_class = _KINDS[options.dataset]
     sizes, tokenizer = options.wanted_sizes(), None
     if options.tokenizer_type is None:
         tokenizer = options.load_tokenizer()
     else:  # Megatron's own where it is installed, for a run has that one; it takes lists, as its parser has them
-        from tokenloom.megatron.args import tokenizer_from_args
-
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
         tokenizer = tokenizer_from_args(given)
     settings = {
         **(_FIM if options.dataset == "fim" else {}),
-        **options.run_settings(),
-        **options.trainer_settings(),
+        **options.run_settings(config_class),
         "random_seed": options.seed,
         "tokenizer": tokenizer,
-        "verify": "full" if options.verify_data else "quick",
+        "verify": "quick",
         **dict(options.settings),
     }
     known = {field.name: field.init for field in dataclasses.fields(config_class)}
-    if options.window_policy != "concat":
-        settings["window_policy"] = options.window_policy
+    settings |= {} if options.window_policy == "concat" else {"window_policy": options.window_policy}
+    settings |= {} if (counts := sequences_from_args(options)) is None else {"sequences_per_dataset": counts}
     for name in settings:
         if not known.get(name):
             message = f"{config_class.__name__} has no setting `{name}`"
@@ -323,8 +296,8 @@ def sequences_per_dataset(options: CountOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
-    """Read the batches of a GPT run, from local files or object storage, as fast as they come. Prints throughput and,
-    for data in object storage, what was fetched of each source and how long readers waited.
+    """Read the batches of a GPT blend, from local files or object storage, as fast as they come. Prints throughput, how
+    long the loop waited and, for data in object storage, what was fetched of each source.
 
     Attributes:
         path_to_cache: folder of the index cache, here or in a bucket.
@@ -336,12 +309,11 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
         micro_batch_size: samples per batch.
         consumed_samples: begin after N samples (default 0).
         batches: stop after N batches (default: the end of the data).
-        num_workers: number of processes that read; 0 reads in this one (default 0).
-        block_shuffle: mix samples within windows of so many blocks instead of the reference's full shuffle.
-        json: print one JSON object: num_batches, num_samples, num_tokens, seconds and storage by source.
+        json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
+            longest_wait_seconds and storage (by source).
     """
 
-    path_to_cache: Annotated[str | None, CACHE] = None
+    path_to_cache: Annotated[str | None, _CACHE] = None
     fast_cache_load: Annotated[bool, Written(names=("--fast-cache-load", "--dataloader-fast-cache-load"))] = False
     defer_npy_index_mmap: Annotated[
         bool, Written(names=("--defer-npy-index-mmap", "--dataloader-defer-npy-index-mmap"))
@@ -352,86 +324,26 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
     micro_batch_size: Count = 8
     consumed_samples: Number = 0
     batches: Count | None = None
-    num_workers: Number = 0
-    object_storage: Annotated[ObjectStorageSettings, _OBJECT_STORAGE] = field(default_factory=ObjectStorageSettings)
-    block_shuffle: Annotated[Count | None, Written(metavar="BLOCKS")] = None
+    object_storage: Annotated[
+        ObjectStorageSettings,
+        Written(
+            group="object storage",
+            fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
+        ),
+    ] = field(default_factory=ObjectStorageSettings)
 
 
 def stream(options: StreamOptions) -> Answer:
     from tokenloom.megatron.args import sequences_from_args
 
-    blocks = None
-    if options.block_shuffle is not None:
-        blocks = BlockShuffle(block_bytes=options.object_storage.block_bytes, window_blocks=options.block_shuffle)
-    settings = options.run_settings() | {"tokenizer": options.load_tokenizer()}
-    config = GPTDatasetConfig(
-        random_seed=options.seed,
-        sequences_per_dataset=sequences_from_args(options),
-        window_policy=options.window_policy,
-        block_shuffle=blocks,
-        **settings,
-    )
+    settings = options.run_settings(GPTDatasetConfig) | {
+        "random_seed": options.seed,
+        "tokenizer": options.load_tokenizer(),
+        "sequences_per_dataset": sequences_from_args(options),
+    }
+    config = GPTDatasetConfig(**settings)
     datasets = BlendedMegatronDatasetBuilder(GPTDataset, options.wanted_sizes(), lambda: True, config).build()
     dataset = datasets[Split[options.split_name].value]
     if dataset is None or isinstance(dataset, list):
         refuse(f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}")
-    sampler = MegatronPretrainingSampler(len(dataset), options.consumed_samples, options.micro_batch_size, 0, 1)
-    loader = build_dataloader(dataset, sampler, num_workers=options.num_workers)
-    return _read_batches(loader, options.batches, micro_batch_size=options.micro_batch_size)
-
-
-def _read_batches(loader: Any, most: int | None, *, micro_batch_size: int, **known: int) -> Answer:
-    """Reads batches as fast as they come; returns what that took, what was fetched, and how long readers waited."""
-    num_batches = num_tokens = 0
-    started = time.perf_counter()
-    with task("stream", unit="batches", total=most) as advance:
-        for batch in islice(loader, most):
-            num_batches += 1
-            num_tokens += int(np.prod(batch["tokens"].shape))
-            advance.tell(num_batches, total=most, num_tokens=num_tokens)
-    seconds = time.perf_counter() - started
-    record: dict[str, Any] = {**known, "num_batches": num_batches, "num_samples": num_batches * micro_batch_size}
-    record |= {"num_tokens": num_tokens, "seconds": seconds}
-    if isinstance(loader, ThreadLoader) and known:
-        wait = loader.wait
-        record |= {"wait_seconds": wait.total_seconds, "longest_wait_seconds": wait.longest_seconds}
-    statistics = loader_statistics(loader)
-    storage = {
-        source: {name if name == "wait_seconds" else f"num_{name}": value for name, value in members(entry).items()}
-        for source, entry in statistics.items()
-    }
-    rows = [{"source": source, **each, "ratio": statistics[source].amplification} for source, each in storage.items()]
-    speed = f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
-    return Answer({**record, "storage": storage}, facts_lines(speed, {**record, "storage": rows}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunStreamOptions(RunPath, BatchSizes):
-    """Read batches of a run from a position on as fast as they come. Prints throughput, how long the loop waited and,
-    for data in object storage, what was fetched.
-
-    Attributes:
-        position: where to begin, as samples from 0 on (default 0).
-        micro_batch_size: samples per batch.
-        batches: stop after so many batches.
-        holdout: read what is held out instead.
-        json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
-            longest_wait_seconds and storage (by source).
-    """
-
-    position: Position | None = None
-    micro_batch_size: Annotated[Count, Written(metavar="B")] = 8
-    batches: Count = 1000
-    holdout: bool = False
-
-
-def run_stream(options: RunStreamOptions) -> Answer:
-    opened = Run.open(options.run_path)
-    start = options.position_of(options.position, opened.lock) or 0
-    dataset = opened.holdout() if options.holdout else opened.dataset()
-    size = options.micro_batch_size
-    if start + size > len(dataset):
-        found = f"{max(0, len(dataset) - start)} samples there"
-        refuse(f"expected a batch of {size} samples from position {start} on, found {found}")
-    loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), start, size, 0, 1))
-    return _read_batches(loader, options.batches, micro_batch_size=size, position=start)
+    return read_batches(dataset, options.consumed_samples, options.micro_batch_size, options.batches)

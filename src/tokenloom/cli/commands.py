@@ -19,7 +19,7 @@ COMMANDS: Groups = {
         "retro": ("[retro]", "find neighbors of samples to train with retrieval"),
         "merge": ("datasets", "join datasets into one"),
         "catalogue": ("datasets", "make many datasets one without copying tokens"),
-        "column": ("column", "add weights, masks or other values beside tokens"),
+        "column": ("datasets", "add weights, masks or other values beside tokens"),
         "export": ("datasets", "write documents or samples as Parquet or Arrow"),
     },
     "look at data": {
@@ -36,14 +36,14 @@ COMMANDS: Groups = {
         "prepare-cache": ("blends", "build the indices of a run before it starts"),
         "sequences-per-dataset": ("blends", "record the counts of a blend's datasets"),
         "pack-report": ("[check]", "fill, padding and imbalance of packed microbatches"),
-        "stream": ("blends", "read the batches of a run, and say how fast it was"),
+        "stream": ("blends", "read the batches of a blend, and say how fast it was"),
         "verify-resume": ("[check]", "kill and resume any loader; compare what it gives"),
         "check-isolation": ("[check]", "whether packed documents are apart in a model"),
     },
     "what a run reads": {
         "trace": ("reading", "which rows of input files stood at a step of a run"),
         "when": ("reading", "at which steps of a run documents or texts are read"),
-        "ledger": ("accounts", "where the tokens of a run went up to a step"),
+        "ledger": ("run", "where the tokens of a run went up to a step"),
         "replay": ("reading", "read positions again; compare with what was read"),
         "deny": ("reading", "take documents out of a run from a step on"),
     },
@@ -61,9 +61,9 @@ RUN_COMMANDS: Groups = {
         "check": ("run", "compare the data with run.lock"),
     },
     "what it reads": {
-        "plan": ("accounts", "what the run will read of each source, and when"),
-        "stream": ("blends", "read the batches of a run, and say how fast it was"),
-        "diff": ("accounts", "where two runs begin to differ"),
+        "plan": ("run", "what the run will read of each source, and when"),
+        "stream": ("run", "read the batches of a run, and say how fast it was"),
+        "diff": ("run", "where two runs begin to differ"),
     },
     "what it is known by": {
         "id": ("run", "the name of a run that stays while it changes"),
@@ -83,19 +83,3 @@ def add_parser(commands: Any) -> None:
         "for wrong usage.",
     )
     parser.add_commands(RUN_COMMANDS)
-
-
-def satellite_module(name: str, extra: str) -> Any:
-    """Returns the module of a command in another distribution, an entry point of the group `tokenloom.commands`.
-
-    Raises:
-        MissingExtraError: that is not installed.
-    """
-    from importlib.metadata import entry_points
-
-    from tokenloom.errors import MissingExtraError
-
-    for found in entry_points(group="tokenloom.commands", name=name):
-        return found.load()
-    message = f"`tokenloom {name}` is in tokenloom-{extra}, which is not installed"
-    raise MissingExtraError(message, hint=f"run `pip install 'tokenloom[{extra}]'`")

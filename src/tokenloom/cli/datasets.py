@@ -1,26 +1,37 @@
-"""Commands about pairs: what they hold, whether they are whole, and others made of them."""
+"""Commands about pairs: what they hold, whether they are whole, others made of them, and columns beside them."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.adapters.arrow import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
 from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse_usage
 from tokenloom.cli.output import Answer, facts_lines, members, table
-from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed.columns import read_columns
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, InputError
+from tokenloom.indexed.columns import ColumnFacts, ScatteredColumn, add_column, blocks_of, read_columns, remove_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import manifest_document, manifest_of
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
 from tokenloom.indexed.verify import VerifyReport, check_index, verify_dataset
 from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
+from tokenloom.inputs import ReadLimits
+from tokenloom.inputs.find import formats_by_name, inspect_input, whole_file
+from tokenloom.inputs.record_format import open_slice
+from tokenloom.inputs.records import records_of
 from tokenloom.loading.from_data import load
 from tokenloom.setting_types import Bytes, Count, Number
+from tokenloom.storage.json_files import members_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,3 +271,138 @@ def export(options: ExportOptions) -> Answer:
         dataset = load(options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, **seed)
         report = export_samples(**arguments_of(options, export_samples, dataset=dataset, compression=compression))
     return Answer({"what": what, **members(report)}, facts_lines(what, members(report)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions(JsonOption):
+    """Values beside a dataset: add a file of them as a column, show the columns there are, or remove one.
+
+    Samples have the columns that `columns` of their settings names, beside their tokens.
+
+    Attributes:
+        action: what to do.
+        prefix: path of the pair without .bin or .idx.
+        name: name of the column, to add or remove.
+        values: a .npy file with a row for each token, sequence or document, in their order; or a .parquet or .jsonl
+            file with a row for each document, in any order: its number under `document`, and under the name of the
+            column its value or list of values, or with --kind token a list with a value or list for each token.
+        kind: what its rows are aligned with.
+        of: whether a value belongs to a token as it is read, or as it is predicted.
+        padding: the value at positions without a token.
+        dtype: dtype of the values (default: that of the .npy file, else float32).
+        made_by: what made the values, for those who read it.
+        overwrite: replace the column.
+        json: print one JSON object: prefix, and in columns by name kind, dtype, shape, num_bytes, crc32, of, padding.
+    """
+
+    action: Annotated[Literal["add", "info", "remove"], Written(is_positional=True)]
+    prefix: Annotated[str, Written(metavar="PREFIX", is_positional=True)]
+    name: Annotated[str | None, Written(metavar="NAME", is_positional=True)] = None
+    values: Annotated[str | None, Written(metavar="VALUES", is_positional=True)] = None
+    kind: Literal["token", "sequence", "document"] = "token"
+    of: Literal["token", "label"] = "token"
+    padding: float = 0
+    dtype: Annotated[str | None, Written(metavar="DTYPE")] = None
+    made_by: Annotated[str | None, Written(metavar="TEXT")] = None
+    overwrite: bool = False
+
+
+def column(options: ColumnOptions) -> Answer:
+    given = {"add": 2, "info": 0, "remove": 1}[options.action]
+    if given != (options.name is not None) + (options.values is not None):
+        words = ("a prefix", "a prefix and the name of a column", "a prefix, the name of a column and a file of values")
+        refuse_usage(f"`{options.action}` takes {words[given]}")
+    if options.name is not None and options.values is not None:
+        _add(options, options.name, options.values)
+    elif options.name is not None:
+        remove_column(options.prefix, options.name)
+    columns = read_columns(IndexedDataset(options.prefix))
+    known = {name: {**members_of(facts), "about": sorted(facts.about)} for name, facts in columns.items()}
+    lines = table(("column", "per", "values", "bytes", "made by"), [_row(*each) for each in sorted(columns.items())])
+    return Answer({"prefix": options.prefix, "columns": known}, lines if columns else f"{options.prefix}: no columns")
+
+
+def _add(options: ColumnOptions, name: str, path: str) -> None:
+    facts: dict[str, Any] = {"of": options.of, "padding": options.padding, "overwrite": options.overwrite}
+    facts["made_by"] = options.made_by or os.path.basename(path)
+    if not formats_by_name(path):
+        try:
+            values: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            message = f"cannot read `{path}` as a NumPy file: {error}"
+            raise InputError(message, hint="`numpy.save` writes one") from error
+        dtype: Any = options.dtype or values.dtype
+        add_column(options.prefix, name, blocks_of(values), dtype=dtype, kind=options.kind, **facts)
+        return
+    pair, dtype = IndexedDataset(options.prefix), options.dtype or "float32"
+    rows = _rows_by_document(path, name, pair.num_documents)
+    if options.kind == "token":
+        _add_of_tokens(pair, name, rows, dtype, facts)
+    elif options.kind == "document":
+        found = dict(rows)
+        if missing := set(range(pair.num_documents)) - found.keys():
+            message = f"`{path}`: there is no row of document {min(missing)}"
+            raise InputError(message, hint="a column has a row for each")
+        values = np.stack([found[number] for number in range(len(found))]) if found else np.empty(0)
+        add_column(options.prefix, name, values, dtype=dtype, kind="document", **facts)
+    else:
+        refuse_usage("a file with a row for each document makes columns per document or per token")
+
+
+def _add_of_tokens(
+    pair: IndexedDataset, name: str, rows: Iterator[tuple[int, NDArray[Any]]], dtype: str, facts: Mapping[str, Any]
+) -> None:
+    column = None
+    try:
+        for document, values in rows:
+            sequences = range(*pair.document_indices[document : document + 2].tolist())
+            lengths = [int(pair.sequence_lengths[each]) for each in sequences]
+            if values.ndim == 0 or len(values) != sum(lengths):
+                message = f"document {document} has {sum(lengths)} tokens, found {values.size} values of `{name}`"
+                raise InputError(message, hint="a column per token has a list with a value for each")
+            if column is None and len(values):
+                width = None if values.ndim == 1 else values.shape[1]
+                column = ScatteredColumn(pair.path_prefix, name, dtype=dtype, width=width, resumes=False)
+            for sequence, end, length in zip(sequences, np.cumsum(lengths), lengths, strict=True):
+                if column is not None and length:
+                    column.write(sequence, values[end - length : end])
+        if column is None:
+            add_column(pair.path_prefix, name, np.empty(0), dtype=dtype, **facts)
+        else:
+            column.finish(**facts)
+    finally:
+        if column is not None:
+            column.close()
+            column.discard()
+
+
+def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yields documents with their values; each once."""
+    seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
+    keys, file = ("document", name), whole_file(inspect_input(path))
+    with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:
+        for record in itertools.chain.from_iterable(map(records_of, reader.blocks())):
+            where = f"`{path}`, record {record.number}"
+            if isinstance(record.value, Exception):
+                message = f"{where}: {record.value}"
+                raise InputError(message) from record.value
+            if record.is_blank:
+                continue
+            document = record.value.get("document") if isinstance(record.value, Mapping) else None
+            if type(document) is not int or not 0 <= document < count or seen[document] or name not in record.value:
+                message = (
+                    f"{where}: expected `{name}` and another `document` below {count}, found {record.value!r:.200}"
+                )
+                raise InputError(message)
+            seen[document] = True
+            values = np.array(record.value[name])
+            if values.dtype.kind not in "biuf":
+                message = f"{where}: expected numbers as `{name}`, found {record.value[name]!r:.200}"
+                raise InputError(message)
+            yield document, values
+
+
+def _row(name: str, facts: ColumnFacts) -> tuple[str, str, str, int, str]:
+    per = f"{facts.kind}, of labels" if facts.of == "label" else facts.kind
+    width = f"[{facts.shape[1]}]" if facts.shape[1:] else ""
+    return name, per, f"{facts.shape[0]:,} x {facts.dtype}{width}", facts.num_bytes, facts.made_by or ""

@@ -40,12 +40,6 @@ _ELSEWHERE = {
 }
 """Settings of another command than the one that speaks of them."""
 
-_WORDS = {
-    "cut": (r"\bshorten it\b", "shorten it with `--cut`"),
-    "bad_records": (r"\blet bad (\w+) be skipped", r"let bad \1 be skipped with `--skip-bad-lines`"),
-}
-"""What hints say in words, where a command has an option for it."""
-
 _MISSING_KEY = re.compile(r": no key '.*'; found ")
 
 _SETTING = re.compile(r"(\bwith )?`(?:\w+\(\w+, )?([a-z]\w*)(=[^`()]*)?\)?`")
@@ -69,11 +63,9 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
     """Returns a hint in options of a command; None if all of it is about settings that it has no options for."""
     parts = _ALTERNATIVES.split(hint)
-    kept, known = "", _actions_of(parser)
+    kept = ""
     for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
         told = in_options(part, parser)
-        for words, ours in (_WORDS[dest] for dest in _WORDS if dest in known):
-            told = re.sub(words, ours, told)
         if not any(found[3] for found in _SETTING.finditer(told)):
             kept = f"{kept}{between}{told}" if kept else told
     return kept or None

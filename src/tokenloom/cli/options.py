@@ -1,7 +1,8 @@
-"""Options from dataclasses: a field is an option, its type says what may be written, its docstring what it is for.
+"""Options from dataclasses, and the parser of all commands.
 
-A command is a function that takes one of such a class. The settings of the rooms below are such dataclasses already,
-and a command nests them in its own:
+A field is an option, its type says what may be written, its docstring what it is for. A command is a function that
+takes one of such a class, and is imported when it is asked for. The settings of the rooms
+below are such dataclasses already, and a command nests them in its own:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -14,6 +15,9 @@ and a command nests them in its own:
         prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
         part_bytes: Bytes | None = None
         settings: CorpusSettings = CorpusSettings()
+
+A mistake is one line that begins with `error:`, and one with `hint:`; the exit status is 2. What is unknown is named
+before what is missing, since it is often the same.
 """
 
 from __future__ import annotations
@@ -21,31 +25,26 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import itertools
+import math
 import re
+import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from decimal import Decimal
 from functools import cache, partial
+from importlib import import_module
+from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from tokenloom.cli.values import byte_count, count, number, signed_number, whole_number
-from tokenloom.errors import ConfigError
-from tokenloom.numbers import bytes_text
+from tokenloom.cli.commands import COMMANDS, Groups
+from tokenloom.cli.output import Found, print_answers, say
+from tokenloom.errors import ConfigError, MissingExtraError
+from tokenloom.numbers import bytes_text, items_of, parse_bytes, parse_integer, parse_number, quoted
 
 OptionsT = TypeVar("OptionsT")
-
-OneOf = dict[str, tuple[str, ...]]
-"""Fields of which one is needed, by what is said to be missing if none is given."""
-
-Either = tuple[tuple[str, ...], ...]
-"""Fields that exclude each other."""
-
-
-WithoutEffect = dict[str, str]
-"""Options that are taken and change nothing, by the reason: `--flag --option=N --several=N…`."""
-
-_NUM_VALUES = {"": 0, "N": None, "N…": "+"}
 
 
 Position = typing.Annotated[int, "position"]
@@ -111,6 +110,87 @@ class JsonOption:
     json: bool = False
 
 
+_SPLITS = ("train", "valid", "test")
+_BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
+
+
+def refuse(message: str, *, hint: str | None = None) -> NoReturn:
+    """Raises the error of a value that is wrong, or contradicts another; the command ends with status 1."""
+    raise ConfigError(message, hint=hint)
+
+
+def _integer(text: str, *, at_least: int | None) -> int:
+    try:
+        return parse_integer(text.strip(), "", at_least=at_least)
+    except ConfigError as error:
+        expected = "a whole number" if at_least is None else f"a number from {at_least} on"
+        refuse(f"expected {expected}, found {quoted(text)}", hint=error.hint)
+
+
+count: partial[int] = partial(_integer, at_least=1)
+"""A number from 1 on."""
+
+whole_number: partial[int] = partial(_integer, at_least=0)
+"""A number from 0 on."""
+
+signed_number: partial[int] = partial(_integer, at_least=None)
+"""A whole number of either sign."""
+
+
+def number(text: str) -> float:
+    """Returns a finite number."""
+    return parse_number(text.strip(), quoted(text))
+
+
+def byte_count(text: str) -> int:
+    """Returns the bytes that a text such as 500MB or 10GiB stands for."""
+    return parse_bytes(text.strip())
+
+
+def shares(text: str) -> dict[str, float]:
+    """Returns shares by name, of `train=0.99,valid=0.01`, or of weights of train, valid and test such as `98,1,1`."""
+    if "=" not in text:
+        from tokenloom.datasets.splits import parse_and_normalize_split
+
+        try:
+            weights = parse_and_normalize_split(text)
+        except ConfigError as error:
+            raise ConfigError(error.message, hint=_BOTH_SPLITS) from None
+        return {name: share for name, share in zip(_SPLITS, weights, strict=True) if share}
+    named = {}
+    for name, value, where in named_values(text, "a split", "share", hint=_BOTH_SPLITS):
+        named[name] = parse_number(value, where)
+        if not 0 < named[name] <= 1:
+            refuse(f"{where} is not above 0 and at most 1", hint=_BOTH_SPLITS)
+    return named
+
+
+def split_weights(text: str) -> str:
+    """Returns weights of train, valid and test, such as `98,1,1`; from shares by name, too."""
+    named = shares(text)  # which says what is wrong
+    if "=" not in text:
+        return text
+    if not (set(named) <= set(_SPLITS) and math.isclose(sum(named.values()), 1)):
+        message = f"expected shares of train, valid and test that add up to 1, found {quoted(text)}"
+        raise ConfigError(message, hint=_BOTH_SPLITS)
+    return ",".join(str(Decimal(repr(named.get(name, 0.0)))) for name in _SPLITS)
+
+
+def named_values(
+    text: str, what: str, value: str, *, expected: str = "", hint: str | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yields name, value and place of each item of NAME=VALUE,…: none without both, and no name twice."""
+    names = set()
+    for item in items_of(text):
+        where = f"{expected}{quoted(text)}: {item.place}"
+        name, equals, found = item.text.rpartition("=")
+        name = name.strip()
+        if not equals or not name or name in names:
+            refuse(f"{where} {f'names {what} again' if name in names else f'is no name and {value}'}", hint=hint)
+        names.add(name)
+        yield name, found, where
+
+
 _OF_TYPES: dict[Any, Written] = {
     "bytes": Written(metavar="SIZE", parse=byte_count, show=bytes_text),
     "count": Written(metavar="N", parse=count),
@@ -124,78 +204,70 @@ _OF_TYPES: dict[Any, Written] = {
 """How values are written, by what their type is annotated with, or by the type; see `tokenloom.setting_types`."""
 
 
-class _Option(NamedTuple):
-    """A field that is an option, or a value by its place."""
-
-    name: str
-    type: Any
-    marks: tuple[Any, ...]
-    default: Any
-    help: str
-    written: Written
-    group: str | None
-
-
 def declare(
     parser: Any, kind: type[OptionsT], written: Written = Written()
 ) -> Callable[[argparse.Namespace], OptionsT]:
-    """Declares the fields of a dataclass as options, those of nested classes too.
+    """Declares the fields of a dataclass as options, those of nested classes too; its own come first.
 
-    The fields of a class with a `GROUP` stand in the group of that title. A command needs one `ONE_OF` each of the
-    options that it names, and takes at most one of those of `EITHER`. `WITHOUT_EFFECT` are options that are taken, and
-    change nothing; help does not show them, and `without_effect` of what is parsed tells of them.
+    The fields of a class with a `GROUP` stand in the group of that title. Of each tuple of fields in `EITHER` at most
+    one is taken, and of those in `ONE_OF`, by what is said to be missing, one is needed. `WITHOUT_EFFECT` has options
+    that are taken and change nothing, by the reason, as `--flag --option=N --several=N…`; help does not show them, and
+    `without_effect` of what is parsed tells of them.
 
     Returns what makes the dataclass of what was parsed, or raises a `ConfigError` where that refuses a value.
     """
-    groups: dict[str, Any] = {}
-    exclusive: dict[tuple[str, ...], list[Any]] = {}
+    hints, docs = typing.get_type_hints(kind, include_extras=True), _docs(kind)  # type: ignore[arg-type]  # classes are hashable
+    known = {field.name: field for field in fields(kind) if field.name not in written.without}  # type: ignore[arg-type]
+    groups: dict[str | None, Any] = {None: parser}
     members: dict[str, Callable[[argparse.Namespace], Any]] = {}
-    for owner in kind.__mro__:
-        exclusive |= {names: [] for names in vars(owner).get("EITHER", ())}
-    for each in _options_of(kind, written):
-        if is_dataclass(each.type) and each.written.parse is None:  # no value that one text stands for
-            members[each.name] = declare(parser, each.type, each.written)  # type: ignore[arg-type]  # a class
+    either = [names for owner in kind.__mro__ for names in vars(owner).get("EITHER", ())]
+    exclusive = {names: parser.add_mutually_exclusive_group() for names in either}
+    for owner, name in ((each, name) for each in kind.__mro__ for name in vars(each).get("__annotations__", ())):
+        if (field := known.pop(name, None)) is None:
             continue
-        members[each.name] = partial(_value_of, each.name)
-        if each.group is not None and each.group not in groups:
-            groups[each.group] = parser.add_argument_group(each.group)
-        place = parser if each.group is None else groups[each.group]
-        for together, made in exclusive.items():
-            if each.name in together:
-                made[:] = made or [place.add_mutually_exclusive_group()]
-                [place] = made
-        others = dict(each.written.others)
-        if "position" in each.marks:
+        type_, marks = _taken_apart(hints[name])
+        ours = written.fields.get(name) or next((mark for mark in marks if isinstance(mark, Written)), Written())
+        group = ours.group or written.group or vars(owner).get("GROUP")
+        ours = dataclasses.replace(ours, help=ours.help or docs.get(name, ""), group=group)
+        if is_dataclass(type_) and ours.parse is None:  # no value that one text stands for
+            members[name] = declare(parser, type_, ours)  # type: ignore[arg-type]  # a class
+            continue
+        members[name] = attrgetter(name)
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        others = dict(ours.others)
+        if "position" in marks:
             given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            name = f"--{each.name.rpartition('_')[0] or 'at'}-step"
-            others[name] = {"help": "the same, as a step from 0 on", **given}
-        if each.written.is_positional and each.written.names:
-            others[each.written.names[0]] = {"metavar": "PATH", "help": "the same, by an option"}
-            parser.one_of[f"{each.written.metavar} (or {each.written.names[0]})"] = (each.name,)
-        place = place.add_mutually_exclusive_group() if others else place
-        shown = f"--{'no-' if each.default is True else ''}{each.name.replace('_', '-')}"
-        names = (each.name,) if each.written.is_positional else each.written.names or (shown,)
-        place.add_argument(*names, **_argument_of(each))
-        for name, given in others.items():
-            place.add_argument(name, dest=each.name, **given)
+            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "the same, as a step from 0 on", **given}
+        if ours.is_positional and ours.names:
+            others[ours.names[0]] = {"metavar": "PATH", "help": "the same, by an option"}
+            parser.one_of[f"{ours.metavar} (or {ours.names[0]})"] = (name,)
+        place = groups[group].add_mutually_exclusive_group() if others else groups[group]
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        shown = f"--{'no-' if default is True else ''}{name.replace('_', '-')}"
+        names = (name,) if ours.is_positional else ours.names or (shown,)
+        made = [place.add_argument(*names, **_argument_of(name, type_, marks, default, ours))]
+        made += [place.add_argument(other, dest=name, **given) for other, given in others.items()]
+        for together, its_group in exclusive.items():
+            its_group._group_actions.extend(made if name in together else ())
     for owner in kind.__mro__:
         parser.one_of |= vars(owner).get("ONE_OF", {})
         for reason, options in vars(owner).get("WITHOUT_EFFECT", {}).items():
             for name, _, values in (each.partition("=") for each in options.split()):
-                given = {"nargs": _NUM_VALUES[values], "const": reason, "help": argparse.SUPPRESS}
+                given = {"nargs": {"": 0, "N": None, "N…": "+"}[values], "const": reason, "help": argparse.SUPPRESS}
                 parser.add_argument(name, action=_TakeWithoutEffect, **given)
-    return lambda options: kind(**{name: member(options) for name, member in members.items()})
+
+    def read(options: argparse.Namespace) -> OptionsT:
+        found = {name: member(options) for name, member in members.items()}
+        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+
+    return read
 
 
 class _TakeWithoutEffect(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         before = vars(namespace).get("without_effect", ())
         namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
-
-
-def _value_of(name: str, options: argparse.Namespace) -> Any:
-    found = getattr(options, name)
-    return tuple(found) if isinstance(found, list) else found
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
@@ -205,20 +277,6 @@ def arguments_of(options: object, function: Callable[..., Any], **others: Any) -
     """
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
-
-
-def _options_of(kind: type[Any], written: Written) -> Iterator[_Option]:
-    hints, known = typing.get_type_hints(kind, include_extras=True), {each.name: each for each in fields(kind)}
-    for owner in kind.__mro__:  # the command's own options come first
-        for name in vars(owner).get("__annotations__", ()):
-            if name in written.without or (field := known.pop(name, None)) is None:
-                continue
-            type_, marks = _taken_apart(hints[name])
-            ours = written.fields.get(name) or next((mark for mark in marks if isinstance(mark, Written)), Written())
-            default = field.default if field.default_factory is MISSING else field.default_factory()
-            group = ours.group or written.group or vars(owner).get("GROUP")
-            help_ = _docs(kind).get(name, "")  # type: ignore[arg-type]  # classes are hashable
-            yield _Option(name, type_, marks, default, help_, ours, group)
 
 
 def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -235,15 +293,14 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
             return hint, marks
 
 
-def _argument_of(each: _Option) -> dict[str, Any]:
-    """Returns what argparse is to know of an option."""
-    ours, type_, marks = each.written, each.type, each.marks
-    help_ = argparse.SUPPRESS if ours.is_hidden else ours.help or each.help
-    given: dict[str, Any] = {} if ours.is_positional else {"dest": each.name}
+def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ours: Written) -> dict[str, Any]:
+    """Returns what argparse is to know of a field that is an option, or a value by its place."""
+    help_ = argparse.SUPPRESS if ours.is_hidden else ours.help or ""
+    given: dict[str, Any] = {} if ours.is_positional else {"dest": name}
     if type_ is bool:
-        return given | {"action": "store_false" if each.default is True else "store_true", "help": help_}
-    is_needed = each.default is MISSING
-    given["default"] = None if is_needed else each.default
+        return given | {"action": "store_false" if default is True else "store_true", "help": help_}
+    is_needed = default is MISSING
+    given["default"] = None if is_needed else default
     if ours.is_positional and ours.names:  # what is left out must not take the place of the option's value
         given |= {"nargs": "?", "default": argparse.SUPPRESS}
     elif ours.is_positional:
@@ -252,7 +309,7 @@ def _argument_of(each: _Option) -> dict[str, Any]:
         given["required"] = is_needed
     if typing.get_origin(type_) is tuple:
         given |= (
-            {"action": "append", "default": list(each.default)}
+            {"action": "append", "default": list(default)}
             if ours.is_repeated
             else {"nargs": "*" if ours.is_positional and not is_needed else "+"}
         )
@@ -263,11 +320,10 @@ def _argument_of(each: _Option) -> dict[str, Any]:
     if (parse := ours.parse or known.parse) is not None:
         given["type"] = option(parse)
     if ours.metavar or choices is None:
-        given["metavar"] = ours.metavar or known.metavar or each.name.rpartition("_")[2].upper()
-    if each.default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
+        given["metavar"] = ours.metavar or known.metavar or name.rpartition("_")[2].upper()
+    if default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
         show = known.show or str
-        value = " ".join(map(show, each.default)) if isinstance(each.default, tuple) else show(each.default)
-        help_ = f"{help_} (default {value})"
+        help_ += f" (default {' '.join(map(show, default)) if isinstance(default, tuple) else show(default)})"
     return given | {"choices": choices, "help": help_ if help_ is argparse.SUPPRESS else help_.replace("%", "%%")}
 
 
@@ -296,6 +352,221 @@ def _docs(kind: Any) -> dict[str, str]:
     return found
 
 
-def description_of(kind: type[Any]) -> str:
-    """Returns what the docstring of a class says before its attributes."""
-    return re.sub(r"\s+", " ", inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:")[0]).strip()
+_REQUIRED = "the following arguments are required: "
+
+_WORDS = (
+    (r"expected one argument", "expected a value, found none"),
+    (r"expected at least one argument", "expected one value or more, found none"),
+    (r"expected (\d+) arguments?", r"expected \1 values"),
+    (r"not allowed with argument (\S+)", r"cannot stand beside `\1`"),
+    (r"ignored explicit argument (.+)", r"takes no value, found \1"),
+    (r"invalid \w+ value: (.+)", r"expected another value, found \1"),
+)
+"""How argparse words mistakes, and how we do."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that takes options by their whole names only; the parsers of its commands are of its class.
+
+    An abbreviation would change its meaning with the next option that begins like it, and `--overwrit` is a typing
+    error that would replace data.
+
+    Attributes:
+        groups: its commands.
+        one_of: arguments of which one is needed, as attributes of what is parsed, by what is said to be missing.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False, exit_on_error=False)
+        self.groups: Groups = {}
+        self.one_of: dict[str, tuple[str, ...]] = {}
+        self._known: dict[str, tuple[str, str]] = {}
+        self._words: Sequence[str] = ()
+        self._parsed = argparse.Namespace()
+        self.set_defaults(parser=self)
+
+    def add_commands(self, groups: Groups) -> None:
+        """Declares commands; the module of each is imported when it is asked for."""
+        self.groups = groups
+        self._known = {name: each for commands in groups.values() for name, each in commands.items()}
+        self._commands = self.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
+
+    def add_parser(self, name: str, **settings: Any) -> CommandParser:
+        """Returns the parser of a command, which its module calls for; its help is what the groups say."""
+        return self._commands.add_parser(name, help=self._known[name][1], **settings)
+
+    def load(self, names: Iterable[str] | None = None) -> None:
+        """Imports the modules of commands, each of which has the function of its command; by default of all.
+
+        It is called `run`, or, in a module of several, as all that is typed for it: `run_lock`. A module that has
+        `add_parser` declares its commands by that.
+
+        Raises:
+            MissingExtraError: a command is in a distribution that is not installed, an entry point of the group
+                `tokenloom.commands`.
+        """
+        for name in self._known if names is None else names:
+            if name in self._commands.choices:
+                continue
+            place, extra = self._known[name][0], self._known[name][0].strip("[]")
+            if place == extra:
+                module: Any = import_module(place if "." in place else f"{__package__}.{place}")
+            else:
+                from importlib.metadata import entry_points
+
+                if not (found := [*entry_points(group="tokenloom.commands", name=name)]):
+                    message = f"`tokenloom {name}` is in tokenloom-{extra}, which is not installed"
+                    raise MissingExtraError(message, hint=f"run `pip install 'tokenloom[{extra}]'`")
+                module = found[0].load()
+            if hasattr(module, "add_parser"):
+                module.add_parser(self)
+                continue
+            whole = re.sub("[ -]", "_", f"{self.prog} {name}".partition(" ")[2])
+            self._add_command(name, getattr(module, "run", None) or getattr(module, whole))
+        for parser in self._commands.choices.values() if names is None else ():
+            if parser.groups:
+                parser.load()
+
+    def _add_command(self, name: str, run: Callable[..., Found]) -> None:
+        """Declares a command: a function of `options`, a dataclass, and of `parser` if it takes that."""
+        hints = typing.get_type_hints(run)
+
+        def read_and_run(options: argparse.Namespace) -> int:
+            try:
+                given = read(options)
+                for note in vars(options).get("without_effect", ()):
+                    say(note)
+                found = run(given, parser) if "parser" in hints else run(given)
+                return print_answers(found, as_json=getattr(given, "json", False))
+            except UsageError as error:
+                parser.error(str(error))
+
+        description = inspect.cleandoc(hints["options"].__doc__).partition("\nAttributes:")[0]
+        parser = self.add_parser(name, description=re.sub(r"\s+", " ", description).strip())
+        read = declare(parser, hints["options"])
+        parser.set_defaults(run=read_and_run)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Returns what words say, and the words that are left: none, since that is a mistake here."""
+        self._words = sys.argv[1:] if args is None else list(args)
+        self._parsed = argparse.Namespace() if namespace is None else namespace
+        if self.groups and not self._words:
+            self.error("expected a command, found none")
+        if self.groups and not self._words[0].startswith("-"):
+            if (name := self._words[0]) not in self._known:
+                self.error(f"unknown command `{name}`", hint=did_you_mean(name, self._known))
+            self.load([name])
+        else:
+            self._refuse_unknown(self._words[:1] if self.groups else self._words)
+        try:
+            parsed, left = super().parse_known_args(self._words, self._parsed)
+        except argparse.ArgumentError as error:
+            self._refuse(error)
+        if left:
+            self.error(f"expected no further value, found {_quoted(left)}")
+        if missing := self._missing():
+            self.error(f"missing: {missing}")
+        return parsed, left
+
+    def error(self, message: str, *, hint: str | None = None) -> NoReturn:
+        """Says what is wrong, and where help is; ends with status 2."""
+        if message.startswith(_REQUIRED):
+            message = f"missing: {self._missing()}"
+        for theirs, ours in _WORDS:
+            message = re.sub(theirs, ours, message)
+        what = "commands" if self.groups else "options"
+        first = "" if hint is None else f"{hint} "
+        say(f"error: {message}\nhint: {first}`{self.prog} --help` shows all {what}")
+        self.exit(2)
+
+    def format_help(self) -> str:
+        """Returns the help; commands stand in their groups, whether their modules are imported or not."""
+        if not self.groups:
+            return super().format_help()
+        options = {", ".join(each.option_strings): ("", each.help) for each in self._actions if each.option_strings}
+        sections: dict[str, Any] = {**self.groups, "options": options}
+        width = max(map(len, [*self._known, *options]))
+        formatter = self._get_formatter()
+        formatter.add_usage(f"{self.prog} COMMAND …", (), ())
+        formatter.add_text(self.description)
+        parts = [formatter.format_help()]
+        for title, commands in sections.items():
+            parts.append(
+                "\n".join([f"{title}:", *(f"  {name:<{width}}  {text}" for name, (_, text) in commands.items()), ""])
+            )
+        return "\n".join([*parts, f"`{self.prog} COMMAND --help` shows the options of a command.\n"])
+
+    def _refuse_unknown(self, words: Iterable[str]) -> None:
+        """Refuses options that are not there, before anything is said of what they leave missing."""
+        unknown = dict[str, None]()
+        for word in itertools.takewhile(lambda word: word != "--", words):
+            found: Any = self._parse_optional(name := word.partition("=")[0])
+            if found is not None and (found[0] if isinstance(found, tuple) else found[0][0]) is None:
+                unknown[name] = None
+        if unknown:
+            shown = [name for each in self._actions if each.help != argparse.SUPPRESS for name in each.option_strings]
+            message = f"unknown option{'s' if len(unknown) > 1 else ''} {_quoted(unknown)}"
+            self.error(message, hint=did_you_mean(unknown, shown))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            *others, last = map(str, action.choices)
+            expected = f"{', '.join(others)} or {last}" if others else last
+            error = argparse.ArgumentError(action, f"expected {expected}, found {value!r}")
+            self._refuse(error, hint=did_you_mean(str(value), [*others, last]))
+
+    def _refuse(self, error: argparse.ArgumentError, *, hint: str | None = None) -> NoReturn:
+        """Says what is wrong with an argument, which is called as the user called it."""
+        if error.argument_name is None:
+            self.error(error.message)
+        names = error.argument_name.split("/")
+        typed = {word.partition("=")[0] for word in self._words}
+        name = next((name for name in names if name in typed), _long(names))
+        self.error(f"`{name}`: {error.message}", hint=hint)
+
+    def _missing(self) -> str:
+        """Returns the arguments that are needed and not there, as they are to be typed: `--output-prefix PREFIX`."""
+        parsed: dict[str, Any] = vars(self._parsed)
+        nothing: tuple[Any, ...] = (None, [], ())
+        needed = [each for each in self._actions if each.required and parsed.get(each.dest, "") in nothing]
+        words = [f"{_long(each.option_strings)} {each.metavar or each.dest.upper()}".strip() for each in needed]
+        given = {name for name, value in parsed.items() if value not in nothing}
+        others = [said for said, names in self.one_of.items() if given.isdisjoint(names)]
+        return ", ".join([*words, *others])
+
+
+def build_parser(names: Iterable[str] | None = None) -> CommandParser:
+    """Returns the parser of the command line, with the modules of some commands imported, or of all."""
+    parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
+    version = f"tokenloom {sys.modules['tokenloom'].__version__}"
+    parser.add_argument("-V", "--version", action="version", version=version, help="print the version and stop")
+    parser.add_commands(COMMANDS)
+    parser.load(names)
+    return parser
+
+
+def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
+    """Returns a question for what may have been meant by a word or several; None if nothing is near.
+
+    Example:
+        >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])
+        'did you mean `--tokenizer`?'
+    """
+    from difflib import get_close_matches
+
+    names, guesses = list(known), dict[str, None]()
+    for word in [words] if isinstance(words, str) else words:
+        near = get_close_matches(word, names, n=1, cutoff=0.75)
+        if not near and len(word) >= 4:  # with the characters that make it an option
+            near = [name for name in names if name.startswith(word)][:3]
+        if near:
+            guesses[" or ".join(f"`{name}`" for name in near)] = None
+    return f"did you mean {', '.join(guesses)}?" if guesses else None
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _long(names: Sequence[str]) -> str:
+    return next((name for name in names if name.startswith("--")), names[0] if names else "")

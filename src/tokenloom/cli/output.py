@@ -18,11 +18,10 @@ from enum import Enum
 from fractions import Fraction
 from operator import attrgetter
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from tokenloom.rendering.card import MOST_ROWS, first_rows
 from tokenloom.rendering.words import cell_width, name_of, printable
-from tokenloom.setting_types import Count
 from tokenloom.storage.secrets import redacted
 
 if TYPE_CHECKING:
@@ -187,30 +186,15 @@ def _in_words(value: Any) -> Any:
     return "" if value is None else f"{value:,}" if type(value) is int else printable(str(value))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookOptions:
-    """How documents and samples are drawn.
-
-    Attributes:
-        all: all tokens, not only those that fit a terminal's screen.
-        width: columns of a line (default: the terminal's, or 80).
-    """
-
-    GROUP: ClassVar[str] = "how it is shown; NO_COLOR and FORCE_COLOR say whether in colour"
-
-    all: bool = False
-    width: Count | None = None
-
-
-def look_of(options: LookOptions | None = None, *, ids: bool = False, most_tokens: int | None = None) -> Look:
-    """Returns how to draw on stdout: on a terminal about a screen of each document, unless all is asked for."""
+def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
+    """Returns how to draw on stdout: on a terminal about a screen of each document, for other programs all of it."""
     from rich.console import Console
 
     from tokenloom.inspect.shown import Look
 
-    given, console, is_terminal = options or LookOptions(), Console(), sys.stdout.isatty()
-    width = max(given.width or (console.width if is_terminal else 80), 20)
-    if is_terminal and not given.all:
+    console, is_terminal = Console(), sys.stdout.isatty()
+    width = max(console.width if is_terminal else 80, 20)
+    if is_terminal:
         most_tokens = most_tokens or width * console.height // _COLUMNS_OF_TOKEN
     has_colour = console.color_system is not None and not console.no_color
     return Look(width=width, colour=has_colour, ids=ids, most_tokens=most_tokens)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tokenloom.cli.options import JsonOption, OneOf, WithoutEffect, Written, arguments_of
+from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse, shares
 from tokenloom.cli.output import Answer, facts_lines, members
-from tokenloom.cli.values import refuse, shares
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
@@ -17,14 +16,15 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.kinds import KINDS
 
 if TYPE_CHECKING:
+    from tokenloom.preprocess.job import CorpusSummary
     from tokenloom.preprocess.sharded import Runner
-    from tokenloom.preprocess.summary import CorpusSummary
     from tokenloom.preprocess.text import CorpusPreview
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
 """Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
 
+_TOOL = "as Megatron's preprocess_data.py calls it"
 INPUT = Written(metavar="INPUT", names=("--input",), is_positional=True)
 
 _SHOWN_CHARACTERS = 200
@@ -47,8 +47,8 @@ class ReferenceTokenizer:
         tokenizer_hf_no_include_special_tokens: put no special tokens of the tokenizer's own template around each text.
     """
 
-    GROUP: ClassVar[str] = "a tokenizer as Megatron's tools name it, instead of --tokenizer"
-    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+    GROUP = "a tokenizer as Megatron's tools name it, instead of --tokenizer"
+    WITHOUT_EFFECT: ClassVar[Any] = {
         "the ids of texts do not depend on it": (
             "--tokenizer-hf-include-special-tokens --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast --pad-vocab-size "
             "--no-pad-vocab-size --padded-vocab-size=N --vocab-extra-ids=N --make-vocab-size-divisible-by=N"
@@ -79,33 +79,6 @@ class ReferenceTokenizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferencePreprocessing:
-    """What else Megatron's `preprocess_data.py` takes.
-
-    Attributes:
-        named_inputs: the inputs; text whose name does not tell its format is JSON lines.
-        partitions: number of processes, among which --workers are divided.
-        lang: language of sentences: english only; split others before, a sentence of a list under each key.
-        dataset_impl: the one format that there is.
-    """
-
-    GROUP: ClassVar[str] = "as Megatron's preprocess_data.py calls it"
-    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
-        "documents have the order of the input in any case": "--keep-sequential-samples",
-        "progress is shown by time": "--log-interval=N",
-        "nothing is tried: a job has a thread per processor, and says its speed as it goes": (
-            "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
-        ),
-        "texts are no conversations: see preprocess-chat": "--chat-template=N",
-    }
-
-    named_inputs: Annotated[tuple[str, ...], Written(names=("--input",), metavar="PATH")] = ()
-    partitions: Count | None = None
-    lang: Annotated[Literal["english"], Written(metavar="LANGUAGE")] = "english"
-    dataset_impl: Literal["mmap"] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class TokenizerOptions(ReferenceTokenizer):
     """Which tokenizer to load.
 
@@ -118,7 +91,7 @@ class TokenizerOptions(ReferenceTokenizer):
         eod_token: token that ends a document, where the tokenizer does not say.
     """
 
-    ONE_OF: ClassVar[OneOf] = {
+    ONE_OF: ClassVar[Any] = {
         "--tokenizer PATH (or --tokenizer-type)": (
             *("tokenizer", "tokenizer_type", "tokenizer_model"),
             *("vocab_file", "merge_file", "vocab_size"),
@@ -170,7 +143,7 @@ class RunnerOptions:
         restart: drop what an earlier run did.
     """
 
-    GROUP: ClassVar[str] = "how the work is done"
+    GROUP = "how the work is done"
 
     num_processes: Annotated[int | None, Written(names=("--processes",))] = None
     num_workers: Annotated[int | None, Written(names=("--workers",))] = None
@@ -203,6 +176,12 @@ class JobOptions(RunnerOptions):
     overwrite: bool = False
     work_folder: str | None = None
     verbose: bool = False
+
+    def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
+        from tokenloom.preprocess.job import JobArguments
+
+        names = JobArguments.__annotations__.keys() & vars(self).keys() - {"runner"}
+        return super().job_arguments(function, **{name: getattr(self, name) for name in names}, **others)
 
     def answer(self, summary: CorpusSummary) -> Answer:
         """Returns what a job did."""
@@ -245,13 +224,17 @@ _SETTINGS = written(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOption):
+class TextOptions(TokenizerOptions, JobOptions, JsonOption):
     """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
     command runs again; on several machines that share the folder, all take part.
 
     Attributes:
         inputs: files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet,
             Arrow and Hugging Face datasets; gzip, zstd, bz2, xz.
+        named_inputs: the inputs; text whose name does not tell its format is JSON lines.
+        partitions: number of processes, among which --workers are divided.
+        lang: language of sentences: english only; split others before, a sentence of a list under each key.
+        dataset_impl: the one format that there is.
         bos_token: token that begins a document, where the tokenizer does not say.
         dry_run: show how the first N documents are tokenized, and write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
@@ -260,12 +243,24 @@ class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOpti
             num_bytes of each, and in numbers num_doubled.
     """
 
-    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("inputs", "named_inputs")}
+    ONE_OF: ClassVar[Any] = {"INPUT (or --input)": ("inputs", "named_inputs")}
+    WITHOUT_EFFECT: ClassVar[Any] = {
+        "documents have the order of the input in any case": "--keep-sequential-samples",
+        "progress is shown by time": "--log-interval=N",
+        "nothing is tried: a job has a thread per processor, and says its speed as it goes": (
+            "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
+        ),
+        "texts are no conversations: see preprocess-chat": "--chat-template=N",
+    }
 
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
     dry_run: Count | None = None
+    named_inputs: Annotated[tuple[str, ...], Written(names=("--input",), metavar="PATH", group=_TOOL)] = ()
+    partitions: Annotated[Count | None, Written(group=_TOOL)] = None
+    lang: Annotated[Literal["english"], Written(metavar="LANGUAGE", group=_TOOL)] = "english"
+    dataset_impl: Annotated[Literal["mmap"] | None, Written(group=_TOOL)] = None
 
 
 def preprocess(options: TextOptions) -> Answer:
@@ -341,37 +336,27 @@ def preprocess_chat(options: ChatOptions) -> Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferenceMultimodal:
-    """What Megatron's `preprocess_mmdata.py` takes.
-
-    Attributes:
-        input_image: images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with
-            which.
-    """
-
-    GROUP: ClassVar[str] = "as Megatron's preprocess_mmdata.py calls it"
-    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
-        "texts are not cut, and progress is shown by time": "--log-interval=N --lang=N",
-        "texts are not cut": "--split-sentences --keep-newlines",
-    }
-
-    input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal, JsonOption):
+class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
     """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
     then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
     again; on several machines that share the folder, all take part.
 
     Attributes:
         input_path: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
+        input_image: as Megatron's preprocess_mmdata.py: images that go with the records by their order, sorted by name;
+            PREFIX.pairs.jsonl says which with which.
         json: print one JSON object, as `preprocess` does, with num_text_tokens, num_image_bytes and num_truncated in
             numbers.
     """
 
+    WITHOUT_EFFECT: ClassVar[Any] = {
+        "texts are not cut, and progress is shown by time": "--log-interval=N --lang=N",
+        "texts are not cut": "--split-sentences --keep-newlines",
+    }
+
     input_path: Annotated[str, INPUT]
     settings: Annotated[MultimodalSettings, written()] = field(default_factory=MultimodalSettings)
+    input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
 
 
 def preprocess_multimodal(options: MultimodalOptions) -> Answer:
@@ -383,10 +368,7 @@ def preprocess_multimodal(options: MultimodalOptions) -> Answer:
         message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
         raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
     if options.input_image is not None:
-        path = f"{options.output_prefix}.pairs.jsonl"
-        images = options.input_image
-        multimodal.write_image_records(
-            options.input_path, images, path, image_key=options.settings.image_key, overwrite=options.overwrite
-        )
+        images, path, key = options.input_image, f"{options.output_prefix}.pairs.jsonl", options.settings.image_key
+        multimodal.write_image_records(options.input_path, images, path, image_key=key, overwrite=options.overwrite)
     job = multimodal.preprocess_multimodal
     return options.answer(job(**options.job_arguments(job, input_path=path, tokenizer=tokenizer)))

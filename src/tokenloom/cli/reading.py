@@ -14,10 +14,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written, refuse_usage
-from tokenloom.cli.output import Answer, LookOptions, facts_lines, look_of, members, say, table
+from tokenloom.cli.options import JsonOption, Position, Written, arguments_of, refuse, refuse_usage, split_weights
+from tokenloom.cli.output import Answer, facts_lines, look_of, members, say, table
 from tokenloom.cli.run_options import NO_STEPS, BatchSizes, Dealing, RunPath, SampleOptions, difference, stage_of
-from tokenloom.cli.values import ids, ranges, refuse, split_weights
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.conversations import SFTDataset
@@ -36,9 +35,10 @@ from tokenloom.inspect.texts import (
     span_tokens,
 )
 from tokenloom.loading.batch_sizes import Topology
-from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
+from tokenloom.loading.digest import RangeDigest, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.loading.losses import SpanLoss, losses_folder, span_losses, torn_files
+from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.rendering.words import counted, printable
 from tokenloom.run.amend import Amendment, Documents, deny_documents
 from tokenloom.run.audit.source_origins import (
@@ -52,6 +52,7 @@ from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import lock_path, read_lock
 from tokenloom.run.run import Run
 from tokenloom.run.settings import parse_name, record_name
+from tokenloom.run.toml_file import read_text
 from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
@@ -69,20 +70,41 @@ _MOST_LINES = 1000
 _MOST_HELD_OUT = 20
 _DOCUMENTS_AT_ONCE = 1000  # whose occurrences are looked for together
 _SOUGHT = "what is looked for (one or more of these)"
-_WHERE = "where (default: in the whole run)"
 _NEEDED = "what is needed for that"
 _MOST_SHOWN = 10
 _DENIED = "what is denied (one or more of these)"
 _PRINTED = "what is printed"
-_OTHERWISE = "something else was read, or the data have changed since"
-_SHARE = "a rank's share of the positions (default: all)"
+
+
+def _ranges(text: str) -> list[range]:
+    """Returns numbers from 0 on and ranges of them, such as `5,100:200`: from 100 on, up to but without 200."""
+    found = []
+    for item in items_of(text):
+        where = f"expected numbers or ranges such as 5 or 100:200, found {quoted(text)}: {item.place}"
+        first, colon, stop = item.text.partition(":")
+        start = parse_integer(first.strip(), where, at_least=0)
+        found.append(range(start, parse_integer(stop.strip(), where, at_least=0) if colon else start + 1))
+        if not found[-1]:
+            message = f"{where} ends where it begins, or before"
+            raise ConfigError(message, hint="write the first number, and the one behind the last")
+    return found
+
+
+def _ids(text: str) -> list[int]:
+    """Returns ids of tokens, such as `17,4,2051`."""
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        message = f"expected ids such as 17,4,2051, found {text!r}"
+        raise ConfigError(message) from None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowOptions(SampleOptions, LookOptions, JsonOption):
+class ShowOptions(SampleOptions, JsonOption):
     """Decode a document, or a training sample: a heading per document in it, end of document and other special tokens,
     padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, named or found by the
-    manifest, a document is shown as token ids.
+    manifest, a document is shown as token ids. A terminal shows as much of a document as a screen holds, `| less` all;
+    NO_COLOR and FORCE_COLOR say whether in colour.
 
     Attributes:
         prefix: path of the pair without .bin or .idx.
@@ -101,8 +123,8 @@ class ShowOptions(SampleOptions, LookOptions, JsonOption):
         path_to_cache: folder of the index cache.
     """
 
-    EITHER: ClassVar[Either] = (("document", "sample", "position"),)
-    ONE_OF: ClassVar[OneOf] = {"--document, --sample or --position": ("document", "sample", "position")}
+    EITHER: ClassVar[Any] = (("document", "sample", "position"),)
+    ONE_OF: ClassVar[Any] = {"--document, --sample or --position": ("document", "sample", "position")}
 
     prefix: Annotated[str | None, Written(metavar="PREFIX", is_positional=True)] = None
     run_path: Annotated[str | None, Written(names=("--run",), metavar="RUN")] = None
@@ -132,7 +154,7 @@ def show(options: ShowOptions) -> int | Answer:
     except IndexError as error:
         say(f"error: {error}")
         return 1
-    return Answer(shown, shown_lines(shown, look_of(options, ids=options.ids)))
+    return Answer(shown, shown_lines(shown, look_of(ids=options.ids)))
 
 
 def _of_run(path: str, options: ShowOptions) -> Shown:
@@ -177,41 +199,16 @@ def _of_pair(options: ShowOptions) -> Shown:
 
 def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
     """Returns the samples of a split alone, of conversations if the pair knows prompts from answers."""
-    split = Split[options.split_name]
-    is_chat = pair.roles is not None
-    config_class, dataset_class = (SFTDatasetConfig, SFTDataset) if is_chat else (GPTDatasetConfig, GPTDataset)
-    config = config_class(
-        random_seed=options.seed,
-        sequence_length=options.sequence_length,
-        blend=([pair.prefix], None),
-        split=options.split,
-        path_to_cache=options.path_to_cache,
-        tokenizer=tokenizer,
-        window_policy=options.window_policy,
-    )
+    split, kinds = Split[options.split_name], (GPTDatasetConfig, GPTDataset)
+    config_class, dataset_class = kinds if pair.roles is None else (SFTDatasetConfig, SFTDataset)
+    others = {"random_seed": options.seed, "blend": ([pair.prefix], None), "tokenizer": tokenizer}
+    config = config_class(**arguments_of(options, config_class, **others))
     assert config.split_matrix is not None
     if (bounds := config.split_matrix[split.value]) is None:
         refuse(f"the split {options.split!r} leaves nothing for {split.name}")
     data: Any = dataset_class.build_low_level_dataset(pair.prefix, config)
     indices = split_indices(bounds, dataset_class.numel_low_level_dataset(data))
     return dataset_class(data, pair.prefix, indices, options.num_samples, split, config)
-
-
-def _add_records(
-    rows: Sequence[Row], table: SpanTable, origins: SourceOrigins, problems: Mapping[int, str | None]
-) -> None:
-    """Adds to each span what its record is, as `input`; None of a file that is not what it was."""
-    assert table.files is not None
-    assert table.records is not None
-    for row in rows:
-        row["input"] = None
-    for file, problem in problems.items():
-        chosen = np.flatnonzero((table.files == file) & ~table.denied)
-        if problem is None and len(chosen):
-            numbers = table.records[chosen].tolist()
-            found = read_records(origins.files[file], numbers)
-            for place, number in zip(chosen.tolist(), numbers, strict=True):
-                rows[place]["input"] = found.get(number)
 
 
 def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Iterator[str]:
@@ -273,7 +270,6 @@ class TraceOptions(RunPath, Dealing):
         step: steps, from 0 on.
         position: positions: samples from 0 on.
         rank: only these data-parallel ranks.
-        micro_batch: only this micro-batch of each rank.
         holdout: positions of what is held out instead.
         text: its text, decoded.
         from_input: the record of the input file, read again.
@@ -289,15 +285,14 @@ class TraceOptions(RunPath, Dealing):
             positions, share and text.
     """
 
-    EITHER: ClassVar[Either] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
-    ONE_OF: ClassVar[OneOf] = {"--step or --position": ("step", "position")}
+    EITHER: ClassVar[Any] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
+    ONE_OF: ClassVar[Any] = {"--step or --position": ("step", "position")}
 
-    step: Annotated[_Ranges, Written(parse=ranges, is_repeated=True, group=_ASKED)] = ()
+    step: Annotated[_Ranges, Written(parse=_ranges, is_repeated=True, group=_ASKED)] = ()
     position: Annotated[
-        _Ranges, Written(names=("--position", "--sample"), metavar="N", parse=ranges, is_repeated=True, group=_ASKED)
+        _Ranges, Written(names=("--position", "--sample"), metavar="N", parse=_ranges, is_repeated=True, group=_ASKED)
     ] = ()
-    rank: Annotated[_Ranges, Written(metavar="R", parse=ranges, is_repeated=True, group=_ASKED)] = ()
-    micro_batch: Annotated[Number | None, Written(metavar="M", group=_ASKED)] = None
+    rank: Annotated[_Ranges, Written(metavar="R", parse=_ranges, is_repeated=True, group=_ASKED)] = ()
     holdout: Annotated[bool, Written(group=_ASKED)] = False
     text: Annotated[bool, Written(group=_TOLD)] = False
     from_input: Annotated[bool, Written(group=_TOLD)] = False
@@ -310,9 +305,9 @@ class TraceOptions(RunPath, Dealing):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.step and not self.has_batch_sizes:
-            raise UsageError(NO_STEPS)
-        if (self.rank or self.micro_batch is not None) and self.micro_batch_size is None:
-            refuse_usage("--rank and --micro-batch need --micro-batch-size and --data-parallel-size")
+            refuse_usage(NO_STEPS)
+        if self.rank and self.micro_batch_size is None:
+            refuse_usage("--rank needs --micro-batch-size and --data-parallel-size")
         if self.holdout and (self.step or self.has_batch_sizes):
             refuse_usage("--holdout is about positions: what is held out has no steps")
         if self.holdout and self.worst is not None:
@@ -325,33 +320,37 @@ def trace(options: TraceOptions) -> Iterator[Answer]:
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
     topology = options.topology(opened.lock)
     dataset = opened.holdout() if options.holdout else opened.dataset()
-    origins = SourceOrigins(opened.lock)
-    problems: dict[int, str | None] = {}
-    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text else None
+    origins, problems = SourceOrigins(opened.lock), dict[int, str | None]()
+    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text or options.worst is not None else None
     heading = [f"run {opened.identity}"]
+    asked = _asked(options, topology, len(dataset))
     if options.worst is not None:
-        positions = np.unique(np.concatenate(list(_asked(options, topology, len(dataset)))))
-        yield _worst(options, opened, positions, origins)
+        yield _worst(options, opened, np.unique(np.concatenate(list(asked))), origins, tokenizer)
         return
-    for positions in _asked(options, topology, len(dataset)):
+    for positions in asked:
         table = trace_dataset(dataset, positions) if options.holdout else opened.trace(positions)
         table = _with_steps(table.with_origins(origins), topology)
         rows = list(table.rows())
-        if options.text or options.from_input or options.check_inputs:
-            assert table.files is not None  # as of a table with origins
-            for file in sorted({*table.files[table.files >= 0].tolist()} - problems.keys()):
-                problems[file] = problem = input_problem(origins.files[file])
-                if problem is not None:
-                    say(problem)
+        assert table.files is not None  # as of a table with origins
+        assert table.records is not None
+        files = np.unique(table.files[table.files >= 0]).tolist()
+        for file in files if options.text or options.from_input or options.check_inputs else ():
+            if file not in problems and (problem := problems.setdefault(file, input_problem(origins.files[file]))):
+                say(problem)
         if options.text:
             for row, tokens in zip(rows, span_tokens(table), strict=True):
                 row["text"] = None if row["denied"] else decoded(tokens.tolist(), tokenizer)
-        if options.from_input:
-            _add_records(rows, table, origins, problems)
+        for file in files if options.from_input else ():
+            chosen = np.flatnonzero((table.files == file) & ~table.denied).tolist()
+            is_there = problems[file] is None and bool(chosen)
+            found = read_records(origins.files[file], table.records[chosen].tolist()) if is_there else {}
+            for place in chosen:
+                rows[place]["input"] = found.get(int(table.records[place]))
+        for row in rows if options.from_input else ():
+            row.setdefault("input", None)
         is_changed = options.check_inputs and any(problems.values())
         drawn = _span_table(rows, "micro_batch", "stage", "slot", origins=True)
-        lines = [*drawn, *_text_lines(rows, "text", "input")]
-        yield Answer(iter(rows), [*heading, *lines], 1 if is_changed else 0)
+        yield Answer(iter(rows), [*heading, *drawn, *_text_lines(rows, "text", "input")], 1 if is_changed else 0)
         heading = []
     if origins.missing:
         say(origins_missing(origins.missing))
@@ -366,52 +365,46 @@ def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterat
         for begin in range(start, stop, _AT_ONCE):
             chosen = np.arange(begin, min(begin + _AT_ONCE, stop), dtype=np.int64)
             if topology is not None and ranks:
-                chosen = chosen[np.isin(topology.ranks(chosen), [rank for each in ranks for rank in each])]
-            if topology is not None and options.micro_batch is not None:
-                chosen = chosen[topology.micro_batches(chosen) == options.micro_batch]
+                chosen = chosen[np.isin(topology.ranks(chosen), [*itertools.chain(*ranks)])]
             yield chosen
 
 
 def _stretches(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[tuple[int, int]]:
-    """Yields the same of all ranks and micro-batches, as first position and one past the last."""
-    if options.position:
-        asked = _flat(options.position)
-        if (last := max(each.stop for each in asked)) > end:
-            what = "what is held out" if options.holdout else "the run"
-            refuse(f"expected positions below {end:,}, where {what} ends, found {last - 1:,}")
-        yield from ((each.start, each.stop) for each in asked)
+    """Yields the same of all ranks, as first position and one past the last."""
+    asked, what = _flat(options.position), "what is held out" if options.holdout else "the run"
+    if (last := max((each.stop for each in asked), default=0)) > end:
+        refuse(f"expected positions below {end:,}, where {what} ends, found {last - 1:,}")
+    yield from ((each.start, each.stop) for each in asked)
+    if not options.step:
         return
     assert topology is not None  # a step has batch sizes
-    sizes = topology.batch_sizes
-    steps = _flat(options.step)
+    sizes, steps = topology.batch_sizes, _flat(options.step)
     last = max(each.stop for each in steps) - 1
-    if sizes.position_of_step(last + 1) > end:
-        found = f"step {last:,}, which reads positions {sizes.position_of_step(last):,} to "
+    if (stop := sizes.position_of_step(last + 1)) > end:
+        found = f"step {last:,}, which reads positions {sizes.position_of_step(last):,} to {stop - 1:,}"
         message = f"expected a step of the run, which has {end:,} positions, found {found}"
-        message += f"{sizes.position_of_step(last + 1) - 1:,}"
         raise ConfigError(message, hint=f"it has {sizes.step_of_position(end):,} whole steps, from 0 on")
-    for step in (step for each in steps for step in each):
-        if options.micro_batch is not None:
-            topology.positions_of(step, micro_batch=options.micro_batch)  # which is there, or this says so
+    for step in itertools.chain(*steps):
         yield sizes.position_of_step(step), sizes.position_of_step(step + 1)
 
 
 def _flat(given: Sequence[Sequence[range]]) -> list[range]:
-    return [each for part in given for each in part]
+    return [*itertools.chain(*given)]
 
 
-def _worst(options: TraceOptions, opened: Run, positions: NDArray[np.int64], origins: SourceOrigins) -> Answer:
+def _worst(
+    options: TraceOptions, opened: Run, positions: NDArray[np.int64], origins: SourceOrigins, tokenizer: Any
+) -> Answer:
     """Returns the documents with the largest share of the loss, those with NaN or infinity first, which have no share;
     and how they are denied."""
     if (folder := _open_losses(opened, options.losses)) is None:
         message = f"expected losses that training recorded, in `losses` beside `{opened.path}`, found no such folder"
         raise DatasetNotFoundError(message, hint="record them with `LossRecorder`, and name the folder with --losses")
-    losses, tokenizer = span_losses(opened, folder, positions.tolist()), _tokenizer_of(opened, options.tokenizer)
+    losses = span_losses(opened, folder, positions.tolist())
     table = opened.trace(positions).with_origins(origins)
     documents: dict[tuple[str, int], Row] = {}
     for place, row in enumerate(table.rows()):
-        found = _loss_of(row, losses)
-        if found["loss"] is not None:
+        if (found := _loss_of(row, losses))["loss"] is not None:
             kept = {name: row[name] for name in ("source", "document", "file", "record", "pair", "row")}
             new = kept | {"loss": 0.0, "loss_of": found["loss_of"], "length": 0, "positions": [], "place": place}
             document = documents.setdefault((row["source"], row["document"]), new)
@@ -506,7 +499,7 @@ class WhenOptions(RunPath, Dealing):
             loss_of (document, or sample: a share by tokens) and loss_level (1, 2: above 1.5 and 3 times the median).
     """
 
-    ONE_OF: ClassVar[OneOf] = {
+    ONE_OF: ClassVar[Any] = {
         "--document, --record, --text-file, --tokens or --ids": ("document", "record", "text_file", "tokens", "ids")
     }
 
@@ -514,8 +507,8 @@ class WhenOptions(RunPath, Dealing):
     record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_SOUGHT)] = ()
     text_file: Annotated[str | None, Written(metavar="FILE", group=_SOUGHT)] = None
     tokens: Annotated[str | None, Written(metavar="TEXT", group=_SOUGHT)] = None
-    ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=ids, group=_SOUGHT)] = None
-    until_position: Annotated[Position | None, Written(group=_WHERE)] = None
+    ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=_ids, group=_SOUGHT)] = None
+    until_position: Annotated[Position | None, Written(group="where (default: in the whole run)")] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
     losses: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
@@ -602,18 +595,8 @@ def _places_of(options: WhenOptions, opened: Run) -> Places:
     return places
 
 
-def _text_of(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            return stream.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error if isinstance(error, UnicodeDecodeError) else error.strerror
-        message = f"`{path}`: expected a text in UTF-8, which cannot be read: {reason}"
-        raise ConfigError(message) from error
-
-
 def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
-    text = _text_of(path)
+    text = read_text(path, missing="name a file with the text")
     texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
     try:
         found, missing = find_whole_texts(opened.lock, texts)
@@ -651,7 +634,7 @@ class DenyOptions(RunPath, Dealing):
             and order_without_denials (before and after), and diff.
     """
 
-    ONE_OF: ClassVar[OneOf] = {
+    ONE_OF: ClassVar[Any] = {
         "--document, --record or --documents-file": ("document", "record", "documents_file"),
         "--from-step or --from-position": ("from_position",),
     }
@@ -688,6 +671,9 @@ def deny(options: DenyOptions) -> Answer:
         known = locked.lock.sources
         return [f"{known[source].name}:{number}" for source, chosen in documents.items() for number in chosen.tolist()]
 
+    def rows_of(table: SpanTable) -> list[Row]:
+        return list(_with_steps(table, topology).rows())
+
     record = {
         "path": options.run_path,
         "written": not options.dry_run,
@@ -700,8 +686,8 @@ def deny(options: DenyOptions) -> Answer:
         "listed_until": denied.stop,
         "num_positions": len(np.unique(denied.changed.positions)),
         "num_tokens": int(denied.changed.lengths.sum()),
-        "changed": list(_with_steps(denied.changed, topology).rows()),
-        "seen": None if denied.seen is None else list(_with_steps(denied.seen, topology).rows()),
+        "changed": rows_of(denied.changed),
+        "seen": None if denied.seen is None else rows_of(denied.seen),
         "digest": dict(zip(("before", "after"), denied.digests, strict=True)),
         "order_without_denials": dict(zip(("before", "after"), denied.order_digests, strict=True)),
         "diff": difference(options.run_path, denied.amended),
@@ -737,9 +723,6 @@ class ReplayOptions(RunPath, BatchSizes):
     Attributes:
         from_position: the first position (default: that of --expect, else 0).
         to_position: the position behind the last (default: that of --expect, else the end).
-        rank: data-parallel rank.
-        data_parallel_size: data-parallel ranks in all.
-        micro_batch_size: samples of a micro-batch.
         expect: what it should be.
         expect_file: a digest per line, one for each range to read, such as of each checkpoint.
         threads: threads that read.
@@ -747,23 +730,13 @@ class ReplayOptions(RunPath, BatchSizes):
             matches.
     """
 
-    EITHER: ClassVar[Either] = (("expect", "expect_file"),)
+    EITHER: ClassVar[Any] = (("expect", "expect_file"),)
 
     from_position: Position | None = None
     to_position: Position | None = None
-    rank: Annotated[Number | None, Written(metavar="R", group=_SHARE)] = None
-    data_parallel_size: Annotated[Count | None, Written(metavar="D", group=_SHARE)] = None
-    micro_batch_size: Annotated[Count | None, Written(metavar="B", group=_SHARE)] = None
     expect: Annotated[str | None, Written(metavar="DIGEST")] = None
     expect_file: Annotated[str | None, Written(metavar="FILE")] = None
     threads: Count = 1
-
-    def __post_init__(self) -> None:
-        given = [self.rank, self.data_parallel_size, self.micro_batch_size]
-        if None in given and given != [None] * 3:
-            refuse_usage("--rank, --data-parallel-size and --micro-batch-size go together")
-        if self.rank is not None and self.rank >= (self.data_parallel_size or 0):
-            refuse_usage(f"--rank has to be below --data-parallel-size, {self.data_parallel_size}")
 
 
 def replay(options: ReplayOptions) -> Iterator[Answer]:
@@ -779,14 +752,11 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
         digest = digest_of_positions(dataset, positions, num_threads=options.threads)
         answer = dataclasses.replace(asked, run=name, digest=digest)
         record = {"digest": str(answer), "num_samples": digest.num_samples, **members(answer, "run", "start", "stop")}
-        is_same, said = expected in (None, digest.hexdigest()), f"{answer}"
+        is_same, said = expected in (None, digest.hexdigest()), str(answer)
         if expected is not None:
             record |= {"expected": expected, "matches": is_same}
-            said += (
-                f"  as expected: {digest.num_samples:,} samples"
-                if is_same
-                else f"\nexpected sum {expected}: {_OTHERWISE}"
-            )
+            otherwise = f"\nexpected sum {expected}: something else was read, or the data have changed since"
+            said += f"  as expected: {digest.num_samples:,} samples" if is_same else otherwise
         yield Answer(record, said, 0 if is_same else 1)
         if not is_same:
             return
@@ -796,33 +766,26 @@ def _wanted(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeD
     """Returns the ranges to read, and the sum expected of each, as 32 hex digits."""
     start = options.position_of(options.from_position, opened.lock)
     stop = options.position_of(options.to_position, opened.lock)
-    share = None
-    if options.rank is not None and options.data_parallel_size is not None and options.micro_batch_size is not None:
-        size = options.data_parallel_size
-        share = Share(rank=options.rank, size=size, micro_batch_size=options.micro_batch_size)
     if options.expect_file is not None:
-        given = [_parsed(line.strip(), name) for line in _text_of(options.expect_file).splitlines() if line.strip()]
+        lines = read_text(options.expect_file, missing="`replay` prints digests").split("\n")
+        given = [_parsed(line.strip(), name) for line in lines if line.strip()]
         if not given:
             refuse(f"expected a digest per line in `{options.expect_file}`, found none")
-        if (start, stop, share) != (None, None, None):
+        if (start, stop) != (None, None):
             refuse_usage("--expect-file says itself which positions to read")
         return [(each, each.digest.hexdigest()) for each in given]
-    if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):
-        start = 0 if start is None else start
+    if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):  # the sum alone, of a loader
         stop = opened.num_samples if stop is None else stop
         if stop is None:
             refuse_usage("a run without an end needs --to-position or --to-step")
-        if start > stop:
+        if (start := start or 0) > stop:
             refuse(f"expected a range of positions, found {start}-{stop}")
-        return [(RangeDigest(run=name, start=start, stop=stop, share=share), options.expect)]
+        return [(RangeDigest(run=name, start=start, stop=stop), options.expect)]
     expected = _parsed(options.expect, name)
     asked = (expected.start if start is None else start, expected.stop if stop is None else stop)
     if asked != (expected.start, expected.stop):
         found = f"{expected.start}-{expected.stop}"
         refuse(f"expected the digest of positions {asked[0]}-{asked[1]}, found one of {found}")
-    if share not in (None, expected.share):
-        found = "all ranks" if expected.share is None else str(expected.share)
-        refuse(f"expected the digest of the share {share} of a rank, found one of {found}")
     return [(expected, expected.digest.hexdigest())]
 
 

@@ -1,38 +1,89 @@
-"""`tokenloom run`: a run as two files, written, locked, changed, checked and named."""
+"""Commands about a run as two files: written, locked, changed, checked and named; what it reads of each source, where
+its tokens went, and what two runs have in common."""
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from typing import Annotated, Any, ClassVar
 
-from tokenloom.cli.options import Either, JsonOption, OneOf, Position, Written, arguments_of
-from tokenloom.cli.output import Answer, facts_lines, members, say
-from tokenloom.cli.run_options import BatchSizes, RunPath, difference, lock_at
-from tokenloom.cli.values import named_data, refuse, share, token_count, weights
+from tokenloom.cli.options import JsonOption, Position, Written, arguments_of, named_values, refuse, refuse_usage
+from tokenloom.cli.output import Answer, facts_lines, members, say, table
+from tokenloom.cli.run_options import BatchSizes, RunPath, difference, lock_at, stage_of
 from tokenloom.errors import ConfigError
+from tokenloom.loading.read_ahead import loader_statistics
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
-from tokenloom.rendering.words import counted, name_of, short
-from tokenloom.run.amend import Amendment, RunDraft, amend_run, draft_text, weighted_entries
+from tokenloom.numbers import number_or_none, quoted
+from tokenloom.progress import task
+from tokenloom.rendering.card import MOST_ROWS
+from tokenloom.rendering.words import LEFT, NEVER, WITHOUT, counted, ledger_columns, name_of, short
+from tokenloom.run.amend import Amendment, amend_run, draft_text, weighted_entries
+from tokenloom.run.audit.ledger import LedgerRow, RunLedger
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
-from tokenloom.run.changes import lock_changes
+from tokenloom.run.changes import RunDifferences, differences, lock_changes
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock, read_lock_if_there
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
+from tokenloom.run.plan import PlannedReading, RunPlan, closed_at
 from tokenloom.run.run import Run
 from tokenloom.run.sources import check_sources
+from tokenloom.run.toml_file import count_of, share_of, weight_of
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 
 _DEFAULT_LENGTH = 4096
-_SAID = "what the run says; before what an arguments file says"
-
 _MOST_NAMED = 4
+_SAID = "what the run says; before what an arguments file says"
 _STAGE = "a new stage, in place of what is left of the one that it cuts short"
-_DATA = "data"
+
+
+def _count(text: str) -> int:
+    """Returns a number of tokens or samples from 1 on, such as 900B."""
+    return count_of(text.strip(), quoted(text))
+
+
+def _share(text: str) -> Fraction:
+    """Returns a share such as 0.1%."""
+    stripped = text.strip()
+    return share_of(stripped if number_or_none(stripped, quoted(text)) is None else Decimal(stripped), quoted(text))
+
+
+def _weights(text: str) -> tuple[tuple[str, Fraction], ...]:
+    """Returns weights by name, such as `web=5,code=5`."""
+    named = []
+    expected = "expected names and weights such as web=5,code=5, found "
+    for name, weight, where in named_values(text, "a source", "weight", expected=expected):
+        if number_or_none(weight, where) is None:
+            refuse(f"{where} has no number as weight")
+        named.append((name, weight_of(Decimal(weight.strip()), f"the weight of {name!r}")))
+    return tuple(named)
+
+
+def _named_data(text: str) -> tuple[str, str]:
+    """Returns name and data of a source, such as `books=data/books/*`."""
+    name, equals, data = (part.strip() for part in text.partition("="))
+    if not (equals and name and data):
+        refuse(f"expected a name and data such as books=data/books/*, found {quoted(text)}")
+    return name, data
+
+
+def _date(text: str) -> datetime:
+    """Returns a date, with or without a time, such as 2026-12-01T08:00."""
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        message = f"expected a date such as 2026-12-01 or 2026-12-01T08:00, found {quoted(text)}"
+        raise ConfigError(message) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +107,8 @@ class InitOptions(JsonOption):
         json: print one JSON object: path, data, not_taken and others.
     """
 
-    EITHER: ClassVar[Either] = (("tokens", "samples"), ("folders", "data_path"))
-    ONE_OF: ClassVar[OneOf] = {"--data-path, --args-file, or folders": ("folders", "data_path", "args_file")}
+    EITHER: ClassVar[Any] = (("tokens", "samples"), ("folders", "data_path"))
+    ONE_OF: ClassVar[Any] = {"--data-path, --args-file, or folders": ("folders", "data_path", "args_file")}
 
     folders: Annotated[tuple[str, ...], Written(metavar="FOLDER", is_positional=True)] = ()
     data_path: Annotated[tuple[str, ...], Written(metavar="ENTRY")] = ()
@@ -65,11 +116,11 @@ class InitOptions(JsonOption):
     output: Annotated[str, Written(names=("-o", "--output"), metavar="FILE")] = "run.toml"
     overwrite: Annotated[bool, Written(names=("--overwrite", "--force"))] = False
     sequence_length: Annotated[Count | None, Written(metavar="S", group=_SAID)] = None
-    tokens: Annotated[int | None, Written(parse=token_count, group=_SAID)] = None
-    samples: Annotated[int | None, Written(parse=token_count, group=_SAID)] = None
+    tokens: Annotated[int | None, Written(parse=_count, group=_SAID)] = None
+    samples: Annotated[int | None, Written(parse=_count, group=_SAID)] = None
     seed: Annotated[Number | None, Written(group=_SAID)] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_SAID)] = None
-    holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=share, group=_SAID)] = None
+    holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=_share, group=_SAID)] = None
 
 
 def run_init(options: InitOptions) -> Answer:
@@ -86,7 +137,7 @@ def run_init(options: InitOptions) -> Answer:
         "tokenizer": options.tokenizer or taken.tokenizer,
     }
     given = {"data": data, "weights": weights, "settings": taken.settings, **others}
-    text = draft_text(RunDraft(**arguments_of(options, RunDraft, **given)), path=options.output)
+    text = draft_text(**arguments_of(options, draft_text, path=options.output, **given))
     if os.path.lexists(options.output) and not options.overwrite:
         message = f"expected no file `{options.output}`, found one"
         raise ConfigError(message, hint="give another name with --output, or --overwrite to replace it")
@@ -141,14 +192,16 @@ def _answer(
     The status is 1 if the run ends before its stages do, which is said.
     """
     lock, changes = locked.lock, None if locked.old is None else lock_changes(locked.old, locked.lock)
-    kept = lock.consumed if position is None else position
+    kept, pairs = (
+        lock.consumed if position is None else position,
+        [pair for each in lock.sources for pair in each.pairs],
+    )
     told = None
     if changes is not None:
+        new_pairs = [(data.name, pair) for data in changes.new_data for pair in data.pairs]
         told = {
             "new_pairs": [
-                {"source": data.name, **members(pair, "prefix", "num_tokens", "since")}
-                for data in changes.new_data
-                for pair in data.pairs
+                {"source": name, **members(each, "prefix", "num_tokens", "since")} for name, each in new_pairs
             ],
             "new_sources": changes.new_sources,
             "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
@@ -159,8 +212,8 @@ def _answer(
         **head,
         "digest": order_digest(lock, kept),
         "num_sources": len(lock.sources),
-        "num_pairs": sum(len(source.pairs) for source in lock.sources),
-        "num_tokens": sum(pair.num_tokens for source in lock.sources for pair in source.pairs),
+        "num_pairs": len(pairs),
+        "num_tokens": sum(pair.num_tokens for pair in pairs),
         "segments": [_segment(lock, segment) for segment in lock.segments],
         "changes": told,
         "stopped": locked.is_stopped,
@@ -171,37 +224,27 @@ def _answer(
     if lock.early_end is not None:
         say(f"warning: {lock.early_end}")
 
-    def shown(segment: LockedSegment) -> dict[str, Any]:
-        total = sum(weight for _, weight in segment.weights)
-        ranked = sorted(segment.weights, key=lambda each: (-each[1], each[0]))
-        named = [(name_of(lock.sources[source].name), weight) for source, weight in ranked[:_MOST_NAMED]]
-        if others := ranked[_MOST_NAMED:]:
-            named.append((f"{len(others):,} others", sum(weight for _, weight in others)))
-        words = ", ".join(f"{name} {weight / total:.3%}".replace(".000%", "%") for name, weight in named)
-        return {**_segment(lock, segment), "weights": words}
-
     def lines() -> Iterator[str]:
         yield from above
-        data = f"{counted(record['num_sources'], 'source')}, {counted(record['num_pairs'], 'pair')}"
+        data = f"{counted(len(lock.sources), 'source')}, {counted(len(pairs), 'pair')}"
         samples = "samples without end" if lock.num_samples is None else counted(lock.num_samples, "sample")
         what = f"{'wrote' if head['written'] else 'would write'} {head['path']}"
         yield f"{what}: {data}, {short(record['num_tokens'])} tokens; {samples}"
         if locked.unknown_pairs:
             say(records_may_be_elsewhere(locked.unknown_pairs))
         known: dict[str, Any] = {
-            "segments": [] if locked.old is not None else list(map(shown, lock.segments)),
+            "segments": [] if changes is not None else [_segment(lock, each, in_words=True) for each in lock.segments],
             "exhausted": list(map(members, locked.exhausted)),
             "denied without a document": locked.empty_records,
             "dropped": locked.dropped,
         }
-        if locked.old is not None and changes is not None:
-            if lock.consumed < locked.old.consumed:
-                known["consumed before"] = locked.old.consumed
-            known |= (told or {}) | {"new_segments": list(map(shown, changes.new_segments))}
-            known |= {} if locked.moved is None else {"moved": members(locked.moved)}
-        title = "" if locked.old is None else "changes"
+        if changes is not None and locked.old is not None and told is not None:
+            known["consumed before"] = locked.old.consumed if lock.consumed < locked.old.consumed else None
+            known |= told | {"new_segments": [_segment(lock, each, in_words=True) for each in changes.new_segments]}
+            known["moved"] = locked.moved and members(locked.moved)
+        title = "" if changes is None else "changes"
         yield from facts_lines(title, {name: value for name, value in known.items() if value})
-        if locked.old is not None:
+        if changes is not None:
             yield from () if changes or locked.dropped else ("  nothing changed",)
             yield from () if locked.moved else ("  no position moved",)
             if kept:
@@ -211,8 +254,15 @@ def _answer(
     return Answer(record, lines(), 0 if lock.early_end is None else 1)
 
 
-def _segment(lock: RunLock, segment: LockedSegment) -> dict[str, Any]:
-    weights = {lock.sources[source].name: weight for source, weight in segment.weights}
+def _segment(lock: RunLock, segment: LockedSegment, *, in_words: bool = False) -> dict[str, Any]:
+    """Returns what there is to say of a segment, with weights by source, or as shares in words, the largest first."""
+    weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
+    if in_words:
+        total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
+        named = [(name_of(lock.sources[source].name), weight) for source, weight in ranked[:_MOST_NAMED]]
+        if others := ranked[_MOST_NAMED:]:
+            named.append((f"{len(others):,} others", sum(weight for _, weight in others)))
+        weights = ", ".join(f"{name} {weight / total:.3%}".replace(".000%", "%") for name, weight in named)
     return {**members(segment, "stage", "start", "num_samples", "sequence_length"), "weights": weights}
 
 
@@ -236,20 +286,20 @@ class AmendOptions(RunPath, BatchSizes):
         json: print one JSON object: path, written, position, diff, and what `run lock` prints.
     """
 
-    EITHER: ClassVar[Either] = (("tokens", "samples"),)
-    ONE_OF: ClassVar[OneOf] = {"--at-step or --at-position": ("at_position",)}
+    EITHER: ClassVar[Any] = (("tokens", "samples"),)
+    ONE_OF: ClassVar[Any] = {"--at-step or --at-position": ("at_position",)}
 
     at_position: Position | None = None
-    weights: Annotated[Sequence[tuple[str, Fraction]], Written(metavar="NAME=W,…", parse=weights, group=_STAGE)] = ()
+    weights: Annotated[Sequence[tuple[str, Fraction]], Written(metavar="NAME=W,…", parse=_weights, group=_STAGE)] = ()
     stage_name: Annotated[str | None, Written(metavar="NAME", group=_STAGE)] = None
     sequence_length: Annotated[Count | None, Written(metavar="S", group=_STAGE)] = None
-    tokens: Annotated[int | None, Written(parse=token_count, group=_STAGE)] = None
-    samples: Annotated[int | None, Written(parse=token_count, group=_STAGE)] = None
+    tokens: Annotated[int | None, Written(parse=_count, group=_STAGE)] = None
+    samples: Annotated[int | None, Written(parse=_count, group=_STAGE)] = None
     add_source: Annotated[
-        tuple[tuple[str, str], ...], Written(metavar="NAME=DATA", parse=named_data, is_repeated=True, group=_DATA)
+        tuple[tuple[str, str], ...], Written(metavar="NAME=DATA", parse=_named_data, is_repeated=True, group="data")
     ] = ()
-    deny: Annotated[str | None, Written(metavar="FILE", group=_DATA)] = None
-    grow: Annotated[bool, Written(group=_DATA)] = False
+    deny: Annotated[str | None, Written(metavar="FILE", group="data")] = None
+    grow: Annotated[bool, Written(group="data")] = False
     dry_run: bool = False
 
 
@@ -342,3 +392,263 @@ def run_digest(options: DigestOptions) -> Answer:
     digest = opened.digest(position)
     record = {"position": position, "digest": digest, "run": opened.identity}
     return Answer(record, f"{digest}  {options.run_path} before position {position:,}")
+
+
+_EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
+"""What follows where a source has been read `max_passes` times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(RunPath, BatchSizes):
+    """What a run will read, from its lock alone: per stage and source samples, tokens and passes, where passes end,
+    where a source has been read as often as it may be, and what stays unseen; with dates, if its speed is given.
+
+    Attributes:
+        tokens_per_second: speed of the training run, all ranks.
+        start: when it reads what follows on what was consumed.
+        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end, with step
+            and date of stages and caps where they are known.
+    """
+
+    tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
+    start: Annotated[datetime | None, Written(metavar="DATE", parse=_date, group="dates")] = None
+
+
+def run_plan(options: PlanOptions) -> Answer:
+    opened = Run.open(options.run_path)
+    found, marks = opened.plan(), _Marks(options, opened.lock)
+    told = found.as_json()
+    for each, name in [*((each, "start") for each in told["segments"]), *((each, "position") for each in told["caps"])]:
+        each.update(marks.known(each[name]))
+    if found.num_samples is not None:
+        told["end"] = {"position": found.num_samples, **marks.known(found.num_samples)}
+    record = {"run": opened.identity, "cut_short": opened.lock.cut_short, **told}
+    return Answer(record, _plan_lines(options, opened, found, marks), 0 if opened.lock.cut_short is None else 1)
+
+
+def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks) -> Iterator[str]:
+    samples = "samples without end" if found.num_samples is None else counted(found.num_samples, "sample")
+    tokens = "" if found.num_tokens is None else f", {short(found.num_tokens)} tokens"
+    yield f"{options.run_path}: {counted(len(found.sources), 'source')}, {samples}{tokens}"
+    yield f"run {opened.identity}"
+    for segment in found.segments:
+        size = "no end" if segment.num_samples is None else counted(segment.num_samples, "sample")
+        yield f"\n{stage_of(segment.stage)} from position {marks.of(segment.start)}"
+        yield f"  {size} of {segment.sequence_length:,} tokens"
+        readings = sorted(segment.readings, key=lambda reading: -reading.weight)
+        columns = ("source", "share", "samples", "tokens", "passes", "pass ends at")
+        yield from table(columns, [_reading(reading) for reading in readings], most=MOST_ROWS)
+        for reading in readings[:MOST_ROWS]:
+            if reading.pass_ends and marks.known(reading.pass_ends[0]):
+                yield f"  {name_of(reading.source)}: a pass ends at {marks.of(reading.pass_ends[0])}"
+    sources = sorted(found.facts()["sources"], key=lambda source: -source["seen"])
+    yield from facts_lines("", {"what becomes of": sources})
+    for cap in found.caps:
+        if cap.position is not None:
+            passes = counted(cap.max_passes, "pass")
+            yield f"cap: {name_of(cap.source)} has had its {passes} at position {marks.of(cap.position)}:"
+            yield f"     {_EXHAUSTED[cap.follows or 'stop']}"
+    if found.num_samples is not None:
+        early = "" if opened.lock.cut_short is None else ", before the stages end"
+        yield f"end: position {marks.of(found.num_samples)}{early}"
+
+
+class _Marks:
+    """Positions with step and date, where these are known: dates count from when the first unread position is read."""
+
+    def __init__(self, options: PlanOptions, lock: RunLock) -> None:
+        self._lock, self._sizes = lock, options.batch_sizes(lock)
+        self._speed, self._start = options.tokens_per_second, options.start
+        if self._speed is None and self._start is not None:
+            refuse("expected --tokens-per-second beside --start, found none")
+        if self._speed is not None and not self._speed > 0:
+            refuse(f"expected --tokens-per-second above 0, found {self._speed}")
+
+    def known(self, position: int | None) -> dict[str, Any]:
+        """Returns what is known of a position beside its number, for JSON."""
+        found: dict[str, Any] = {}
+        if position is not None and self._sizes is not None:
+            found["step"] = self._sizes.step_of_position(position)
+        if position is not None and self._speed is not None:
+            tokens = _tokens_before(self._lock, position) - _tokens_before(self._lock, self._lock.consumed)
+            found["seconds"] = tokens / self._speed
+            if self._start is not None:
+                try:
+                    found["date"] = self._start + timedelta(seconds=found["seconds"])
+                except OverflowError as error:
+                    message = f"expected a date up to the year 9999 for position {position}, found a later one"
+                    raise ConfigError(message, hint="is the speed in tokens per second, of all ranks?") from error
+        return found
+
+    def of(self, position: int) -> str:
+        """Returns a position in words: with its date to the minute, or without a start the time from there on."""
+        known = self.known(position)
+        words = [f"step {known['step']:,}"] if "step" in known else []
+        if "date" in known:
+            words.append(f"{known['date']:%Y-%m-%d %H:%M}")
+        elif (seconds := known.get("seconds")) is not None:
+            units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+            unit, size = next((each for each in units if abs(seconds) >= 2 * each[1]), units[-1])
+            words.append(f"after {seconds / size:,.1f} {unit}")
+        return f"{position:,}" + (f" ({', '.join(words)})" if words else "")
+
+
+def _tokens_before(lock: RunLock, position: int) -> int:
+    return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
+
+
+def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:
+    passes = f"{reading.begun_before - reading.left_before / reading.num_windows:,.2f} →"
+    if reading.begun_after is not None and reading.left_after is not None:
+        passes += f" {reading.begun_after - reading.left_after / reading.num_windows:,.2f}"
+    ends = f"{reading.pass_ends[0]:,}" if reading.pass_ends else ""
+    if reading.num_pass_ends is None:
+        ends += " …" if ends else ""
+    elif reading.num_pass_ends > 1:
+        ends += f" +{reading.num_pass_ends - 1:,}"
+    share = f"{reading.weight / reading.weights if reading.share is None else reading.share:.3%}"
+    return reading.source, share, reading.num_samples, reading.num_tokens, passes, ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions(RunPath, BatchSizes):
+    """Where the tokens of a run went before a step: per stage and source how many its passes hold, which of them were
+    seen with loss, which without and why, which are never seen, and which are left; and what filled the samples. All
+    comes to a balance of 0; the exit status is 1 if it does not. Data are looked into only where they decide what has
+    loss.
+
+    Attributes:
+        until_position: up to where, as samples from 0 on (default: the whole run).
+        no_reading: count nothing for which data would have to be looked into.
+        json: print one JSON object: run, position, balance, total, sources and stages.
+    """
+
+    until_position: Position | None = None
+    no_reading: bool = False
+
+
+def ledger(options: LedgerOptions) -> Answer:
+    opened = Run.open(options.run_path)
+    position = options.position_of(options.until_position, opened.lock)
+    if position is None and opened.num_samples is None:
+        refuse_usage("a run without an end needs --until-step or --until-position")
+    found = opened.ledger(until=position, reads_data=not options.no_reading)
+    record = {"run": opened.identity, **found.as_json()}
+    return Answer(record, _ledger_lines(options.run_path, found), 1 if found.balance else 0)
+
+
+def _ledger_lines(path: str, ledger: RunLedger) -> Iterator[str]:
+    yield f"{path}: {counted(ledger.position, 'sample')} of {counted(len(ledger.sources), 'source')}; tokens:"
+    for stage in ledger.stages:
+        yield f"\n{stage_of(stage.stage)}, positions {stage.start:,} to {stage.stop:,}"
+        yield from _row_lines(stage.sources)
+    yield "\nthe whole run up to there"
+    yield from _row_lines(ledger.sources)
+    total = ledger.total.as_json()
+    known = {name: {each: count for each, count in total[name].items() if count} for name in ("tokens", "slots")}
+    yield from facts_lines("in all", known)
+    yield f"balance {ledger.balance}"
+
+
+def _row_lines(rows: Sequence[tuple[str, LedgerRow]]) -> Iterator[str]:
+    ranked = sorted(rows, key=lambda each: -each[1].seen)
+    columns = ("source", "samples", "in", "with loss", "without", "never", "left")
+    cells = [(name, row.counts.samples, *ledger_columns(row.as_json()["tokens"])) for name, row in ranked]
+    yield from table(columns, cells, most=MOST_ROWS)
+    for name, row in ranked[:MOST_ROWS]:
+        tokens = row.as_json()["tokens"]
+        if words := [f"{words} {tokens[key]:,}" for words, key in (*WITHOUT, *NEVER, *LEFT) if tokens[key]]:
+            yield f"  {name_of(name)}: {'; '.join(words)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(JsonOption):
+    """Compare two runs by their locks: the first position that differs and what stands there in each, which settings
+    differ, and per source the tokens of samples that both read, wherever in the run, and of data with the same
+    checksums under any name. Each is named by its run.toml or by a lock, such as an older one. The exit status is 0 if
+    all positions are the same, 1 if not.
+
+    Attributes:
+        before: a run.toml, or a lock.
+        after: another.
+        until_position: compare the positions before N (default: all).
+        json: print one JSON object: position, before, after, reason, runs, ends, stop, settings and sources.
+    """
+
+    before: Annotated[str, Written(metavar="A", is_positional=True)]
+    after: Annotated[str, Written(metavar="B", is_positional=True)]
+    until_position: Number | None = None
+
+
+def run_diff(options: DiffOptions) -> Answer:
+    found = differences(lock_at(options.before), lock_at(options.after), until=options.until_position)
+    return Answer(found.as_json(), _diff_lines(found), 0 if found.are_equal else 1)
+
+
+def _diff_lines(found: RunDifferences) -> Iterator[str]:
+    told = found.as_json()
+    sources = sorted(told["sources"] or (), key=lambda source: -source["tokens_before"] - source["tokens_after"])
+    shared = [{**source, "names_after": ", ".join(source["names_after"])} for source in sources]
+    yield from facts_lines("before: A, after: B", {**told, "sources": shared})
+    if found.position is not None:
+        yield f"the first {found.position:,} positions are the same"
+    elif found.stop is None or found.stop in found.ends:
+        yield "all positions are the same"
+    else:
+        yield f"positions before {found.stop:,} are the same"
+    if found.sources is None and found.stop is None:
+        yield "neither run has an end: --until-position N tells what they have in common"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStreamOptions(RunPath, BatchSizes):
+    """Read batches of a run from a position on as fast as they come. Prints throughput, how long the loop waited and,
+    for data in object storage, what was fetched.
+
+    Attributes:
+        position: where to begin, as samples from 0 on (default 0).
+        micro_batch_size: samples per batch.
+        batches: stop after so many batches.
+        holdout: read what is held out instead.
+        json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
+            longest_wait_seconds and storage (by source).
+    """
+
+    position: Position | None = None
+    micro_batch_size: Annotated[Count, Written(metavar="B")] = 8
+    batches: Count = 1000
+    holdout: bool = False
+
+
+def run_stream(options: RunStreamOptions) -> Answer:
+    opened = Run.open(options.run_path)
+    start = options.position_of(options.position, opened.lock) or 0
+    dataset = opened.holdout() if options.holdout else opened.dataset()
+    size = options.micro_batch_size
+    if start + size > len(dataset):
+        found = f"{max(0, len(dataset) - start)} samples there"
+        refuse(f"expected a batch of {size} samples from position {start} on, found {found}")
+    return read_batches(dataset, start, size, options.batches)
+
+
+def read_batches(dataset: Any, start: int, size: int, most: int | None) -> Answer:
+    """Reads batches from a position on as fast as they come; answers what that took, and what was fetched."""
+    loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), start, size, 0, 1))
+    num_batches = num_tokens = 0
+    started = time.perf_counter()
+    with task("stream", unit="batches", total=most) as advance:
+        for batch in islice(loader, most):
+            num_batches += 1
+            num_tokens += math.prod(batch["tokens"].shape)
+            advance.tell(num_batches, total=most, num_tokens=num_tokens)
+    seconds, wait, statistics = time.perf_counter() - started, loader.wait, loader_statistics(loader)
+    record: dict[str, Any] = {"position": start, "num_batches": num_batches, "num_samples": num_batches * size}
+    record |= {"num_tokens": num_tokens, "seconds": seconds}
+    record |= {"wait_seconds": wait.total_seconds, "longest_wait_seconds": wait.longest_seconds}
+    storage = {
+        source: {name if name == "wait_seconds" else f"num_{name}": value for name, value in members(entry).items()}
+        for source, entry in statistics.items()
+    }
+    rows = [{"source": source, **each, "ratio": statistics[source].amplification} for source, each in storage.items()]
+    speed = f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
+    return Answer({**record, "storage": storage}, facts_lines(speed, {**record, "storage": rows}))

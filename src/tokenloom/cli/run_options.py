@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import Either, JsonOption, OneOf, Step, UsageError, Written, arguments_of, refuse_usage
-from tokenloom.cli.values import refuse, size, sizes, split_weights
+from tokenloom.cli.options import (
+    JsonOption,
+    Step,
+    Written,
+    arguments_of,
+    refuse,
+    refuse_usage,
+    split_weights,
+)
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
@@ -24,17 +30,9 @@ _Entries = Annotated[tuple[str, ...] | None, Written(metavar="ENTRY")]
 _File = Annotated[str | None, Written(metavar="FILE")]
 _WINDOW = "cut the stream of documents into windows (concat), or pack whole documents (best_fit)"
 _Window = Annotated[str, Written(choices=tuple(policy_names()), help=_WINDOW)]
-_Size = Annotated[int | None, Written(parse=size)]
-
-CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER")
-"""A folder of the index cache."""
 
 _WHOLE = ("data_path", "data_args_path", "per_split_data_args_path")
 _SINGLE = tuple(f"{split.name}_data_path" for split in Split)
-
-WIDTH = 80  # columns that texts for people keep to
-EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
-"""What follows where a source has been read `max_passes` times."""
 
 NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
 
@@ -50,9 +48,9 @@ class DataOptions:
         train_data_path, valid_data_path, test_data_path: such entries for the split alone.
     """
 
-    GROUP: ClassVar[str] = "data, named in one of these ways"
-    EITHER: ClassVar[Either] = (_WHOLE,)
-    ONE_OF: ClassVar[OneOf] = {"--data-path ENTRY… (or a file of them)": (*_WHOLE, *_SINGLE)}
+    GROUP = "data, named in one of these ways"
+    EITHER: ClassVar[Any] = (_WHOLE,)
+    ONE_OF: ClassVar[Any] = {"--data-path ENTRY… (or a file of them)": (*_WHOLE, *_SINGLE)}
 
     data_path: _Entries = None
     data_args_path: _File = None
@@ -81,7 +79,7 @@ class SampleOptions:
         seed: seed of the run.
     """
 
-    GROUP: ClassVar[str] = "samples of a pair (as in the training run)"
+    GROUP = "samples of a pair (as in the training run)"
 
     window_policy: _Window = "concat"
     sequence_length: Annotated[Count, Written(metavar="S")] = 2048
@@ -93,25 +91,18 @@ class SizeOptions:
     """How many samples are wanted.
 
     Attributes:
-        train_samples, valid_samples, test_samples: number of samples of the split.
-        sizes: all three numbers at once, such as "100000,1000,none".
+        train_samples, valid_samples, test_samples: number of samples of the split (default one epoch).
     """
 
-    GROUP: ClassVar[str] = "samples wanted at least"
+    GROUP = "samples wanted at least"
 
-    train_samples: _Size = None
-    valid_samples: _Size = None
-    test_samples: _Size = None
-    sizes: Annotated[Sequence[int | None] | None, Written(metavar="A,B,C", parse=sizes)] = None
+    train_samples: Number | None = None
+    valid_samples: Number | None = None
+    test_samples: Number | None = None
 
     def wanted_sizes(self) -> list[int | None]:
         """Returns the samples wanted from train, valid and test."""
-        single = [self.train_samples, self.valid_samples, self.test_samples]
-        if self.sizes is None:
-            return single
-        if any(size is not None for size in single):
-            refuse("--sizes and the samples of single splits exclude each other, found both")
-        return list(self.sizes)
+        return [self.train_samples, self.valid_samples, self.test_samples]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +112,6 @@ class RunOptions(SizeOptions, DataOptions):
     Attributes:
         split: 98,1,1 or train=0.99,valid=0.01 (default 969,30,1).
         sequence_length: tokens per sample.
-        sizes: all three numbers at once, such as "100000,1000,none" (default one epoch each).
         full_validation: validate on one whole epoch.
         multiple_validation_sets: one validation dataset per prefix, not a blend.
         mid_level_dataset_surplus: share of samples built beyond what is needed of each dataset.
@@ -145,11 +135,11 @@ class RunOptions(SizeOptions, DataOptions):
             refuse(f"--full-validation and a size for valid exclude each other, found {wanted[1]}")
         return wanted
 
-    def run_settings(self) -> dict[str, Any]:
-        """Returns those of these options that are settings of all configurations, by name."""
+    def run_settings(self, kind: type[BlendedMegatronDatasetConfig] = BlendedMegatronDatasetConfig) -> dict[str, Any]:
+        """Returns those of these options that are settings of a kind of configuration, by name."""
         data = self.data_settings()
         split = self.split or (None if "blend_per_split" in data else "969,30,1")
-        return arguments_of(self, BlendedMegatronDatasetConfig, split=split, **data)
+        return arguments_of(self, kind, split=split, **data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +162,8 @@ class BatchSizes:
         batch_size_schedule: sizes that change, such as "0:768 250B:1536": tokens, and samples of a step from there on.
     """
 
-    GROUP: ClassVar[str] = "how positions were dealt (as in the training run)"
-    EITHER: ClassVar[Either] = (("global_batch_size", "batch_size_schedule"),)
+    GROUP = "how positions were dealt (as in the training run)"
+    EITHER: ClassVar[Any] = (("global_batch_size", "batch_size_schedule"),)
 
     global_batch_size: Annotated[Count | None, Written(metavar="G")] = None
     batch_size_schedule: Annotated[
@@ -197,7 +187,7 @@ class BatchSizes:
         if not isinstance(position, Step):
             return position
         if (sizes := self.batch_sizes(lock)) is None:
-            raise UsageError(NO_STEPS)
+            refuse_usage(NO_STEPS)
         return sizes.position_of_step(position)
 
 
@@ -210,7 +200,7 @@ class Dealing(BatchSizes):
         data_parallel_size: data-parallel ranks.
     """
 
-    GROUP: ClassVar[str] = BatchSizes.GROUP
+    GROUP = BatchSizes.GROUP
 
     micro_batch_size: Annotated[Count | None, Written(metavar="B")] = None
     data_parallel_size: Annotated[Count | None, Written(metavar="D")] = None
@@ -243,11 +233,3 @@ def difference(path: str, amended: Amended, *, after: str = "after") -> list[str
     """Returns how `run.toml` was edited, as a unified diff."""
     texts = amended.before.splitlines(), amended.after.splitlines()
     return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
-
-
-def row_line(cells: Iterable[str], columns: Mapping[str, int], *, indent: str = "  ") -> str:
-    """Returns a row of columns with widths: the first cell to the left and cut off, the others to the right."""
-    (name, width), *others = zip(cells, columns.values(), strict=True)
-    return (
-        f"{indent}{name_of(name, width=width):<{width}}{''.join(f' {cell:>{size}}' for cell, size in others)}".rstrip()
-    )

@@ -6,7 +6,7 @@ The lists of blocks are those of torch's FlexAttention, made of where documents 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,6 @@ from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 
 Attention = Literal["cu_seqlens", "document_ids", "block_mask"]
-ATTENTION: tuple[Attention, ...] = get_args(Attention)
 
 _INT32 = np.dtype(np.int32)
 

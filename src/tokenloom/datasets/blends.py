@@ -27,50 +27,33 @@ _SAID: set[int] = set()
 """Hashes of the prefixes that a warning was about."""
 
 
-def checked_blend(blend: Any, name: str) -> Blend:
+def checked_blend(blend: Any, where: str) -> Blend:
     """Returns a blend as (prefixes, weights or None).
 
     It may be that, one prefix, a list of prefixes or of weights and prefixes by turns, pairs `[[weight, prefix], …]`,
-    or {prefix: weight}.
+    or {prefix: weight}. `where` is what messages call it, such as "`blend`".
     """
-    prefixes, weights = _parts(blend, name)
+    prefixes, weights = _parts(blend, where)
     for values, what in ((prefixes, "prefixes"), (weights, "weights")):
         if not hasattr(values, "__len__") and not (values is None and what == "weights"):
-            message = f"expected a list of {what} in `{name}`, found {values!r}"
+            message = f"expected a list of {what} in {where}, found {values!r}"
             raise ConfigError(message)
     if not len(prefixes):
-        message = f"expected at least one prefix in `{name}`, found none"
+        message = f"expected at least one prefix in {where}, found none"
         raise ConfigError(message)
     for prefix in prefixes:
         if not isinstance(prefix, (str, os.PathLike)) or not os.fspath(prefix).strip():
-            message = f"expected prefixes in `{name}`, found {prefix!r}"
+            message = f"expected prefixes in {where}, found {prefix!r}"
             raise ConfigError(message, hint=_FORMS)
     prefixes = [admit(text) if is_remote(text) else text for text in map(os.fspath, prefixes)]
     if weights is None:
         return prefixes, None
     if len(prefixes) != len(weights):
-        message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
-        raise ConfigError(message)
-    for prefix, weight in zip(prefixes, weights, strict=True):
-        check_weight(weight, f"`{prefix}` in `{name}`")
-    return prefixes, list(weights)
-
-
-def entries_of(given: Any, where: str) -> Any:
-    """Returns entries of a blend as a list, of whatever else `checked_blend` takes."""
-    if isinstance(given, (str, os.PathLike)):
-        return [given]
-    if isinstance(given, Mapping):
-        return [[weight, prefix] for prefix, weight in given.items()]
-    if not _is_prefixes_and_weights(given):
-        return given
-    prefixes, weights = given
-    if weights is None:
-        return prefixes
-    if len(prefixes) != len(weights):
         message = f"expected as many weights as prefixes in {where}, found {len(weights)} for {len(prefixes)}"
         raise ConfigError(message)
-    return [[weight, prefix] for prefix, weight in zip(prefixes, weights, strict=True)]
+    for prefix, weight in zip(prefixes, weights, strict=True):
+        check_weight(weight, f"`{prefix}` in {where}")
+    return prefixes, list(weights)
 
 
 def is_pairs(entries: Sequence[Any]) -> bool:
@@ -165,40 +148,30 @@ def warn_of_duplicates(
         _SAID.update(marks)
 
 
-def _parts(blend: Any, name: str) -> tuple[Any, Any]:
+def _parts(blend: Any, where: str) -> tuple[Any, Any]:
     """Returns prefixes and weights, neither of them checked."""
     if isinstance(blend, (str, os.PathLike)):
         return [blend], None
     if isinstance(blend, Mapping):
         return list(blend), list(blend.values())
-    if isinstance(blend, bytes) or not isinstance(blend, Sequence) or not blend:
-        message = f"expected data as `{name}`, found {redacted(repr(blend))}"
+    if isinstance(blend, bytes) or not isinstance(blend, Sequence):
+        message = f"expected data as {where}, found {redacted(repr(blend))}"
         raise ConfigError(message, hint=_FORMS)
     if is_pairs(blend):
         return [prefix for _, prefix in blend], [weight for weight, _ in blend]
-    if len(blend) == 2 and (blend[1] is None or _is_list(blend[1])):
+    if len(blend) == 2 and (blend[1] is None or (_is_list(blend[1]) and not any(map(_is_text, blend[1])))):
         prefixes, weights = blend
-        return [prefixes] if isinstance(prefixes, (str, os.PathLike)) else prefixes, weights
-    if not all(isinstance(entry, (str, os.PathLike)) or finite_or_none(entry) is not None for entry in blend):
-        message = f"expected data as `{name}`, found {redacted(repr(blend))}"
-        raise ConfigError(message, hint=_FORMS)
-    prefixes, weights = by_turns(flat_entries(blend, f"`{name}`"), f"`{name}`")
-    if weights is None:
-        return list(blend), None  # a number among them is refused
-    return prefixes, weights
+        return [prefixes] if _is_text(prefixes) else prefixes, weights
+    prefixes, weights = by_turns(flat_entries(blend, where), where)
+    return (list(blend), None) if weights is None else (prefixes, weights)  # a number among them is refused
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
 
 
 def _is_list(values: Any) -> bool:
     return hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping))
-
-
-def _is_prefixes_and_weights(given: Any) -> bool:
-    """Whether these are a list of prefixes, and one of numbers or None."""
-    if not isinstance(given, Sequence) or len(given) != 2 or not _is_list(given[0]):
-        return False
-    if not all(isinstance(prefix, (str, os.PathLike)) for prefix in given[0]):
-        return False
-    return given[1] is None or (_is_list(given[1]) and all(finite_or_none(weight) is not None for weight in given[1]))
 
 
 def _as_text(entry: object, where: str) -> str:

@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from tokenloom.datasets.attention import ATTENTION, Attention, check_window
+from tokenloom.datasets.attention import Attention, check_window
 from tokenloom.datasets.blends import Blend, BlendLike, checked_blend, warn_of_duplicates
 from tokenloom.datasets.columns import REQUIRED, ColumnNames
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix, split_text
@@ -166,10 +166,6 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         checked_integer("mixing_block", self.mixing_block, at_least=1)
         checked_number("mid_level_dataset_surplus", self.mid_level_dataset_surplus, at_least=0)
         self._check_cache_folder()
-        if self.verify not in get_args(VerifyMode):
-            modes = ", ".join(map(repr, get_args(VerifyMode)))
-            message = f"expected `verify` to be one of {modes}, found {self.verify!r}"
-            raise ConfigError(message)
         self._check_cache_options()
         _check_kind("object_storage", self.object_storage, ObjectStorageSettings)
         self._check_data()
@@ -187,7 +183,11 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     def _check_data(self) -> None:
         """Checks what names the data and their splits, and computes `mock` and `split_matrix`."""
         if isinstance(self.blend_per_split, Mapping):
-            self.blend_per_split = parts_of(self.blend_per_split)
+            names = [split.name for split in Split]
+            if others := [name for name in self.blend_per_split if name not in names]:
+                message = f"expected {', '.join(names)} in `blend_per_split`, found {others[0]!r}"
+                raise ConfigError(message)
+            self.blend_per_split = [self.blend_per_split.get(name) for name in names]
         if isinstance(self.blend_per_split, (str, os.PathLike)):
             message = f"expected three blends as `blend_per_split`, found the text {os.fspath(self.blend_per_split)!r}"
             raise ConfigError(message, hint="data that are split by weights are named by `blend`, beside `split`")
@@ -198,7 +198,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             self.mock = True
             self.split = "1,1,1"
         else:
-            self.blend = self._checked_blend(self.blend, "blend")
+            self.blend = self._checked_blend(self.blend, "`blend`")
             if self.split is None:
                 message = "expected `split` beside `blend`, found none"
                 raise ConfigError(message, hint='such as split="99,1,0"')
@@ -206,8 +206,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         self.split_matrix = self._matrix_of(self._shares_of(self.split))
 
     @staticmethod
-    def _checked_blend(blend: Any, name: str) -> Blend:
-        return checked_blend(blend, name)
+    def _checked_blend(blend: Any, where: str) -> Blend:
+        return checked_blend(blend, where)
 
     @staticmethod
     def _shares_of(split: str) -> list[float]:
@@ -237,18 +237,9 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             message = f"expected {len(Split)} entries in `blend_per_split`, found {len(blends)}"
             raise ConfigError(message, hint="use None for a split without data")
         self.blend_per_split = [
-            None if blend is None else self._checked_blend(blend, f"blend_per_split[{number}]")
+            None if blend is None else self._checked_blend(blend, f"`blend_per_split[{number}]`")
             for number, blend in enumerate(blends)
         ]
-
-
-def parts_of(blends: Mapping[str, BlendLike | None]) -> list[BlendLike | None]:
-    """Returns the blends of train, valid and test, given by these names."""
-    names = [split.name for split in Split]
-    if others := [name for name in blends if name not in names]:
-        message = f"expected {', '.join(names)} in `blend_per_split`, found {others[0]!r}"
-        raise ConfigError(message)
-    return [blends.get(name) for name in names]
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
@@ -404,9 +395,6 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         if self.block_shuffle is not None and self.mock:
             message = "expected data for `block_shuffle`, found none"
             raise ConfigError(message, hint="made-up data has no blocks")
-        if self.attention not in (None, *ATTENTION):
-            message = f"expected `attention` to be one of {', '.join(map(repr, ATTENTION))}, found {self.attention!r}"
-            raise ConfigError(message)
         checked_integer("attention_block_size", self.attention_block_size, at_least=1)
         check_window("attention_window", self.attention_window)
         if self.attention_window is not None and self.attention != "block_mask":

@@ -1,8 +1,9 @@
-"""Fine-tuning on conversations: their order, rows and ledger, and whole ones packed into samples of one length."""
+"""Fine-tuning on conversations: their order, rows and ledger; packed into samples of one length, or one in each."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,25 +11,25 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
-from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.columns import weigh_loss
-from tokenloom.datasets.data_match import check_kind
-from tokenloom.datasets.exposure import TakenConversations, TakenOfPairs, taken_of_pair
+from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig, as_chat_config
+from tokenloom.datasets.columns import LOSS_WEIGHT, weigh_loss
+from tokenloom.datasets.exposure import SFTLowLevelDataset, TakenConversations, TakenOfPairs, taken_of_pair
 from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
-from tokenloom.datasets.outputs import recycled_empty
+from tokenloom.datasets.mock import MockGPTLowLevelDataset
+from tokenloom.datasets.outputs import Output, recycled_empty
 from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
 from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import check_hooks
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
-from tokenloom.datasets.tokenizer import fill_token_id
+from tokenloom.datasets.tokenizer import TokenizerLike, fill_token_id
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
+from tokenloom.indexed.roles import SequenceRoles
 from tokenloom.kernels.samples import fill_attention
 from tokenloom.order.arrays import ArrayStore
-from tokenloom.order.conversations import ConversationOrder, PackedConversations
+from tokenloom.order.conversations import ConversationOrder, PackedConversations, SingleConversations
 from tokenloom.order.walk_order import WalkOrder
 from tokenloom.order.windows import SpanBatch
 
@@ -40,6 +41,7 @@ class ConversationSamples(PairSamples):
     a label), and how the stream of shuffled conversations becomes samples.
     """
 
+    _reads = "conversations"
     reads_ahead: ClassVar[int]
     reads_text: ClassVar[bool] = False
     """Whether an ordinary pair will do: a text per sequence."""
@@ -64,27 +66,14 @@ class ConversationSamples(PairSamples):
         config = as_chat_config(config, self.config_class)
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
         self._check_pair()
-        check_slots(config)
-        if self.num_samples is not None and self.num_samples < 0:
-            message = f"expected num_samples of at least 0, found {self.num_samples}"
-            raise ConfigError(message)
-        check_kind(dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="conversations")
         self._fill_id = fill_token_id(config.tokenizer)
-        self._taken = TakenConversations(
-            data=dataset, rows=self.rows, config=config, reads_ahead=self.reads_ahead, name=self._name()
-        )
+        self._taken = TakenConversations(dataset, self.rows, config, self.reads_ahead, self._name())
         tell = dataset.identity if isinstance(dataset, SFTLowLevelDataset) else None
         self.order = self._make_order(self._taken, self._array_store(PairOrigin(dataset=dataset, tell=tell)))
 
     @classmethod
     def taken_of(cls, pairs: JoinedPairs, config: Any, *, name: str) -> TakenOfPairs:
-        """Returns what samples take of the conversations of several pairs, for `in_order`.
-
-        Args:
-            pairs: the pairs.
-            config: the settings.
-            name: name of the data, for messages.
-        """
+        """Returns what samples take of the conversations of several pairs, for `in_order`."""
         config = as_chat_config(config, cls.config_class)
         return TakenOfPairs(
             pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=cls.reads_ahead, name=name
@@ -100,7 +89,6 @@ class ConversationSamples(PairSamples):
             ConfigError: a setting asks for an error instead.
         """
         config = as_chat_config(config, cls.config_class)
-        check_slots(config)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
         places = np.zeros(len(data), dtype=np.int32)
         kept, slots = taken_of_pair(data, config, reads_ahead=cls.reads_ahead).kept()
@@ -111,19 +99,13 @@ class ConversationSamples(PairSamples):
     def in_order(cls, taken: TakenOfPairs, order: WalkOrder) -> Self:
         """Returns samples in an order that is computed: nothing is built or stored, and no epochs are planned.
 
-        Args:
-            taken: the conversations, as the samples take them.
-            order: which of them are sample i.
-
         Raises:
             ConfigError: a setting is wrong, or the class overrides what would have no effect.
         """
-        config = as_chat_config(taken.config, cls.config_class)
         dataset = cls.__new__(cls)
-        MegatronDataset.__init__(dataset, taken.pairs, taken.name, range(0), None, Split.train, config)
+        MegatronDataset.__init__(dataset, taken.pairs, taken.name, range(0), None, Split.train, taken.config)
         dataset._check_pair()
-        check_slots(config)
-        dataset._fill_id = fill_token_id(config.tokenizer)
+        dataset._fill_id = fill_token_id(taken.config.tokenizer)
         dataset._taken = taken
         dataset.order = order
         return dataset
@@ -175,29 +157,22 @@ class ConversationSamples(PairSamples):
 
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
         """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
-        count = len(row_offsets) - 1
-        sample: Sample = {
-            "tokens": recycled_empty((count, width), np.int64),
-            "labels": recycled_empty((count, width), np.int64),
-            "loss_mask": recycled_empty((count, width), np.float32),
-            "position_ids": recycled_empty((count, width), np.int64),
-        }
+        config, count, size = self.config, len(row_offsets) - 1, self.config.attention_block_size
+        arrays: dict[str, tuple[tuple[int, ...], Any]] = {}
+        for name in ("tokens", "labels", "loss_mask", "position_ids"):
+            arrays[name] = (width,), np.int64
+        arrays["loss_mask"] = (width,), np.float32
+        beside: list[Output] = []
         if with_boundaries:
-            sample["cu_seqlens"] = recycled_empty((count, width + 1), np.int32)
-            sample["max_seqlen"] = np.empty(count, dtype=np.int32)
-        if self.config.columns:
-            columns = self._taken.column_outputs(width)
-            sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in columns}
+            arrays |= {"cu_seqlens": ((width + 1,), np.int32), "max_seqlen": ((), np.int32)}
+            has_prefixes = config.attention_prefix
+            beside = attention_outputs(config.attention, length=width, block_size=size, has_prefixes=has_prefixes)
+        for each in (*self._taken.column_outputs(width), *beside):
+            arrays[each.name] = each.shape, each.dtype
+        sample = {name: recycled_empty((count, *shape), dtype) for name, (shape, dtype) in arrays.items()}
         self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
-        config, size = self.config, self.config.attention_block_size
-        outputs = []
-        if with_boundaries:
-            outputs = attention_outputs(
-                config.attention, length=width, block_size=size, has_prefixes=config.attention_prefix
-            )
-        sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in outputs}
-        if outputs:
+        if beside:
             fill_attention(sample, length=width, block_size=size, window=config.attention_window)
         if config.columns or config.loss_weights:
             weigh_loss(sample, None, config.loss_weights.get(self.dataset_path or "", 1.0))
@@ -342,11 +317,152 @@ class SFTDataset(ConversationSamples):
             raise self._damaged(error) from error
 
 
-def check_slots(config: SFTDatasetConfig) -> None:
-    """Checks that conversations fill samples."""
-    if config.sequence_length % config.slot_multiple:
-        message = (
-            f"expected sequence_length to be a multiple of {config.slot_multiple}, which context and sequence "
-            f"parallelism ask of every conversation, found {config.sequence_length}"
-        )
+class VarlenDataset(ConversationSamples):
+    """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
+
+    A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 where there
+    is no loss), position_ids int64[P], loss_mask float32[P], original_seq_len int32[1] (n - 1) and padded_seq_len
+    int32[1] (P, the next multiple). Longer ones than `sequence_length` are cut at its end, or what
+    `long_conversations` says. Samples are shuffled epoch by epoch. `lengths()` gives the original lengths of all
+    samples without reading a token. Safe from several threads, after a fork, and picklable.
+
+    Besides what `preprocess_chat` makes, an ordinary pair will do: a text per sequence, with loss everywhere.
+
+    Args:
+        dataset: the conversations, see `build_low_level_dataset`.
+        dataset_path: their path, for the cache key.
+        indices: integers[num_conversations], those to expose.
+        num_samples: how many samples, from as many epochs as that takes; None for one epoch.
+        index_split: which split this is.
+        config: a `VarlenDatasetConfig`, or a `GPTDatasetConfig` where the defaults will do.
+
+    Raises:
+        ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
+        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    """
+
+    reads_ahead = 1
+    reads_text = True
+    shares_samples = False
+    makes_batches = False
+    config_class: ClassVar[type[SFTDatasetConfig]] = VarlenDatasetConfig
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
+        """Opens conversations or texts: the prefix of a pair, or a file that is then tokenized once."""
+        return SFTLowLevelDataset(dataset_path, config, plain_text=VarlenDataset.reads_text)
+
+    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> SingleConversations:
+        return SingleConversations(taken, self.num_samples, seed=self.config.random_seed, store=store)
+
+    def lengths(self, positions: Positions | None = None) -> Int64s:
+        """Returns the `original_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
+        return self._segment_column(positions, 1)
+
+    def padded_lengths(self, positions: Positions | None = None) -> Int64s:
+        """Returns the `padded_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
+        return self._segment_column(positions, 3)
+
+    def _segment_column(self, positions: Positions | None, column: int) -> Int64s:
+        if positions is None:
+            chosen = self.document_index.astype(np.int64)
+        else:
+            chosen, _ = self.order.conversations(self._rows(positions)[0])
+        segments = self._taken.segments(chosen)
+        self._check_read()
+        return np.ascontiguousarray(segments[:, column])
+
+    def _batch(self, rows: Int64s) -> Sample:
+        """Refused: samples of different lengths have no batch axis."""
+        message = f"samples of {type(self).__name__} differ in length and make no batch of arrays"
+        raise ConfigError(message, hint="take them one by one, and let a packing scheduler put them into rows")
+
+    def _sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, made here."""
+        position = 0 if idx is None else self._position(idx)
+        sequences, row_offsets = self.order.conversations(np.array([position], dtype=np.int64))
+        _, inputs, _, slots = self._taken.segments(sequences)[0].tolist()
+        rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
+        sample: Sample = {name: array[0] for name, array in rows.items()}
+        sample.pop(LOSS_WEIGHT, None)  # which a scheduler would not carry; it is in the loss mask
+        sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
+        sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
+        if idx is None:
+            sample["loss_mask"][:] = 0
+        return sample
+
+
+class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
+    """Made-up texts: 1, 2, 3, … modulo the vocabulary, then end-of-document; their lengths follow a distribution.
+
+    Args:
+        tokenizer: whose vocabulary size and end-of-document id to use.
+        mode: "distribution", or "file" for lengths from one.
+        settings: settings of the mode, see `VarlenDatasetConfig`.
+
+    Raises:
+        ConfigError: a setting is missing or unknown, or the file holds no lengths.
+    """
+
+    seed = 0
+    size = 1_000_000
+
+    def __init__(self, tokenizer: TokenizerLike, *, mode: str, **settings: Any) -> None:
+        self.vocab_size: int = tokenizer.vocab_size
+        self.eod_token: int = tokenizer.eod
+        modes: dict[str, Callable[..., Int64s]] = {"distribution": self._lognormal, "file": _lengths_of_file}
+        if mode not in modes:
+            message = f"expected the mode 'distribution' or 'file' of made-up data, found {mode!r}"
+            raise ConfigError(message)
+        try:
+            lengths = modes[mode](**settings)
+        except TypeError as error:
+            message = f"the settings of made-up data do not fit the mode {mode!r}: {error}"
+            raise ConfigError(message) from error
+        self.sequence_lengths: NDArray[np.int32] = np.maximum(lengths, 2).astype(np.int32)
+        self.roles: SequenceRoles = SequenceRoles()
+
+    def _lognormal(
+        self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
+    ) -> Int64s:
+        if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
+            message = (
+                "expected a lognormal distribution with 0 < min_seq_len <= max_seq_len, found "
+                f"{type!r} between {min_seq_len!r} and {max_seq_len!r}, {mean_seq_len!r} in the mean"
+            )
+            raise ConfigError(message)
+        # The reference's generator and draws.
+        random = np.random.RandomState(self.seed)
+        drawn = random.lognormal(np.log(mean_seq_len) - lognormal_sigma**2 / 2, lognormal_sigma, self.size)
+        return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
+
+
+def _lengths_of_file(*, path: str) -> Int64s:
+    try:
+        lengths: Int64s = np.loadtxt(path, dtype=np.int64, skiprows=1, ndmin=1, delimiter=",").ravel()
+    except (OSError, ValueError) as error:
+        message = f"`{path}` cannot be read as a heading and one length per line: {error}"
+        raise ConfigError(message) from error
+    if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > np.iinfo(np.int32).max:
+        message = f"`{path}`: expected lengths of at least 1, at least one of them"
         raise ConfigError(message)
+    return lengths
+
+
+class MockVarlenDataset(VarlenDataset):
+    """Samples of made-up texts of varying lengths, the same for everyone: for measuring a run without data."""
+
+    in_place_of: ClassVar[type | None] = VarlenDataset
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockVarlenLowLevelDataset:
+        """Returns the made-up texts; the path does not matter."""
+        settings = as_chat_config(config, VarlenDatasetConfig).mock_dataset_config or {
+            "mode": "distribution",
+            "type": "lognormal",
+            "min_seq_len": max(config.sequence_length // 2, 1),
+            "max_seq_len": config.sequence_length,
+            "mean_seq_len": max(config.sequence_length // 4 * 3, 1),
+            "lognormal_sigma": 1.1,
+        }
+        return MockVarlenLowLevelDataset(config.tokenizer, **settings)

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.protocols import pair_of
-from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import (
     ConfigError,
     DataMismatchWarning,
@@ -32,7 +29,6 @@ from tokenloom.errors import (
 )
 from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifests import (
     ManifestHead,
     SpecialToken,
@@ -41,10 +37,8 @@ from tokenloom.indexed.manifests import (
     manifest_head_of,
     optional_attribute,
     optional_number,
-    read_manifest_head,
 )
 from tokenloom.indexed.roles import NAME as ROLES
-from tokenloom.storage.addresses import is_remote
 
 _SAID: dict[int, set[str]] = {}
 """Topics by the identity of the configuration, as long as it lives."""
@@ -86,10 +80,7 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
     """Returns what a pair holds where that is not what is read, with words for it; None where nothing tells.
 
-    Args:
-        pair: the pair.
-        reads: what its sequences are taken for.
-        reads_roles: whether to look for roles beside a pair without a manifest, which costs a system call or request.
+    `reads_roles` also looks for roles beside a pair without a manifest, which costs a system call or request.
     """
     head = None if pair.index.has_modes else manifest_head_of(pair)
     kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
@@ -123,10 +114,15 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
     pair = pair_of(dataset)
     if not wanted or pair is None or (head := manifest_head_of(pair)) is None:
         return
-    if (problem := _eod_problem(head, config.tokenizer)) is not None:
-        settings = " and ".join(f"`{setting}`" for setting in wanted)
-        message = f"{name}: {settings} need the tokenizer's end-of-document token, but {problem}"
-        _warn_once(config, message, MissingEodWarning)
+    made_with, given = head.tokenizer.eod, optional_number(config.tokenizer, "eod")
+    if made_with is not None and given in (None, made_with.id):
+        return
+    problem = "no document ends with one: the data were made without `append_eod`"
+    if made_with is not None:
+        problem = f"documents end with {made_with.id}, and the tokenizer's is {given}"
+    settings = " and ".join(f"`{setting}`" for setting in wanted)
+    message = f"{name}: {settings} need the tokenizer's end-of-document token, but {problem}"
+    _warn_once(config, message, MissingEodWarning)
 
 
 def _kind_by(head: ManifestHead) -> Kind | None:
@@ -137,15 +133,6 @@ def _kind_by(head: ManifestHead) -> Kind | None:
         return {"text": "documents"}.get(str(options["schema"]), "conversations")  # type: ignore[return-value]
     split = options.get("split_sentences")
     return None if not isinstance(split, bool) else "sentences" if split else "documents"
-
-
-def _eod_problem(head: ManifestHead, tokenizer: TokenizerLike | None) -> str | None:
-    made_with, given = head.tokenizer.eod, optional_number(tokenizer, "eod")
-    if made_with is None:
-        return "no document ends with one: the data were made without `append_eod`"
-    if given is not None and given != made_with.id:
-        return f"documents end with {made_with.id}, and the tokenizer's is {given}"
-    return None
 
 
 def _warn_once(
@@ -179,36 +166,6 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
     )
 
 
-def check_tokenizer_ahead(
-    prefixes: Iterable[str | None], config: BlendedMegatronDatasetConfig
-) -> dict[str, ManifestHead | None]:
-    """Looks at the manifests of all pairs of a blend before the first of them is built.
-
-    Those in object storage, where looking takes long, are left to `check_tokenizer`.
-
-    Returns:
-        What was read, by prefix, for `remember_head`.
-    """
-    heads: dict[str, ManifestHead | None] = {}
-    if config.tokenizer is None:
-        return heads
-    for prefix in prefixes:
-        if prefix is None or is_remote(prefix):
-            continue
-        pair = prefix_of(prefix)
-        head = heads[pair] = read_manifest_head(pair)
-        if head is not None and not config.allow_tokenizer_mismatch and (found := mismatch(head, config.tokenizer)):
-            raise _refusal(head, found, f"`{prefix}`")
-    return heads
-
-
-def remember_head(dataset: Any, heads: Mapping[str, ManifestHead | None]) -> None:
-    """Lets a low-level dataset know what was read of its manifest already, so that it is not opened again."""
-    pair = pair_of(dataset)
-    if pair is not None and pair.path_prefix in heads:
-        pair.manifest_head = heads[pair.path_prefix]
-
-
 def _refusal(head: ManifestHead, found: str, name: str) -> TokenizerError:
     message = f"{name}: expected the tokenizer that made the data, {head.tokenizer.describe()}, found {found}"
     hint = "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
@@ -220,7 +177,9 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)
-    if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or _knows_its_file(tokenizer)):
+    # Whether a fingerprint is that of a file; of an object another one says nothing, see `HuggingFaceTokenizer`.
+    is_of_file = optional_attribute(tokenizer, "knows_its_file") is not False
+    if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or is_of_file):
         if sha256 != made_by.sha256:
             return identity_of(tokenizer, eod=shown_eod).describe()
     elif head.largest_token is not None:
@@ -232,23 +191,13 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
     return None
 
 
-def _knows_its_file(tokenizer: Any) -> bool:
-    """Whether its fingerprint is that of a file; of an object another one says nothing, see `HuggingFaceTokenizer`."""
-    return optional_attribute(tokenizer, "knows_its_file") is not False
-
-
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
     """Warns of tokens in which the largest ids of the tokenizer cannot be stored; legal, but hardly meant."""
     vocab_size = optional_number(config.tokenizer, "vocab_size")
-    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= _largest(pair.dtype):
+    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= np.iinfo(pair.dtype).max:
         return
     message = (
         f"`{pair.path_prefix}` holds {pair.dtype} tokens, in which the tokenizer's {vocab_size} ids have no room; "
         "was it made with another tokenizer?"
     )
     _warn_once(config, message, TokenizerMismatchWarning, topic=f"width {pair.dtype}")
-
-
-@cache
-def _largest(dtype: np.dtype[Any]) -> int:
-    return int(np.iinfo(dtype).max)

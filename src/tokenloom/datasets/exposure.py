@@ -1,52 +1,198 @@
-"""What samples take of each conversation of one pair or several: tokens, positions, and which are left out."""
+"""Tokenized conversations, and what samples take of each: tokens, positions, and which are left out."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import SourceDocuments
-from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
-from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.columns import SampleColumns
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.outputs import Output
+from tokenloom.datasets.protocols import Int64s
 from tokenloom.datasets.tensors import Sample
-from tokenloom.errors import ConfigError, UntrainableWarning
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError, UntrainableWarning
+from tokenloom.indexed.columns import has_column
+from tokenloom.indexed.dataset import IndexedDataset, dataset_identity, span_reader
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.indexed.layout import DType
-from tokenloom.indexed.token_source import ReadSpans, span_reader
+from tokenloom.indexed.layout import DType, column_path, prefix_of
+from tokenloom.indexed.roles import NAME, SequenceRoles, read_roles
+from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.order.documents import Rows
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.chat_templates import find_chat_template
+from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings
+from tokenloom.progress import waiting_for
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.local import MappedFile, sampled_hash
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.2
+
+
+class SFTLowLevelDataset:
+    """Tokenized conversations: a pair and the roles beside it; each sequence is a conversation.
+
+    Input that is not tokenized yet (JSON lines, Parquet) is tokenized once into `path_to_cache`, or into a folder
+    `cache` beside it, under a name that changes with the file, the tokenizer and the template. Safe from several
+    threads, and picklable (opened again from the pair, of object storage in the same version).
+
+    Args:
+        dataset_path: the prefix or address of a pair made by `preprocess_chat`; or the path of local conversations.
+        config: the settings; needed for conversations that are not tokenized.
+        plain_text: whether a pair without roles counts as text, which is trained everywhere.
+
+    Raises:
+        DatasetNotFoundError: there is no such file, or no roles beside the pair.
+        ConfigError: conversations must be tokenized first, and the tokenizer is not one of Hugging Face.
+    """
+
+    def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
+        prefix = prefix_of(dataset_path)
+        if os.path.isfile(dataset_path) and not IndexedDataset.exists(prefix):
+            if config is None:
+                message = f"`{dataset_path}` is not tokenized yet, which needs a configuration, found none"
+                raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`")
+            prefix = _tokenized(dataset_path, as_chat_config(config))
+        mmap = True if config is None else bool(config.mmap_bin_files)
+        storage = None if config is None else config.storage_settings
+        self._take(IndexedDataset(prefix, mmap=mmap, object_storage=storage), plain_text=plain_text)
+
+    @classmethod
+    def of_pair(cls, pair: IndexedDataset, *, plain_text: bool) -> Self:
+        """Returns the conversations of a pair that is open."""
+        data = cls.__new__(cls)
+        data._take(pair, plain_text=plain_text)
+        return data
+
+    def _take(self, pair: IndexedDataset, *, plain_text: bool) -> None:
+        self.pair = pair
+        self.path_prefix: str = pair.path_prefix
+        self._read_spans = span_reader(pair, whole=True)
+        is_text = plain_text and not has_column(pair, NAME)
+        self.roles: SequenceRoles = SequenceRoles() if is_text else read_roles(pair)
+
+    def __len__(self) -> int:
+        """The number of conversations."""
+        return len(self.pair)
+
+    def __getitem__(self, idx: int) -> NDArray[Any]:
+        """Returns the tokens of a conversation."""
+        tokens: NDArray[Any] = self.pair[idx]
+        return tokens
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_conversations], tokens of each."""
+        return self.pair.sequence_lengths
+
+    def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
+        """Returns the tokens of many spans, back to back."""
+        return self._read_spans(self.pair, sequences, starts, lengths)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what tells these conversations from others."""
+        return {**dataset_identity(self.pair), "roles": self.roles.identity()}
+
+
+def _tokenized(path: str, config: SFTDatasetConfig) -> str:
+    """Returns the prefix of the conversations of a file, which are tokenized if they are not yet."""
+    tokenizer = config.tokenizer
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        message = f"`{path}` is not tokenized yet, which needs a Hugging Face tokenizer, found {tokenizer!r}"
+        raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`, and name the output's prefix")
+    file = MappedFile(path)
+    key = json.dumps(
+        {
+            "num_bytes": file.num_bytes,
+            "sample": sampled_hash(file) if file.num_bytes else "",
+            "tokenizer": tokenizer.unique_identifiers,
+            "special_tokens": tokenizer.special_tokens_dict,
+            "chat_template": _template_source(tokenizer, config),
+            "schema": config.schema,
+            "skip_bad_lines": config.skip_bad_lines,
+        }
+    )
+    folder = config.path_to_cache
+    if folder is None or is_remote(folder):  # pairs are made where they are read
+        folder = os.path.join(os.path.dirname(path), "cache")
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
+    prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
+    if IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME)):
+        return prefix
+    refuse_to_build_now(f"`{path}`")
+    os.makedirs(folder, exist_ok=True)
+    is_waiting = False
+    with ExitStack() as stack:
+        while not (IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME))):
+            try:
+                summary = preprocess_chat(
+                    path,
+                    prefix,
+                    tokenizer,
+                    ChatSettings(
+                        chat_template=config.chat_template,
+                        schema=config.schema,
+                        bad_records=BadRecordBudget(most=None if config.skip_bad_lines else 0),
+                    ),
+                    overwrite=True,
+                )
+            except OutputBusyError:
+                if not is_waiting:
+                    stack.enter_context(waiting_for(f"`{prefix}`, which another process makes"))
+                is_waiting = True
+                time.sleep(_LOOK_SECONDS)
+                continue
+            logger.info("tokenized `%s` into `%s`: %d records", path, prefix, summary.num_documents)
+    return prefix
+
+
+def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
+    """Returns the text of the template, None where there is none: texts need none, and else tokenizing says so."""
+    try:
+        return find_chat_template(tokenizer, config.chat_template).source
+    except TokenizerError:
+        if config.chat_template is not None:
+            raise
+        return None
+
 
 _dtype_code = cache(DType.code_from_dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """The conversations of a split, as samples take them: arrays with one entry for each.
+    """The conversations of a split, as samples take them.
 
     Attributes:
-        lengths: int64, tokens.
-        available: int64, tokens that a sample reads: all of them, or as many as fit.
-        slots: int64, positions it takes, padding included.
-        trained: int64, labels with loss.
-        empty, too_long, untrainable: bool, left out for this reason; at most one of them is true.
+        shares: int64[count, 5], see `TakenConversations.shares`.
+        empty, too_long, untrainable: bool[count], left out for this reason; at most one of them is true.
     """
 
-    lengths: Int64s
-    available: Int64s
-    slots: Int64s
-    trained: Int64s
+    shares: Int64s
     empty: NDArray[np.bool_]
     too_long: NDArray[np.bool_]
     untrainable: NDArray[np.bool_]
+
+    @property
+    def lengths(self) -> Int64s:
+        """int64[count], tokens of each."""
+        return self.shares[:, 0]
 
     @property
     def kept(self) -> NDArray[np.bool_]:
@@ -58,11 +204,10 @@ class Exposure:
         return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TakenConversations:
     """The conversations of a split, as the samples of a dataset take them.
 
-    Attributes:
+    Args:
         data: the conversations and their roles, see `SFTLowLevelDataset`.
         rows: those that are exposed.
         config: the settings.
@@ -71,33 +216,25 @@ class TakenConversations:
         beside: prefixes of the data beside these.
     """
 
-    data: Any
-    rows: Rows
-    config: SFTDatasetConfig
-    reads_ahead: int
-    name: str
-    beside: Sequence[str] = ()
-    columns: SampleColumns | None = field(init=False)
-    _read_spans: ReadSpans = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Finds out how the data are read."""
-        columns = None
-        if self.config.columns:
-            source, beside = getattr(self.data, "pair", self.data), (*self.beside, *self.config.prefixes)
-            columns = SampleColumns(source, self.config.columns, shifts=False, elsewhere=beside)
-        object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "_read_spans", span_reader(self.data, whole=True))
+    def __init__(
+        self, data: Any, rows: Rows, config: SFTDatasetConfig, reads_ahead: int, name: str, beside: Sequence[str] = ()
+    ) -> None:
+        self.data = data
+        self.rows = rows
+        self.config = config
+        self.reads_ahead = reads_ahead
+        self.name = name
+        self.train_on: int = TRAIN_ON.index(config.train_on)
+        self.columns: SampleColumns | None = None
+        if config.columns:
+            source, elsewhere = getattr(data, "pair", data), (*beside, *config.prefixes)
+            self.columns = SampleColumns(source, config.columns, shifts=False, elsewhere=elsewhere)
+        self._read_spans = span_reader(data, whole=True)
 
     @property
     def num_sequences(self) -> int:
         """The number of conversations in the data."""
         return len(self.data)
-
-    @property
-    def train_on(self) -> int:
-        """The number of the setting that says which parts have loss."""
-        return TRAIN_ON.index(self.config.train_on)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Returns those that samples are made of, and the positions that each takes: integers[count], int32[count].
@@ -107,40 +244,21 @@ class TakenConversations:
         exposure = self.exposure()
         self._report(exposure)
         kept = exposure.kept
-        return self.rows.array()[kept], exposure.slots[kept].astype(np.int32)
+        return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
     def places(self) -> NDArray[np.int32]:
         """Returns the positions that each takes, 0 for those left out: int32[count]; says nothing of these."""
         exposure = self.exposure()
-        return np.where(exposure.kept, exposure.slots, 0).astype(np.int32)
+        return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
     def exposure(self) -> Exposure:
         """Returns what samples take of each conversation of the split; one pass over lengths and roles."""
-        config = self.config
-        rows = self.rows.array()
-        sequences = rows.astype(np.int64)
-        lengths = self.data.sequence_lengths[rows].astype(np.int64)
-        segments = self.segments(sequences)
-        available = np.ascontiguousarray(segments[:, 2])
-        trained = self._count_trained(sequences, available)
-        empty = segments[:, 1] < 1
-        too_long = (lengths > available) & ~empty & (config.long_conversations == "drop")
-        untrainable = (trained == 0) & ~empty & ~too_long & (config.untrainable_conversations == "drop")
-        return Exposure(
-            lengths=lengths,
-            available=available,
-            slots=segments[:, 3],
-            trained=trained,
-            empty=empty,
-            too_long=too_long,
-            untrainable=untrainable,
-        )
-
-    def _count_trained(self, sequences: Int64s, available: Int64s) -> Int64s:
-        """Returns how many of the first tokens of each have loss: int64[count]."""
-        trained = np.empty(len(sequences), dtype=np.int64)
-        self.data.roles.parts.count_trained(sequences, np.ascontiguousarray(available), self.train_on, trained)
-        return trained
+        shares = self.shares(self.rows.array().astype(np.int64))
+        lengths, inputs, available, _, trained = shares.T
+        empty = inputs < 1
+        too_long = (lengths > available) & ~empty & (self.config.long_conversations == "drop")
+        untrainable = (trained == 0) & ~empty & ~too_long & (self.config.untrainable_conversations == "drop")
+        return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
         """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
@@ -161,7 +279,9 @@ class TakenConversations:
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
-        shares[:, 4] = self._count_trained(sequences, shares[:, 2])
+        trained = np.empty(len(sequences), dtype=np.int64)
+        self.data.roles.parts.count_trained(sequences, np.ascontiguousarray(shares[:, 2]), self.train_on, trained)
+        shares[:, 4] = trained
         return shares
 
     def fill(
@@ -173,15 +293,9 @@ class TakenConversations:
         out: Sample,
         denied: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Fills rows: row r holds conversations [row_offsets[r], row_offsets[r + 1]).
+        """Fills rows of `out`, arrays of samples: row r holds conversations [row_offsets[r], row_offsets[r + 1]).
 
-        Args:
-            sequences: int64[num_conversations], the conversations, row by row.
-            row_offsets: int64[num_rows + 1].
-            fill_id: token id of positions without one.
-            out: tokens, labels, position_ids int64[num_rows, width], loss_mask float32[num_rows, width], and where
-                boundaries are wanted cu_seqlens int32[num_rows, width + 1] and max_seqlen int32[num_rows].
-            denied: bool[num_conversations], those that are not read: their positions are padding.
+        Positions without a token have `fill_id`, as those of the conversations that are `denied`, bool[count], have.
         """
         segments, chosen = self.segments(sequences), sequences
         available = np.ascontiguousarray(segments[:, 2])
@@ -203,7 +317,6 @@ class TakenConversations:
             out.get("cu_seqlens"),
             out.get("max_seqlen"),
         )
-
         if self.columns is not None:
             self.columns.fill_slots(segments, row_offsets, out)
 
@@ -219,15 +332,16 @@ class TakenConversations:
     def _report(self, exposure: Exposure) -> None:
         """Says what is wrong with conversations, or raises where a setting asks for it."""
         config = self.config
-        cut = (exposure.lengths > exposure.available) & ~exposure.empty
+        lengths, _, available, _, trained = exposure.shares.T
+        cut = (lengths > available) & ~exposure.empty
         if config.long_conversations == "error" and cut.any():
             first = int(np.argmax(cut))
             message = (
                 f"{self.name}: {cut.sum()} conversations are longer than a sample of {config.sequence_length} "
-                f"tokens; the first is sequence {self.rows.chosen[first]}, with {exposure.lengths[first]}"
+                f"tokens; the first is sequence {self.rows.chosen[first]}, with {lengths[first]}"
             )
             raise ConfigError(message, hint='make samples longer, or set `long_conversations` to "truncate" or "drop"')
-        useless = (exposure.trained == 0) & ~exposure.too_long
+        useless = (trained == 0) & ~exposure.too_long
         if not useless.any():
             return
         policy = config.untrainable_conversations
@@ -235,15 +349,12 @@ class TakenConversations:
         message = (
             f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
             f"sample of {config.sequence_length}; the first is sequence {self.rows.chosen[first]}, of "
-            f"{exposure.lengths[first]} tokens"
+            f"{lengths[first]} tokens"
         )
         if policy == "error":
             raise ConfigError(message, hint='make samples longer, or set `untrainable_conversations` to "drop"')
         left_out = policy == "drop" or bool(exposure.empty[useless].all())
         warnings.warn(f"{message}; they are {'left out' if left_out else 'kept'}", UntrainableWarning, stacklevel=2)
-
-
-Int64s = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -256,9 +367,7 @@ class TakenOfPairs:
     Attributes:
         pairs: the pairs, each of which is opened when it is first asked for.
         plain_text: whether a pair without roles counts as text, which is trained everywhere.
-        config: the settings.
-        reads_ahead: tokens of a conversation beyond its inputs: 1 where the last one is only a label.
-        name: name of the dataset, for messages.
+        config, reads_ahead, name: as of `TakenConversations`.
     """
 
     pairs: JoinedPairs
@@ -271,9 +380,7 @@ class TakenOfPairs:
     def tell(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
         """Has a kernel told what each conversation of a pair takes, when it is opened; 0 for those left out.
 
-        Args:
-            documents: who is told.
-            shares_samples: whether conversations share samples and take positions of them; else each counts as 1.
+        That is positions where conversations share samples; else each counts as 1.
         """
 
         def places(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
@@ -298,10 +405,7 @@ class TakenOfPairs:
             yield self._taken(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4].
-
-        Of those that are denied, what they would take.
-        """
+        """Returns what `TakenConversations.segments` does; of those that are denied, what they would take."""
         segments = self._of_each(sequences, TakenConversations.segments, 4)
         segments[:, 0] = sequences
         return segments
@@ -355,6 +459,4 @@ def taken_of_pair(
 ) -> TakenConversations:
     """Returns all conversations of a pair, as samples take them."""
     rows = Rows.of(range(len(data)))
-    return TakenConversations(
-        data=data, rows=rows, config=config, reads_ahead=reads_ahead, name=f"`{data.path_prefix}`", beside=beside
-    )
+    return TakenConversations(data, rows, config, reads_ahead, f"`{data.path_prefix}`", beside)

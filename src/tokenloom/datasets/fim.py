@@ -114,8 +114,9 @@ class GPTFIMDataset(GPTDataset):
             self._split_id = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
 
     @property
-    def _changes_texts(self) -> bool:
-        return bool(self.config.fim_rate)
+    def counts_need_tokens(self) -> bool:
+        """Whether the tokens themselves decide which slots have loss."""
+        return bool(self.config.fim_rate) or super().counts_need_tokens
 
     def _mapped_samples(self) -> MappedSamples | None:
         return None if self.config.fim_rate else super()._mapped_samples()
@@ -140,8 +141,8 @@ class GPTFIMDataset(GPTDataset):
         lengths = np.array([sign * len(run) for sign, run in zip(signs, moved, strict=True)], dtype=np.int64)
         offsets = np.array(moved_offsets, dtype=np.int64)
         tokens, places = np.concatenate([texts[:0], *moved]).T
-        bounds = np.concatenate([offsets[:1], np.cumsum(np.abs(lengths))])[offsets]
-        return Runs(tokens, lengths, offsets, _spans_of(places, bounds, stored.spans))
+        moved_runs = Runs(tokens, lengths, offsets, stored.spans)
+        return moved_runs._replace(spans=_spans_of(places, moved_runs.bounds, stored.spans))
 
     def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
         """Returns the documents of a sample as they come out, cut off at the sample's end; what is no text stays.

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,8 +16,8 @@ from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.columns import SampleColumns, weigh_loss
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.data_match import check_eod, check_kind, check_tokenizer
-from tokenloom.datasets.ledger import SlotCounts, count_spans, count_texts
+from tokenloom.datasets.data_match import check_eod, check_tokenizer
+from tokenloom.datasets.ledger import SlotCounts, Texts, count_spans
 from tokenloom.datasets.outputs import (
     INTEGERS,
     LARGE_BYTES,
@@ -38,9 +37,9 @@ from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.dataset import IndexedDataset, SetLater
+from tokenloom.indexed.dataset import IndexedDataset, SetLater, check_source, mapped_bytes
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.indexed.token_source import check_source, mapped_bytes
+from tokenloom.indexed.verify import check_sum
 from tokenloom.kernels.samples import block_lists
 from tokenloom.order.arrays import warn_of_short
 from tokenloom.order.epochs import EpochPlan, Epochs
@@ -68,6 +67,12 @@ class Runs(NamedTuple):
     run_lengths: Int64s
     row_offsets: Int64s
     spans: SpanBatch
+
+    @property
+    def bounds(self) -> Int64s:
+        """int64[samples + 1], where the tokens of each sample begin and end."""
+        ends = np.cumsum(np.abs(self.run_lengths))
+        return np.concatenate([np.zeros(1, dtype=np.int64), ends])[self.row_offsets]
 
 
 _BY_NUMBER = Uncalled(f"choose the samples in `{QUERY}` or `__getitem__`")
@@ -138,7 +143,8 @@ class GPTDataset(PairSamples):
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._prepare_filling()
         self._verification = None
-        if self._opens_later and (config.defer_npy_index_mmap or self._has_entry()):
+        cache = self._array_store(PairOrigin(dataset=self.dataset)).cache if self._opens_later else None
+        if self._opens_later and (config.defer_npy_index_mmap or (cache is not None and cache.exists())):
             self._plans_later = True
         else:
             self._plan()
@@ -172,24 +178,20 @@ class GPTDataset(PairSamples):
         pair = pair_of(self.dataset)
         return self.config.fast_cache_load and self.config.verify == "quick" and pair is not None and not pair.is_open
 
-    def _has_entry(self) -> bool:
-        """Whether the index cache has an entry of this dataset; one stat."""
-        cache = self._array_store(PairOrigin(dataset=self.dataset)).cache
-        return cache is not None and cache.exists()
-
     def _plan(self) -> None:
         """Checks the data, counts their tokens, and finds the order of the samples."""
-        config, index_split = self.config, self.index_split
+        config = self.config
         name = f"`{self.dataset_path or type(self).__name__}`"
         check_tokenizer(self.dataset, config, name=name)
         self._check_pair()
-        check_kind(self.dataset, config, name=name, reads="documents")
         check_eod(self.dataset, config, name=name)
         documents = self.documents
         num_tokens = documents.count_tokens()
-        self._check_sum(num_tokens)
+        rows, pair = self.rows.consecutive, pair_of(self.dataset)
+        if rows and pair is not None and not has_own_lengths(pair):
+            check_sum(pair, rows, num_tokens)  # at every start; O(1) of one range
         _ = self._columns  # what is wrong with them is said now
-        policy = config.policy_of(index_split)
+        policy = config.policy_of(self.index_split)
         self.epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
         if self.epoch_plan.num_samples == 0:
@@ -301,11 +303,6 @@ class GPTDataset(PairSamples):
 
     # --- samples ----------------------------------------------------------------------------------------------
 
-    @property
-    def _block_bytes(self) -> int | None:
-        blocks = self.config.block_shuffle
-        return None if blocks is None else blocks.block_bytes
-
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""
         return self.order.num_samples
@@ -348,16 +345,11 @@ class GPTDataset(PairSamples):
         self._extra = config.num_extra_tokens
         # Asking for the size of each array of a sample would take longer than making those that are small.
         self._make_array: MakeArray = np.empty if config.sequence_length < LARGE_BYTES // 8 else recycled_empty
-        self._filler: GptFiller | None = None
         self._mapped: MappedSamples | None = None
         self._mapped_of: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.update(_filler=None, _mapped=None, _mapped_of=None)
-        for name in ("_columns", "_is_plain", "layout", "_all_filled", "_is_text"):
-            state.pop(name, None)
-        return state
+        return {**super().__getstate__(), "_mapped": None, "_mapped_of": None}
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
@@ -381,7 +373,7 @@ class GPTDataset(PairSamples):
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
             try:
-                self._sample_filler().fill_one(source, position, *_outputs(sample)[:-1])
+                self._filler.fill_one(source, position, *_outputs(sample)[:-1])
             except IndexError as error:
                 raise self._reworded(error) from error
         if not self._all_filled and "max_seqlen" in sample:
@@ -393,9 +385,8 @@ class GPTDataset(PairSamples):
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
-        filler = self._filler or self._sample_filler()
         try:
-            filler.fill_one(source, position, tokens, labels, loss_mask, position_ids, None, None, None)
+            self._filler.fill_one(source, position, tokens, labels, loss_mask, position_ids, None, None, None)
         except IndexError as error:
             raise self._reworded(error) from error
         return {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
@@ -409,7 +400,7 @@ class GPTDataset(PairSamples):
             positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
             out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; without them new
                 ones are made. What their rows held is gone, also after an error.
-            digests: uint64[num_samples, 2], where to put a digest of the tokens of each sample; see `DigestsTokens`.
+            digests: uint64[num_samples, 2], where to put a digest of the tokens of each sample; see `FillsBatches`.
 
         Raises:
             IndexError: there is no such sample.
@@ -493,28 +484,25 @@ class GPTDataset(PairSamples):
     @cached_property
     def _is_text(self) -> bool:
         """Whether a sample is four rows of new arrays."""
-        length, layout = (self.config.sequence_length,), self.layout
-        ours = [Output(name=name, shape=length, dtype=None) for name in ("tokens", "labels", "position_ids")]
-        ours.insert(2, Output(name="loss_mask", shape=length, dtype=_FLOAT32))
-        return type(layout) is BatchLayout and list(layout.outputs) == ours and self._is_plain
+        names = [output.name for output in self.layout.outputs]
+        return names == ["tokens", "labels", "loss_mask", "position_ids"] and self._is_plain
 
-    def _sample_filler(self) -> GptFiller:
-        if self._filler is None:
-            config = self.config
-            self._filler = GptFiller(
-                sequence_length=config.sequence_length,
-                extra=self._extra,
-                pad_id=self._pad_token_id,
-                eod_id=self._eod_token_id,
-                reset_position_ids=bool(config.reset_position_ids),
-                reset_attention_mask=bool(config.reset_attention_mask),
-                eod_mask_loss=bool(config.eod_mask_loss),
-                inter_document_masking=config.inter_document_masking,
-                folds_last_token=config.window_policy == "concat",  # windows that end early, as the reference's
-                attention_block=config.attention_block_size,
-                attention_window=config.attention_window or 0,
-            )
-        return self._filler
+    @cached_property
+    def _filler(self) -> GptFiller:
+        config = self.config
+        return GptFiller(
+            sequence_length=config.sequence_length,
+            extra=self._extra,
+            pad_id=self._pad_token_id,
+            eod_id=self._eod_token_id,
+            reset_position_ids=bool(config.reset_position_ids),
+            reset_attention_mask=bool(config.reset_attention_mask),
+            eod_mask_loss=bool(config.eod_mask_loss),
+            inter_document_masking=config.inter_document_masking,
+            folds_last_token=config.window_policy == "concat",  # windows that end early, as the reference's
+            attention_block=config.attention_block_size,
+            attention_window=config.attention_window or 0,
+        )
 
     def _mapped_samples(self) -> MappedSamples | None:
         """Returns what the kernel fills samples from by itself; None if tokens have to be read, or changed, first."""
@@ -541,18 +529,11 @@ class GPTDataset(PairSamples):
 
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
         """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
-        self._fill_plain(positions, out, rows, columns=self._columns)
-        if not self._is_plain:
-            weigh_loss(out, rows, self._loss_weight)
-
-    def _fill_plain(
-        self, positions: Int64s, out: Sample, rows: Int64s | None, *, columns: SampleColumns | None
-    ) -> None:
-        """Fills rows, with columns or without, as if every loss counted as much."""
+        columns = self._columns
         try:
             if (source := self._mapped_samples()) is not None:
                 further: dict[str, Any] = {} if columns is None else {"columns": columns.arrays(out)}
-                self._sample_filler().fill(source, positions, rows, *_outputs(out), **further)
+                self._filler.fill(source, positions, rows, *_outputs(out), **further)
             else:
                 runs = self._runs(positions)
                 self._fill_from_runs(runs, out, rows)
@@ -560,6 +541,8 @@ class GPTDataset(PairSamples):
                     columns.fill(runs.spans, out, rows, self.config.sequence_length)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
+        if not self._is_plain:
+            weigh_loss(out, rows, self._loss_weight)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
         """Returns the text of a sample and its documents, as the reference does; a class may override it.
@@ -603,38 +586,28 @@ class GPTDataset(PairSamples):
 
     def _gather(self, rows: Int64s) -> Runs:
         spans = self.order.spans(rows, keep_empty=self.config.inter_document_masking)
-        if (denied := spans.documents < 0).any():
-            return self._gather_allowed(spans, ~denied)
-        tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths)
-        return Runs(tokens, spans.lengths, spans.row_offsets, spans)
-
-    def _gather_allowed(self, spans: SpanBatch, allowed: NDArray[np.bool_]) -> Runs:
-        """Returns what `_gather` does, without reading a token of a denied document."""
-        found = self._read_spans(self.dataset, spans.documents[allowed], spans.starts[allowed], spans.lengths[allowed])
+        if (allowed := spans.documents >= 0).all():
+            tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths)
+            return Runs(tokens, spans.lengths, spans.row_offsets, spans)
+        read = (each[allowed] for each in (spans.documents, spans.starts, spans.lengths))
+        found = self._read_spans(self.dataset, *read)
         tokens = np.zeros(int(spans.lengths.sum()), dtype=found.dtype)
         tokens[np.repeat(allowed, spans.lengths)] = found
         return Runs(tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets, spans)
 
     def _fill_from_runs(self, runs: Runs, out: Sample, rows: Int64s | None) -> None:
         """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
-        tokens, run_lengths, row_offsets, _ = runs
-        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.abs(run_lengths))])[row_offsets]
-        text = np.empty((len(row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
-        for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
-            text[row, : end - begin] = tokens[begin:end]
-        self._sample_filler().fill_from_text(text, run_lengths, row_offsets, rows, *_outputs(out))
+        text = np.empty((len(runs.row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
+        for row, (begin, end) in enumerate(itertools.pairwise(runs.bounds.tolist())):
+            text[row, : end - begin] = runs.tokens[begin:end]
+        self._filler.fill_from_text(text, runs.run_lengths, runs.row_offsets, rows, *_outputs(out))
 
     # --- counting ---------------------------------------------------------------------------------------------
 
     @property
     def counts_need_tokens(self) -> bool:
         """Whether the tokens themselves decide which slots have loss."""
-        return bool(self.config.eod_mask_loss) or self._pad_token_id >= 0 or self._changes_texts
-
-    @property
-    def _changes_texts(self) -> bool:
-        """Whether samples hold other tokens than their spans."""
-        return False
+        return bool(self.config.eod_mask_loss) or self._pad_token_id >= 0
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
         """Returns what became of the slots of samples, and of the tokens that these read.
@@ -645,42 +618,25 @@ class GPTDataset(PairSamples):
         check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         config = self.config
-        counts = count_spans(
+        return count_spans(
             self.order.spans(rows, keep_empty=False),
             sequence_length=config.sequence_length,
             extra=self._extra,
             are_packs=config.window_policy == "best_fit",
+            texts=self._trained_texts(rows) if self.counts_need_tokens else None,
         )
-        if not self.counts_need_tokens:
-            return counts
+
+    def _trained_texts(self, rows: Int64s) -> Texts:
+        runs = self._runs(rows)
         sample: Sample = {
             output.name: recycled_empty((len(rows), *output.shape), output.dtype or INTEGERS[0])
             for output in self.layout.outputs
-            if output.name not in ("attention_mask", *config.columns)
+            if output.name not in ("attention_mask", *self.config.columns)
         }
-        if self._all_have_labels(counts):
-            self._fill_plain(rows, sample, None, columns=None)
-            with_loss, eod = int(np.count_nonzero(sample["loss_mask"])), self._eod_token_id
-            ended = int(np.count_nonzero(sample["tokens"] == eod)) if config.eod_mask_loss else 0
-            pads = counts.with_loss - with_loss - ended
-            return replace(counts, with_loss=with_loss, eod_masked=ended, pad_id=pads)
-        runs = self._runs(rows)
-        tokens, run_lengths, row_offsets, _ = runs
         self._fill_from_runs(runs, sample, None)
-        sizes = np.abs(run_lengths)
-        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])[row_offsets]
-        denied, loss = np.repeat(run_lengths < 0, sizes), np.count_nonzero(sample["loss_mask"], axis=1)
-        eod = self._eod_token_id if config.eod_mask_loss else None
-        return count_texts(counts, tokens, denied, bounds, loss, eod=eod, sequence_length=config.sequence_length)
-
-    def _all_have_labels(self, counts: SlotCounts) -> bool:
-        """Whether samples tell by themselves why slots have no loss: they are full, and as their spans say.
-
-        Places without a token, and those of the padding id, hold a 0.
-        """
-        blank = counts.denied_slots + counts.no_label + counts.padding
-        eod, pad = self._eod_token_id, self._pad_token_id
-        return not blank and not self._changes_texts and (pad < 0 or eod not in (0, pad))
+        denied, loss = np.repeat(runs.run_lengths < 0, abs(runs.run_lengths)), sample["loss_mask"]
+        eod = self._eod_token_id if self.config.eod_mask_loss else None
+        return Texts(runs.tokens, denied, runs.bounds, np.count_nonzero(loss, axis=1), eod)
 
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from operator import add, attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.protocols import Int64s
 from tokenloom.order.windows import SpanBatch
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +34,6 @@ class Count:
 
 NOTHING = Count()
 """No conversation."""
-
-
-Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,90 +188,72 @@ def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCoun
     )
 
 
-def count_spans(spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool) -> SlotCounts:
-    """Returns the counts of samples in which nothing is masked but what is denied, from their spans alone.
+class Texts(NamedTuple):
+    """Samples as they are trained, where tokens decide which slots have loss, or are other ones than their spans have.
 
-    Args:
-        spans: the spans; of denied documents with numbers below 0.
-        sequence_length: slots of a sample.
-        extra: tokens that a sample reads beyond that, 0 or 1.
-        are_packs: whether samples are packs of documents; else they are windows, of which each begins with the token
-            that ends the one before.
-    """
-    samples = len(spans.row_offsets) - 1
-    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])
-    tokens = np.diff(ends[spans.row_offsets])
-    labels = np.maximum(tokens - 1, 0)
-    slots, num_labels, filled = (
-        samples * sequence_length,
-        int(labels.sum()),
-        int(np.minimum(tokens, sequence_length).sum()),
-    )
-    denied = 0
-    if (is_denied := spans.documents < 0).any():
-        flat = np.repeat(is_denied, spans.lengths)
-        pairs = flat.copy()
-        pairs[:-1] |= flat[1:]
-        pairs[ends[spans.row_offsets[1:][tokens > 0]] - 1] = False  # the last token of a sample has no label
-        denied = int(pairs.sum())
-    first = int((tokens > 0).sum()) if are_packs or not extra else 0
-    twice = int((spans.starts > 0).sum()) * extra if are_packs else 0
-    return SlotCounts(
-        samples=samples,
-        slots=slots,
-        with_loss=num_labels - denied,
-        denied_slots=denied,
-        no_label=filled - num_labels,
-        padding=slots - filled,
-        tokens=num_labels + first - twice,
-        read_twice=twice,
-        denied_tokens=denied,
-        first_tokens=first,
-    )
-
-
-def count_texts(
-    planned: SlotCounts,
-    text: NDArray[Any],
-    is_denied: Bools,
-    bounds: Int64s,
-    loss: Int64s,
-    *,
-    eod: int | None,
-    sequence_length: int,
-) -> SlotCounts:
-    """Returns the counts of samples from their texts as they are trained, which fill in the middle may have changed.
-
-    Args:
-        planned: the counts of their spans.
-        text: integers[num_tokens], back to back.
+    Attributes:
+        tokens: integers[num_tokens], back to back.
         is_denied: bool[num_tokens].
         bounds: int64[samples + 1], where those of each sample begin and end.
         loss: integers[samples], slots with loss of each, as the samples have them.
         eod: the id that ends documents if it masks loss; None if it does not.
-        sequence_length: slots of a sample.
     """
+
+    tokens: NDArray[Any]
+    is_denied: Bools
+    bounds: Int64s
+    loss: Int64s
+    eod: int | None
+
+
+def count_spans(
+    spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool, texts: Texts | None = None
+) -> SlotCounts:
+    """Returns the counts of samples.
+
+    Args:
+        spans: their spans; of denied documents with numbers below 0.
+        sequence_length: slots of a sample.
+        extra: tokens that a sample reads beyond that, 0 or 1.
+        are_packs: whether samples are packs of documents; else they are windows, of which each begins with the token
+            that ends the one before.
+        texts: the samples; None where nothing is masked but what is denied, which spans tell alone.
+    """
+    samples, is_denied = len(spans.row_offsets) - 1, None
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])[spans.row_offsets]
+    planned = np.diff(bounds)
+    first = int((planned > 0).sum()) if are_packs or not extra else 0
+    twice = int((spans.starts > 0).sum()) * extra if are_packs else 0
+    if texts is not None:
+        bounds, is_denied = texts.bounds, texts.is_denied
+    elif (spans.documents < 0).any():
+        is_denied = np.repeat(spans.documents < 0, spans.lengths)
     tokens = np.diff(bounds)
-    has_label = np.ones(len(text), dtype=np.bool_)
-    has_label[bounds[1:][tokens > 0] - 1] = False
-    denied = is_denied.copy()
-    denied[:-1] |= is_denied[1:]
-    denied &= has_label
-    num_denied, num_labels = int(denied.sum()), int(has_label.sum())
-    ended = 0 if eod is None else int(((text == eod) & has_label & ~denied).sum())
-    filled = int(np.minimum(tokens, sequence_length).sum())
-    with_loss = int(loss.sum())
-    before = planned.tokens + planned.read_twice - planned.first_tokens
-    return replace(
-        planned,
+    num_labels, filled = int(np.maximum(tokens - 1, 0).sum()), int(np.minimum(tokens, sequence_length).sum())
+    denied = ended = 0
+    if is_denied is not None:
+        has_label = np.ones(len(is_denied), dtype=np.bool_)
+        has_label[bounds[1:][tokens > 0] - 1] = False
+        beside = has_label & (is_denied | np.append(is_denied[1:], False))
+        denied = int(beside.sum())
+        if texts is not None and texts.eod is not None:
+            ended = int(((texts.tokens == texts.eod) & has_label & ~beside).sum())
+    with_loss = num_labels - denied if texts is None else int(texts.loss.sum())
+    planned_labels = int(np.maximum(planned - 1, 0).sum())
+    return SlotCounts(
+        samples=samples,
+        slots=samples * sequence_length,
         with_loss=with_loss,
         eod_masked=ended,
-        denied_slots=num_denied,
-        pad_id=num_labels - with_loss - ended - num_denied,
+        denied_slots=denied,
+        pad_id=num_labels - denied - ended - with_loss,
         no_label=filled - num_labels,
-        padding=planned.slots - filled,
-        denied_tokens=num_denied,
-        rearranged=before - num_labels,
+        padding=samples * sequence_length - filled,
+        tokens=planned_labels + first - twice,
+        read_twice=twice,
+        denied_tokens=denied,
+        first_tokens=first,
+        rearranged=planned_labels - num_labels,
     )
 
 

@@ -1,33 +1,46 @@
-"""What BERT and T5 samples share: runs of sentences, of which some words are masked."""
+"""BERT and T5 samples: runs of sentences, of which some words are masked."""
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom._native import Masker, make_masker
+from tokenloom._native import BertFiller, Masker, T5Filler, make_masker
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.data_match import check_kind
+from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
 from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import UNCALLED_BY_ITEM
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
-from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
+from tokenloom.datasets.tokenizer import (
+    NO_TOKEN,
+    WordPieces,
+    optional_token_id,
+    required_sentinels,
+    required_token_id,
+    word_pieces,
+)
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentences import SentenceOrder
 from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Uncalled
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _GEOMETRIC_PROBABILITY = 0.2
 """Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
@@ -48,6 +61,11 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         word_pieces: the vocabulary of the tokenizer; computed.
     """
 
+    _special_tokens: ClassVar[int] = 0
+    """Tokens of a sample that are not text."""
+    _roles: ClassVar[Mapping[str, str]] = {}
+    """Special tokens that the tokenizer must have, and why."""
+
     masking_probability: float | None = None
     short_sequence_probability: float | None = None
     masking_max_ngram: int | None = None
@@ -63,12 +81,10 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"
             raise ConfigError(message, hint="load one with `load_tokenizer`")
-        probability = self._given("masking_probability")
-        if not 0 < probability < 1:
+        if not 0 < (probability := self._given("masking_probability")) < 1:
             message = f"expected masking_probability in (0, 1), found {probability!r}"
             raise ConfigError(message)
-        probability = self._given("short_sequence_probability")
-        if not 0 <= probability <= 1:
+        if not 0 <= (probability := self._given("short_sequence_probability")) <= 1:
             message = f"expected short_sequence_probability in [0, 1], found {probability!r}"
             raise ConfigError(message)
         checked_integer("masking_max_ngram", self._given("masking_max_ngram"), at_least=1)
@@ -82,6 +98,11 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
                 message = "`masking_use_longer_ngrams` has no effect beside `masking_use_geometric_distribution`"
                 warnings.warn(message, IgnoredSettingWarning, stacklevel=4)
         self.word_pieces = word_pieces(self.tokenizer)
+        least = self._special_tokens + (2 if self.short_sequence_probability else 1)
+        hint = f"{self._special_tokens} of its tokens are special ones"
+        checked_integer("sequence_length", self.sequence_length, at_least=least, hint=hint)
+        for role, reason in self._roles.items():
+            required_token_id(self.tokenizer, role, reason)
 
     def _given(self, name: str) -> Any:
         """Returns a setting that has no default."""
@@ -89,12 +110,6 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
             message = f"expected `{name}`, found None"
             raise ConfigError(message)
         return value
-
-    def _check_room(self, num_special_tokens: int) -> None:
-        """Checks that a sample has room for text beside its special tokens."""
-        least = num_special_tokens + (2 if self.short_sequence_probability else 1)
-        hint = f"{num_special_tokens} of its tokens are special ones"
-        checked_integer("sequence_length", self.sequence_length, at_least=least, hint=hint)
 
 
 class MaskedWordPieceDataset(PairSamples):
@@ -108,7 +123,7 @@ class MaskedWordPieceDataset(PairSamples):
     `dataset.batch(positions)` many samples by one kernel call; torch's DataLoader gets batches of tensors. Safe from
     several threads, after a fork, and picklable. How many samples there are only the index knows: `len()` opens it.
 
-    A subclass gives `_special_tokens`, `_min_sentences`, `_empty` and `_make_filler`.
+    A subclass gives `_min_sentences`, `_shapes` and `_make_filler`.
 
     Args:
         indexed_dataset: the low-level dataset.
@@ -131,9 +146,8 @@ class MaskedWordPieceDataset(PairSamples):
         "_get_token_mask": UNCALLED_BY_ITEM,
     }
 
-    _special_tokens: int
     _asks_items = True
-    """Tokens of a sample that are not text."""
+    _reads = "sentences"
 
     def __init__(
         self,
@@ -146,12 +160,7 @@ class MaskedWordPieceDataset(PairSamples):
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._check_pair()
-        if self.num_samples is not None and self.num_samples < 0:
-            message = f"{self._name()}: expected num_samples of at least 0, found {self.num_samples}"
-            raise ConfigError(message)
-        check_kind(indexed_dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="sentences")
-        self._filler: Any = None
-        self.order = self._make_order(config.sequence_length - self._special_tokens, self._min_sentences)
+        self.order = self._make_order(config.sequence_length - config._special_tokens, self._min_sentences)
 
     def _make_order(self, longest_text: int, min_sentences: int) -> SentenceOrder:
         """Returns the order of samples of so many tokens of text at most, and so many sentences at least."""
@@ -174,27 +183,31 @@ class MaskedWordPieceDataset(PairSamples):
     def _min_sentences(self) -> int:
         """Sentences in a sample, at least."""
 
+    @property
     @abstractmethod
-    def _empty(self, count: int) -> Sample:
-        """Returns the arrays of so many samples, to be filled."""
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each array of a sample; all are int64."""
+
+    @cached_property
+    def _filler(self) -> Any:
+        return self._make_filler()
 
     @abstractmethod
     def _make_filler(self) -> Any:
         """Returns the kernel that masks and fills samples; made with the first of them."""
 
-    def _fill(self, text: SentenceText) -> Sample:
-        """Returns masked samples with a leading batch axis."""
-        if self._filler is None:
-            self._filler = self._make_filler()
-        sample = self._empty(len(text.targets))
-        self._filler.fill(text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample)
-        return sample
+    def _fill(self, spans: SpanBatch, targets: Int64s, seeds: NDArray[np.uint32]) -> Sample:
+        """Returns masked samples with a leading batch axis.
 
-    def length_histogram(self) -> LengthHistogram:
-        """Returns how many of the exposed sentences there are of each length; one pass over the lengths."""
-        rows, boundaries = self.rows.consecutive, self.dataset.document_indices
-        sentences = slice(int(boundaries[rows.start]), int(boundaries[rows.stop])) if rows else slice(0)
-        return length_histogram([self.dataset.sequence_lengths[sentences]], name=self._name())
+        Args:
+            spans: the sentences of each.
+            targets: int64[rows], tokens that a sample keeps of its text at most.
+            seeds: uint32[rows], of each sample's generator.
+        """
+        tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths).astype(np.int64)
+        sample = {name: recycled_empty((len(targets), *shape), np.int64) for name, shape in self._shapes.items()}
+        self._filler.fill(tokens, spans.lengths, spans.row_offsets, targets, seeds, **sample)
+        return sample
 
     def _sample_facts(self) -> dict[str, Any]:
         return super()._sample_facts() | {"documents exposed": f"{len(self.rows):,} of {self.dataset.num_documents:,}"}
@@ -237,9 +250,6 @@ class MaskedWordPieceDataset(PairSamples):
         """uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens."""
         return self.order.mapping()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_filler": None}
-
     # --- samples ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -262,24 +272,14 @@ class MaskedWordPieceDataset(PairSamples):
 
     def _batch(self, rows: Int64s) -> Sample:
         try:
-            return self._fill(self._read(rows))
+            seeds = ((self.config.random_seed + rows) % 2**32).astype(np.uint32)
+            return self._fill(*self.order.sentences(rows), seeds)
         except TokenloomError:  # says already what is wrong
             raise
         except (IndexError, ValueError, OverflowError) as error:
             for row in rows if len(rows) > 1 else ():
                 self._batch(np.array([row]))  # raises for the sample that is to blame
             raise self._explained(error, int(rows[0])) from error
-
-    def _read(self, rows: Int64s) -> SentenceText:
-        sentences, targets = self.order.sentences(rows)
-        tokens = self._read_spans(self.dataset, sentences.documents, sentences.starts, sentences.lengths)
-        return SentenceText(
-            tokens=tokens.astype(np.int64),
-            sentence_lengths=sentences.lengths,
-            row_offsets=sentences.row_offsets,
-            targets=targets,
-            seeds=((self.config.random_seed + rows) % 2**32).astype(np.uint32),
-        )
 
     def _explained(self, error: Exception, position: int) -> Exception:
         """Returns the error for what is wrong with a sample."""
@@ -306,25 +306,6 @@ class MaskedWordPieceDataset(PairSamples):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SentenceText:
-    """The samples of a batch before masking: sample i owns sentences [row_offsets[i], row_offsets[i + 1]).
-
-    Attributes:
-        tokens: int64[num_tokens], of all sentences, back to back.
-        sentence_lengths: int64[num_sentences].
-        row_offsets: int64[rows + 1].
-        targets: int64[rows], tokens that a sample keeps of its text at most.
-        seeds: uint32[rows], of each sample's generator.
-    """
-
-    tokens: Int64s
-    sentence_lengths: Int64s
-    row_offsets: Int64s
-    targets: Int64s
-    seeds: NDArray[np.uint32]
-
-
 def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
     """Returns the probability of an n-gram of at most i + 1 words, where n has a weight of 1 / n: float64[longest].
 
@@ -338,3 +319,232 @@ def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
     probabilities = weights / weights.sum(keepdims=True)
     cumulated = np.cumsum(probabilities)
     return np.asarray(cumulated / cumulated[-1])
+
+
+@dataclass
+class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
+    """What BERT datasets need to know beyond the settings of masked ones.
+
+    Attributes:
+        classification_head: whether samples have two segments, swapped half of the time, for next-sentence prediction.
+            Required.
+    """
+
+    _special_tokens = 3  # cls, and sep after each segment
+    _roles: ClassVar[Mapping[str, str]] = {
+        "cls": "it begins each sample",
+        "sep": "it ends each segment",
+        "mask": "it stands in for masked tokens",
+    }
+
+    classification_head: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings and the tokenizer."""
+        super().__post_init__()
+        if self.classification_head is None:
+            message = "expected `classification_head` to be True or False, found None"
+            raise ConfigError(message)
+
+
+class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
+    """BERT samples: cls, segment A, sep, and with a classification head segment B, sep.
+
+    A text longer than its target is cut at either end of the longer segment. Of the masked tokens, 80 % become the mask
+    token, 10 % a random one, 10 % stay. A sample holds text, types (1 in segment B), labels, padding_mask and
+    loss_mask, int64[S] each, and is_random (whether A and B are swapped) and truncated.
+
+    Labels are -1 where nothing is masked. Where the pad id stands in the text, text and labels are 0, as in the
+    reference. After the text, types and padding_mask hold the pad id itself, as there: a tokenizer whose pad id is 0
+    makes masks of zeros and ones, and one without a pad id gives -1 there. The mask goes by position: a random token
+    that happens to be the pad id is seen. (In the reference it is not.)
+
+    Args and errors are those of `MaskedWordPieceDataset`.
+    """
+
+    config: BERTMaskedWordPieceDatasetConfig
+    _masks_by_position = True
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        return [*MaskedWordPieceDataset._key_config_attributes(), "classification_head"]
+
+    @property
+    def _min_sentences(self) -> int:
+        return 2 if self.config.classification_head else 1
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        names = ("text", "types", "labels", "is_random", "padding_mask", "loss_mask", "truncated")
+        return {name: () if name in ("is_random", "truncated") else (self.config.sequence_length,) for name in names}
+
+    def _fill(self, spans: SpanBatch, targets: Int64s, seeds: NDArray[np.uint32]) -> Sample:
+        sample = super()._fill(spans, targets, seeds)
+        if not self._masks_by_position or self._pad_token_id == NO_TOKEN:
+            return sample
+        # The mask of padding is to be 1 wherever text is: the kernel follows the reference, which goes by value.
+        sums = np.concatenate([[0], np.cumsum(spans.lengths)])[spans.row_offsets]
+        lengths = np.minimum(np.diff(sums), targets) + 2  # cls, and sep
+        places = np.minimum(lengths, self.config.sequence_length - 1)
+        lengths += sample["types"][np.arange(len(places)), places] == 1  # sep of the second segment
+        sample["padding_mask"][np.arange(self.config.sequence_length) < lengths[:, None]] = 1
+        return sample
+
+    def _make_filler(self) -> BertFiller:
+        assert self.config.word_pieces is not None  # the config has read it
+        return self._bert_filler(self.config.word_pieces.ids)
+
+    def _bert_filler(self, replacements: NDArray[np.int64]) -> BertFiller:
+        config = self.config
+        return BertFiller(
+            self._masker(),
+            sequence_length=config.sequence_length,
+            pad_id=self._pad_token_id,
+            **{f"{role}_id": optional_token_id(config.tokenizer, role) for role in config._roles},
+            classification_head=bool(config.classification_head),
+            replacements=replacements,
+        )
+
+
+_SEPARATE_MASKS_FOR_ALL = (1, 10)
+"""From this version on every kernel takes a padding mask per side; before, only flash and fused attention do."""
+
+_SEPARATE_MASKS_AT_ALL = (1, 7)
+
+
+def dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
+    """Returns bool[batch, 1, queries, keys], True where nothing is attended to; token 0 counts as padding."""
+    seen = (queries >= 1).unsqueeze(2) & (keys >= 1).unsqueeze(1)
+    return ~(seen.tril() if causal else seen).unsqueeze(1)
+
+
+def _takes_separate_masks(te_version: str | None) -> bool:
+    """Whether the kernels in use take one mask per side; without Transformer Engine, as its newest version."""
+    try:
+        te_version = te_version or metadata.version("transformer-engine")
+    except metadata.PackageNotFoundError:
+        return True
+    numbers = re.findall(r"\d+", te_version)
+    version = (int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
+    enabled = [name for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN") if os.environ.get(name) == "1"]
+    if version >= _SEPARATE_MASKS_FOR_ALL:
+        return True
+    if version < _SEPARATE_MASKS_AT_ALL and enabled:
+        message = f"Transformer Engine {te_version} runs T5 without flash and fused attention, found {enabled[0]}=1"
+        raise ConfigError(message, hint="set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=0, or upgrade to 1.7 or newer")
+    return bool(enabled)
+
+
+@dataclass
+class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
+    """What T5 datasets need to know beyond the settings of masked ones.
+
+    Attributes:
+        sequence_length_encoder: tokens that the encoder reads: `sequence_length`; computed.
+        sequence_length_decoder: tokens that the decoder reads. Required.
+    """
+
+    _special_tokens = 2  # the reference leaves room for one bos and one eos, though the encoder gets neither
+    _roles: ClassVar[Mapping[str, str]] = {
+        "bos": "it begins what the decoder reads",
+        "eos": "it ends what the decoder writes",
+    }
+
+    sequence_length_encoder: int | None = field(init=False, default=None)
+    sequence_length_decoder: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings and the tokenizer, and computes `sequence_length_encoder`."""
+        super().__post_init__()
+        self.sequence_length_encoder = self.sequence_length
+        if self.sequence_length_decoder is None or self.sequence_length_decoder < 1:
+            message = f"expected sequence_length_decoder of at least 1, found {self.sequence_length_decoder!r}"
+            raise ConfigError(message)
+        sentinels = required_sentinels(self.tokenizer)
+        longest = self.sequence_length - self._special_tokens
+        most = int((self.masking_probability or 0.0) * longest)
+        if len(sentinels) < most:
+            logger.warning(
+                "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels: "
+                "a sample with more runs than that is an error",
+                longest,
+                most,
+                len(sentinels),
+            )
+
+
+class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
+    """T5 samples: the encoder reads a text with sentinels for masked runs, the decoder predicts what they stand for.
+
+    The decoder reads bos, then each sentinel and its tokens, and writes the same followed by eos. A text longer than
+    its target loses its end. A sample holds text_enc and enc_mask, int64[sequence_length_encoder]; text_dec, labels,
+    loss_mask and dec_mask, int64[sequence_length_decoder]; and truncated.
+
+    The pad id counts wherever it stands, in the text too: tokens and labels are 0 there, and the masks are 0. Labels
+    are -1 after the end, or 0 for a tokenizer without a pad id.
+
+    Args and errors are those of `MaskedWordPieceDataset`. A sample with more masked runs than the tokenizer has
+    sentinels, or that does not fit the decoder, is a `ConfigError` that names it.
+    """
+
+    config: T5MaskedWordPieceDatasetConfig
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        return [*MaskedWordPieceDataset._key_config_attributes(), "sequence_length_decoder"]
+
+    @staticmethod
+    def config_attention_mask(
+        encoder_tokens: Any,
+        decoder_tokens: Any,
+        encoder_mask: Any,
+        decoder_mask: Any,
+        use_local: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
+        test_te_version: str | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """Returns the attention masks of encoder, decoder and cross attention for a batch of tensors.
+
+        With `use_local`, dense ones: bool[batch, 1, queries, keys], True where nothing is attended to; token 0 counts
+        as padding. Else as Transformer Engine takes them, going by its version and by NVTE_FLASH_ATTN and
+        NVTE_FUSED_ATTN: the encoder's mask as [batch, 1, 1, length], None for the decoder, which is causal, and a pair
+        (decoder, encoder) across; dense ones for old versions whose unfused kernels need them. Where it is not
+        installed, as its newest version.
+
+        Args:
+            encoder_tokens: `text_enc`, [batch, sequence_length_encoder].
+            decoder_tokens: `text_dec`, [batch, sequence_length_decoder].
+            encoder_mask: `enc_mask`.
+            decoder_mask: `dec_mask`.
+            use_local: the model does not use Transformer Engine.
+            test_te_version: take this version for the installed one.
+
+        Raises:
+            ConfigError: the version is older than 1.7 and flash or fused attention is on.
+        """
+        if not use_local and _takes_separate_masks(test_te_version):
+            encoder_mask, decoder_mask = (mask.unsqueeze(1).unsqueeze(1) for mask in (encoder_mask, decoder_mask))
+            return encoder_mask, None, (decoder_mask, encoder_mask)
+        decoder = dense_mask(decoder_tokens, decoder_tokens, causal=True) if use_local else None
+        return dense_mask(encoder_tokens, encoder_tokens), decoder, dense_mask(decoder_tokens, encoder_tokens)
+
+    @property
+    def _min_sentences(self) -> int:
+        return 1
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        encoder, decoder = (self.config.sequence_length,), (self.config.sequence_length_decoder or 0,)
+        shapes = {"text_enc": encoder} | dict.fromkeys(("text_dec", "labels", "loss_mask"), decoder)
+        return shapes | {"truncated": (), "enc_mask": encoder, "dec_mask": decoder}
+
+    def _make_filler(self) -> T5Filler:
+        config = self.config
+        assert config.sequence_length_decoder is not None  # the config has checked it
+        return T5Filler(
+            self._masker(),
+            encoder_length=config.sequence_length,
+            decoder_length=config.sequence_length_decoder,
+            pad_id=self._pad_token_id,
+            **{f"{role}_id": optional_token_id(config.tokenizer, role) for role in config._roles},
+            sentinels=required_sentinels(config.tokenizer),
+        )

@@ -116,5 +116,5 @@ class MockMultimodalDataset(MockGPTDataset):
         assert self.config.image_h is not None  # the config has checked it
         assert self.config.image_w is not None
         shape = (3, self.config.image_h, self.config.image_w)
-        image = Output(name="image", shape=shape, dtype=np.dtype(np.float32), initial=0.0)
+        image = Output(name="image", shape=shape, dtype=np.dtype(np.float32), is_zero=True)
         return BatchLayout((*super().layout.outputs, image))

@@ -7,23 +7,22 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.data_match import Kind, check_kind
 from tokenloom.datasets.protocols import Int64s, Positions, pair_of
 from tokenloom.datasets.shortcuts import as_arrays, is_within_item, makes_batches, stack
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
+from tokenloom.indexed.dataset import IndexedDataset, ReadSpans, dataset_identity, span_reader
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.indexed.lengths import LengthHistogram, length_histogram
-from tokenloom.indexed.token_source import ReadSpans, span_reader
-from tokenloom.indexed.verification import Verification, verification
-from tokenloom.indexed.verify import check_columns, check_index, check_sum
+from tokenloom.indexed.verify import Verification, check_columns, check_index, verification
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.cache import index_cache
 from tokenloom.order.documents import Documents
@@ -74,11 +73,10 @@ class PairOrigin:
     @property
     def identity(self) -> Callable[[], dict[str, Any]] | None:
         """Returns what tells the data from others; None for made-up ones."""
-        return None if self.tell is None and pair_of(self.dataset) is None else self._identity
-
-    def _identity(self) -> dict[str, Any]:
-        found = dataset_identity(self.dataset) if self.tell is None else self.tell()
-        return {**found, **self.further}
+        if self.tell is None and pair_of(self.dataset) is None:
+            return None
+        tell = self.tell or partial(dataset_identity, self.dataset)
+        return lambda: {**tell(), **self.further}
 
 
 class PairSamples(MegatronDataset):
@@ -92,14 +90,22 @@ class PairSamples(MegatronDataset):
     samples, and all loaders, ask that.
     """
 
+    _reads: ClassVar[Kind] = "documents"
+    """What sequences are taken for."""
+
     def _check_pair(self) -> None:
         """Checks what is open, and begins to verify it where the settings ask for that; part of making a dataset."""
+        if self.num_samples is not None and self.num_samples < 0:
+            message = f"{self._name()}: expected num_samples of at least 0, found {self.num_samples}"
+            raise ConfigError(message)
         if isinstance(self.dataset, IndexedDataset) and self.dataset.dtype.kind not in "iu":
             message = f"{self._name()}: expected tokens of an integer dtype, found {self.dataset.dtype}"
             raise ConfigError(message)
         self._verification = verification_of(self.config)
         if self._verification is not None and (pair := pair_of(self.dataset)) is not None:
             self._verification.add(pair.path_prefix, pair.object_storage)
+        name = f"`{self.dataset_path or type(self).__name__}`"
+        check_kind(self.dataset, self.config, name=name, reads=self._reads)
 
     order: Order
     """Which tokens are sample i."""
@@ -201,7 +207,6 @@ class PairSamples(MegatronDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.pop("_read_spans", None)
         if self.rows.consecutive is not None:  # 4 bytes per document otherwise
             state.pop("_indices", None)
         return state
@@ -217,31 +222,26 @@ class PairSamples(MegatronDataset):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        source = self.dataset if type(self.dataset) is JoinedPairs else pair_of(self.dataset)
-        return [] if source is None else source.remote_paths
+        return [] if (source := self._pairs) is None else source.remote_paths
+
+    @property
+    def _pairs(self) -> JoinedPairs | IndexedDataset | None:
+        return self.dataset if type(self.dataset) is JoinedPairs else pair_of(self.dataset)
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""
-        if self.remote_paths:
+        if (source := self._pairs) is not None and source.remote_paths:
             rows, _ = self._rows(positions)
             spans = self.span_batch(rows)
             read = spans.documents >= 0  # not denied
             chosen = (spans.documents[read], spans.starts[read], spans.lengths[read])
-            self.dataset.will_need(*chosen, block_bytes=self._block_bytes)
-
-    @property
-    def _block_bytes(self) -> int | None:
-        """The size of the blocks that samples stay in for a while; None for an order that does not."""
-        return None
+            blocks = getattr(self.config, "block_shuffle", None)  # that samples stay in for a while
+            source.will_need(*chosen, block_bytes=None if blocks is None else blocks.block_bytes)
 
     @property
     def documents(self) -> Documents:
         """The sequences that this split exposes, with their lengths."""
         return Documents(self.dataset, self.rows)
-
-    def length_histogram(self) -> LengthHistogram:
-        """Returns how many of the exposed sequences there are of each length; one pass over the lengths."""
-        return length_histogram(self.documents.length_blocks(), name=self._name())
 
     def _sample_facts(self) -> dict[str, Any]:
         is_built = self.order.is_built
@@ -273,14 +273,6 @@ class PairSamples(MegatronDataset):
             deferred=config.defer_npy_index_mmap,
             may_stay_unwritten=config.path_to_cache is None,
         )
-
-    def _check_sum(self, num_tokens: int) -> None:
-        """Checks what the lengths of all exposed sequences add up to, at every start; O(1) where they are one range."""
-        rows = self.rows.consecutive
-        if not rows or (pair := pair_of(self.dataset)) is None:
-            return
-        if not has_own_lengths(pair):
-            check_sum(pair, rows, num_tokens)
 
     def _index_folder(self) -> str:
         """Returns the folder of the index cache: the one that is named, else one beside the data, or of this node."""

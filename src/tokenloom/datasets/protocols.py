@@ -1,8 +1,18 @@
 """What loading, blending, packing and inspecting may ask of a dataset, written down once.
 
-A class of a user's own needs `__len__` and `__getitem__` (`Samples`). Whatever else of this it offers is used;
-whatever it does not offer is made of `dataset[k]`. `makes_batches = False` says that its `batch` gives no samples, as
-those of different lengths make no batch; `item_hook` names a function in its settings that only `dataset[k]` asks.
+A class of a user's own needs `__len__`, and `__getitem__`, which alone says what samples are: named tensors or arrays,
+a tuple or a named tuple. Whatever else of this it offers is used; whatever it does not offer is made of `dataset[k]`.
+
+- `batch(positions)` gives many samples as arrays with a leading batch axis; None stands for one without loss.
+  `makes_batches = False` says that it gives none, as samples of different lengths make no batch.
+- `item_hook` names a function in its settings that only `dataset[k]` asks.
+- `slots_of(sequences)` gives spans more room in a sample than they have tokens, int64[num_sequences]: it is filled up
+  with padding; -1 - number of one that is denied.
+- `epochs_of(positions)` tells from a stored order in which epoch of its data each sample begins, int64[num_positions]
+  from 0; -1 where the order tells none.
+- `verify_indices()` works its order out again, and returns one sentence for each difference from the one in use.
+- `set_epoch(epoch)` takes the number of the epoch that begins, from samplers that shuffle.
+- `datasets` are those that it consists of.
 """
 
 from __future__ import annotations
@@ -26,24 +36,19 @@ Positions = Sequence[int | None] | NDArray[np.integer[Any]]
 class Samples(Protocol):
     """A dataset: samples by number."""
 
-    def __len__(self) -> int:
-        """Returns the number of samples."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, idx: Any) -> Any:
-        """Returns a sample: named tensors or arrays, a tuple or a named tuple. It alone says what samples are."""
-
-
-@runtime_checkable
-class Batches(Protocol):
-    """Gives many samples as arrays with a leading batch axis."""
-
-    def batch(self, positions: Positions) -> Sample:
-        """Returns samples; None stands for one without loss."""
+    def __getitem__(self, idx: Any) -> Any: ...
 
 
 @runtime_checkable
 class FillsBatches(Protocol):
-    """Fills given arrays with samples, `batch(positions, out=…)`, or some rows, `fill_rows(positions, out, rows)`."""
+    """Fills given arrays with samples, `batch(positions, out=…)`, or some rows, `fill_rows(positions, out, rows)`.
+
+    One with `digests_tokens` also puts digests of the tokens that it hands out, those of `kernels.digest_tokens`, into
+    uint64[num_samples, 2] of zeros, `batch(positions, digests=…)`; all of them or none: where it leaves zeros, they are
+    made of the samples.
+    """
 
     @property
     def fills_batches(self) -> bool:
@@ -51,23 +56,6 @@ class FillsBatches(Protocol):
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
         """Returns arrays for a batch."""
-
-
-@runtime_checkable
-class DigestsTokens(Protocol):
-    """Gives digests of the tokens that it hands out, made while they are filled: `batch(positions, digests=…)`."""
-
-    @property
-    def digests_tokens(self) -> bool:
-        """Whether it does, with these settings."""
-
-    def batch(
-        self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
-    ) -> Sample:
-        """Returns samples; puts digests of their tokens, those of `kernels.digest_tokens`, into zeros[num_samples, 2].
-
-        All of them or none: where it leaves zeros, they are made of the samples.
-        """
 
 
 @runtime_checkable
@@ -105,38 +93,6 @@ class KnowsSpans(Protocol):
 
 
 @runtime_checkable
-class KnowsSlots(Protocol):
-    """Gives spans more room in a sample than they have tokens: it is filled up with padding."""
-
-    def slots_of(self, sequences: Int64s) -> Int64s:
-        """Returns the places of a sample that each sequence takes: int64[num_sequences]; -1 - number if denied."""
-
-
-@runtime_checkable
-class KnowsEpochs(Protocol):
-    """Tells from its order, which is stored, in which epoch of its data a sample is."""
-
-    def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order tells none."""
-
-
-@runtime_checkable
-class Verifiable(Protocol):
-    """Can work its order out again."""
-
-    def verify_indices(self) -> list[str]:
-        """Returns one sentence for each difference from the order in use."""
-
-
-@runtime_checkable
-class HearsOfEpochs(Protocol):
-    """Is told the epoch by samplers that shuffle."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Takes the number of the epoch that begins."""
-
-
-@runtime_checkable
 class KnowsOrder(Protocol):
     """Knows the identity of its order, so that a state says which order it is a position of."""
 
@@ -158,13 +114,6 @@ def order_of(dataset: Any) -> KnowsOrder | None:
     """Returns what knows the order of a dataset: itself, or its `run_order`, if it has one; None if nothing does."""
     known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
     return known
-
-
-@runtime_checkable
-class Composed(Protocol):
-    """Consists of other datasets."""
-
-    datasets: list[Any]
 
 
 def is_remote_dataset(dataset: Any) -> bool:

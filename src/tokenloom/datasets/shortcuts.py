@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -56,7 +55,7 @@ class HasHooks:
 
     @cached_property
     def _overrides(self) -> Overrides:
-        return Overrides.of(self, _hooks_of(tuple(self.uncalled_hooks)))
+        return Overrides.of(self, (*_HOOKS, *self.uncalled_hooks))
 
     def _check_overrides(self) -> None:
         """Refuses a class that overrides what would have no effect, or none in `dataset[k]`; part of making it."""
@@ -83,13 +82,13 @@ class HasHooks:
         return [dataset[position] for position in positions]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_overrides"}
-
-
-@cache
-def _hooks_of(uncalled: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns all hooks of a kind of datasets, as one tuple that is the same each time: a start asks for thousands."""
-    return *_HOOKS, *uncalled
+        """Returns what is pickled: all but what is worked out again, by `cached_property`."""
+        cls = type(self)
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not isinstance(getattr(cls, name, None), cached_property)
+        }
 
 
 def overrides_of(dataset: Any) -> Overrides:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +41,13 @@ CONTINUATION = "##"
 """How the spelling of a piece begins that continues a word: WordPiece's convention."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WordPieces:
+class WordPieces(NamedTuple):
     """A vocabulary as masking sees it.
 
     Attributes:
         kinds: uint8[largest id + 1]: 0 for an id that does not exist, 1 for the start of a word, 2 for a continuation.
-        ids: int64[num_tokens], all ids, rising: what a token may be replaced by at random. Rising, so that samples do
-            not depend on the order in which a tokenizer lists its vocabulary.
+        ids: int64[num_tokens], all ids, rising, whatever the order in which a tokenizer lists its vocabulary: what a
+            token may be replaced by at random.
     """
 
     kinds: NDArray[np.uint8]
@@ -111,19 +109,11 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
         others = [optional_attribute(tokenizer, "eos"), optional_attribute(tokenizer, "eod")]
     if pad not in others:
         return int(pad)
+    how = "padding is told from data by position instead"
     if allow_ambiguous:
-        warnings.warn(
-            f"pad id {pad} is also another special token; as asked, its occurrences in the data are masked too",
-            AmbiguousPadWarning,
-            stacklevel=5,
-        )
-        return int(pad)
-    warnings.warn(
-        f"pad id {pad} is also another special token; padding is told from data by position instead",
-        AmbiguousPadWarning,
-        stacklevel=5,
-    )
-    return NO_TOKEN
+        how = "as asked, its occurrences in the data are masked too"
+    warnings.warn(f"pad id {pad} is also another special token; {how}", AmbiguousPadWarning, stacklevel=5)
+    return int(pad) if allow_ambiguous else NO_TOKEN
 
 
 def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]:
@@ -142,15 +132,12 @@ def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]
 
 
 def _look_up(tokenizer: Any, token: str) -> int | None:
-    owner = next(
-        (each for each in (tokenizer, optional_attribute(tokenizer, "_tokenizer")) if hasattr(each, "tokens_to_ids")),
-        None,
-    )
-    if owner is None:
-        message = f"expected a tokenizer with `tokens_to_ids`, found {type(tokenizer).__name__}"
-        raise TokenizerError(message, hint=f"name the id of {token!r} instead")
-    (number,) = owner.tokens_to_ids([token])
-    return None if number is None else int(number)
+    for owner in (tokenizer, optional_attribute(tokenizer, "_tokenizer")):
+        if hasattr(owner, "tokens_to_ids"):
+            (number,) = owner.tokens_to_ids([token])
+            return None if number is None else int(number)
+    message = f"expected a tokenizer with `tokens_to_ids`, found {type(tokenizer).__name__}"
+    raise TokenizerError(message, hint=f"name the id of {token!r} instead")
 
 
 def fill_token_id(tokenizer: Any) -> int:

@@ -13,7 +13,7 @@ from .origins import OriginFile as OriginFile
 from .origins import Origins as Origins
 from .origins import read_origins as read_origins
 from .prefixes import sequence_counts as sequence_counts
-from .verification import Verification as Verification
+from .verify import Verification as Verification
 from .verify import VerifyReport as VerifyReport
 from .verify import verify_dataset as verify_dataset
 from .writing.builder import IndexedDatasetBuilder as IndexedDatasetBuilder

@@ -8,46 +8,42 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
-from tokenloom.indexed.checksums import FileTally, start_crc32_of, start_of
+from tokenloom.indexed import layout
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import Header, column_path, columns_path, idx_path
-from tokenloom.indexed.manifests import index_start_crc32, read_if_there
+from tokenloom.indexed.layout import Header, check_choice, column_path, columns_path, damaged, idx_path
+from tokenloom.indexed.manifests import FileChecksum, check_start, foreign, index_start_crc32, read_if_there, start_of
 from tokenloom.kernels.arrays import crc32
 from tokenloom.kernels.storage import Watch
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
 from tokenloom.storage.extents import extents_of
-from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, UnusableJsonError, from_members, members_of, parse_json
+from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, members_of
 from tokenloom.storage.local import ByteSource, sampled_hash
 from tokenloom.storage.publishing import FileGroup, OutputLock, exists_error, publish_together, recover
 from tokenloom.storage.resolve import exists, is_missing, open_pending, remove
 from tokenloom.storage.settings import ObjectStorageSettings
 
 FORMAT = "tokenloom columns"
-VERSION = 1
 
 Kind = Literal["token", "sequence", "document", "runs"]
 """What the rows of a column are aligned with; those of "runs" are int64: first document, file, first record."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BLOCK_BYTES = 16 << 20
-_MOST_BYTES = 1 << 29
-"""More is refused as a description: room for some millions of input files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,30 +54,29 @@ class ColumnFacts:
         kind: what its rows are aligned with, see `Kind`.
         dtype: name of a NumPy dtype: booleans, integers or floats.
         shape: its rows, and the values of a row where it has several.
-        num_bytes, crc32: size and CRC-32 of the file.
+        num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
         of: whether values belong to a token as it is read ("token") or as it is predicted ("label").
         padding: the value at positions without a token.
-        made_by: what made it; None if that is not known.
+        made_by: what made it; None if unknown.
         about: further facts, values of JSON: the tokenizer of roles, the input files of origins.
     """
 
     kind: Kind
     dtype: str
-    shape: tuple[int, ...]
-    num_bytes: int
-    crc32: Crc32
+    shape: tuple[int, ...] = (0,)
+    num_bytes: int = 0
+    crc32: Crc32 = 0
     of: Literal["token", "label"] = "token"
     padding: float = 0
     made_by: str | None = field(default=None, metadata=MAY_BE_MISSING)
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks the values."""
-        for name, value, choices in (("kind", self.kind, get_args(Kind)), ("of", self.of, ("token", "label"))):
-            if value not in choices:
-                message = f"expected {name} out of {', '.join(choices)}, found {value!r}"
-                raise ConfigError(message)
-        check_padding(self.padding, checked_dtype(self.dtype))
+        check_choice("kind", self.kind, get_args(Kind))
+        check_choice("of", self.of, ("token", "label"))
+        dtype = checked_dtype(self.dtype)
+        check_padding(self.padding, dtype)
+        object.__setattr__(self, "dtype", dtype.name)
         object.__setattr__(self, "padding", float(self.padding))
         check_count("num_bytes of the column", self.num_bytes)
         for size in self.shape:
@@ -99,22 +94,15 @@ class ColumnFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """`PREFIX.columns.json`.
-
-    Attributes:
-        index_start_crc32: that of the pair, see `PairFacts`.
-        pair: SHA-256 over the hashes of pieces of `.idx` and `.bin`, in hex.
-        columns: the columns, by name.
-    """
+    """`PREFIX.columns.json`, see FORMAT.md."""
 
     format: str = FORMAT
-    version: int = VERSION
+    version: int = layout.RECORD_VERSION
     index_start_crc32: Crc32
     pair: str
     columns: Mapping[str, ColumnFacts]
 
     def __post_init__(self) -> None:
-        """Checks the names."""
         for name in self.columns:
             checked_name(name)
 
@@ -154,7 +142,7 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """A column that is open: its file was compared with its description in O(1). Not picklable: owners open it again.
+    """A column that is open: its file was compared with its description in O(1). Not picklable.
 
     Attributes:
         path: its path.
@@ -173,11 +161,7 @@ class Column:
         self._watch.check()
 
     def verify(self) -> None:
-        """Compares all of the file with its checksum.
-
-        Raises:
-            DatasetFormatError: it holds something else.
-        """
+        """Compares all of the file with its checksum; `DatasetFormatError` if it holds something else."""
         found = crc32(self._bytes)
         self.check()
         if found != self.facts.crc32:
@@ -185,13 +169,10 @@ class Column:
 
     def damaged(self, *, expected: str, found: object) -> DatasetFormatError:
         """Returns the error for values that are not as they should be."""
-        return _damaged(self.path, expected=expected, found=found)
+        return damaged(self.path, expected, found, hint=_REWRITE)
 
 
-def _damaged(path: str, *, expected: str, found: object) -> DatasetFormatError:
-    message = f"`{path}`: expected {expected}, found {found}"
-    hint = "the file is damaged, or belongs to other data; write it again, or remove the column to do without"
-    return DatasetFormatError(message, hint=hint)
+_REWRITE = "the file is damaged, or belongs to other data; write it again, or remove the column to do without"
 
 
 def has_column(pair: IndexedDataset, name: str) -> bool:
@@ -200,64 +181,45 @@ def has_column(pair: IndexedDataset, name: str) -> bool:
 
 
 def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
-    """Returns what lies beside a pair, by name; nothing if there are no columns.
+    """Returns the columns beside a pair, by name.
 
     Raises:
         DatasetFormatError: the description is damaged, or was written for another pair.
-        StorageError: a store denies access, or does not answer.
     """
-    record = _read_record(pair)
-    return {} if record is None else record.columns
+    return _read_record(pair).columns
 
 
 def columns_there(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
     """Returns the columns that lie under a prefix, of whichever pair; nothing of a description that is damaged."""
     with suppress(DatasetFormatError):
-        return {} if (record := _parsed_record(prefix, object_storage)) is None else record.columns
+        return _parsed_record(prefix, object_storage).columns
     return {}
 
 
-def _read_record(pair: IndexedDataset) -> _Record | None:
+def _read_record(pair: IndexedDataset) -> _Record:
     record = _parsed_record(pair.path_prefix, pair.object_storage)
-    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
-    if record is not None and record.index_start_crc32 != start:
-        raise _foreign(columns_path(pair.path_prefix))
+    if record.columns:
+        check_start(pair, record.index_start_crc32, path=columns_path(pair.path_prefix))
     return record
 
 
-def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record | None:
+def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record:
     path = columns_path(prefix)
     recover(path)  # what a process left that died while it replaced a column: a description of before would not fit
-    if (data := read_if_there(path, _MOST_BYTES + 1, settings)) is None:
-        return None
-    try:
-        top = parse_json(data, most_bytes=_MOST_BYTES)
-        if type(top) is not dict or (top.get("format"), top.get("version")) != (FORMAT, VERSION):
-            raise _damaged(path, expected=f"`format` {FORMAT!r} and `version` {VERSION}", found="others")
-        return from_members(_Record, top)
-    except UnusableJsonError as error:
-        raise _damaged(path, expected="columns", found=str(error).removeprefix(": ")) from error
-
-
-def _foreign(path: str) -> DatasetFormatError:
-    message = f"`{path}` was written for another pair than the one that is there"
-    return DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
+    if (data := read_if_there(path, None, settings)) is None:
+        return _Record(index_start_crc32=0, pair="", columns={})
+    return layout.parse_record(_Record, data, path=path, what=FORMAT, hint=_REWRITE)
 
 
 def open_column(pair: IndexedDataset, name: str) -> Column | None:
-    """Returns a column beside a pair, mapped; None if there is none. One in object storage comes as a local copy.
-
-    Args:
-        pair: the pair.
-        name: name of the column.
+    """Returns a column beside a pair, mapped, from object storage by a local copy; None if there is none.
 
     Raises:
         DatasetNotFoundError: the file is missing, or nothing describes it.
         DatasetFormatError: it is not what its description says, or belongs to another pair.
-        StorageError: a store denies access, or does not answer.
     """
     record, path = _read_record(pair), column_path(pair.path_prefix, checked_name(name))
-    if record is None or name not in record.columns:
+    if name not in record.columns:
         if not has_column(pair, name):
             return None
         message = f"`{columns_path(pair.path_prefix)}` does not describe `{path}`"
@@ -270,21 +232,22 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
             raise
         message = f"no file `{path}`, which `{columns_path(pair.path_prefix)}` describes"
         raise DatasetNotFoundError(message, hint="copy it with the pair, or remove the column") from error
-    _check_rows(name, facts, pair.index.header, pair.num_tokens, path=path)
+    _check_rows(facts, pair.index.header, pair.num_tokens, path=path)
     if facts.kind == "token" and record.pair != _pair_hash(pair.index_source(), pair.byte_source):
-        raise _foreign(path)
+        raise foreign(path)
     return Column(path, facts, _values(path, data, facts), data, Watch([data]))
 
 
 def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
     """Returns the array in a `.npy` file, which must be as its description says."""
     if len(data) != facts.num_bytes:
-        raise _damaged(path, expected=f"{facts.num_bytes} bytes", found=len(data))
+        raise damaged(path, f"{facts.num_bytes} bytes", len(data), hint=_REWRITE)
     expected, header = np.dtype(facts.dtype), npy_header(np.dtype(facts.dtype), facts.shape)
     begin, size = len(header), int(np.prod(facts.shape, dtype=np.float64)) * expected.itemsize
     if data[:begin].tobytes() != header or begin + size != len(data):
-        form = f"{facts.dtype}{[*facts.shape]} in C order"
-        raise _damaged(path, expected=f"a NumPy file of {form}", found="another header")
+        raise damaged(
+            path, f"a NumPy file of {facts.dtype}{[*facts.shape]} in C order", "another header", hint=_REWRITE
+        )
     values: NDArray[Any] = data[begin:].view(expected).reshape(facts.shape)
     return values
 
@@ -296,13 +259,12 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
-def _check_rows(name: str, facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
+def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
     """Checks that a column has a row for each of what its kind says."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
-        message = f"`{path}`: column `{name}` has {facts.shape[0]} rows, but the pair has "
-        message += f"{rows[facts.kind]} {facts.kind}s"
-        raise DatasetFormatError(message, hint="a column has one row for each; make it again")
+        wanted, hint = f"a row for each of {rows[facts.kind]} {facts.kind}s", "make the column again"
+        raise damaged(path, wanted, facts.shape[0], hint=hint)
 
 
 def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
@@ -318,79 +280,45 @@ WrittenColumn = tuple[PendingFile, ColumnFacts]
 
 
 class ColumnWriter:
-    """Writes a column, block by block, under a hidden name. Not safe from several threads.
+    """Writes a column beside a pair, block by block, under a hidden name. Not safe from several threads.
 
-    Args:
-        prefix: prefix of the pair.
-        name: name of the column.
-        kind, of, padding, made_by, about: see `ColumnFacts`.
-        dtype: dtype of its values; integers that do not fit are an error.
-        durable: whether the file survives a loss of power once it is published.
+    The shape in `facts` may say how many values a row has. Integers that do not fit the dtype are an error.
     """
 
-    def __init__(
-        self,
-        prefix: str,
-        name: str,
-        *,
-        kind: Kind,
-        dtype: Any,
-        of: Literal["token", "label"] = "token",
-        padding: float = 0,
-        made_by: str | None = None,
-        about: Mapping[str, Any] | None = None,
-        durable: bool = True,
-    ) -> None:
-        self.about: Mapping[str, Any] = about or {}
-        self._dtype = checked_dtype(dtype)
-        check_padding(padding, self._dtype)
+    def __init__(self, prefix: str, name: str, facts: ColumnFacts, *, durable: bool = True) -> None:
+        self.facts: ColumnFacts = facts
         self._name = checked_name(name)
-        self._facts: dict[str, Any] = {
-            "kind": kind,
-            "dtype": self._dtype.name,
-            "of": of,
-            "padding": padding,
-            "made_by": made_by,
-        }
-        self._tally = FileTally()
-        self._width: tuple[int, ...] | None = (3,) if kind == "runs" else None
+        self._dtype = np.dtype(facts.dtype)
+        self._checksum = FileChecksum()
+        self._width: tuple[int, ...] | None = facts.shape[1:] or None
         self.num_rows: int = 0
         self._file = open_pending(column_path(prefix, name), durable=durable)
-        self._file.write(npy_header(self._dtype, self._shape))
+        self._file.write(npy_header(self._dtype, facts.shape))
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Appends rows: any[count] or any[count, k], the same k each time.
-
-        Raises:
-            ConfigError: they are of another shape, or hold integers that do not fit the dtype.
-        """
+        """Appends rows: any[count] or any[count, k], the same k each time."""
         rows = np.asarray(rows)
         if self._width is None:
             self._width = rows.shape[1:]
         data = _row_bytes(self._name, rows, self._dtype, self._width)
         self._file.write(data)
-        self._tally.add(data)
+        self._checksum = self._checksum.with_bytes(data)
         self.num_rows += len(rows)
 
     def finish(self) -> WrittenColumn:
         """Returns the file, which is complete, and what it is."""
-        header, whole = npy_header(self._dtype, self._shape), FileTally()
+        shape = (self.num_rows, *(self._width or ()))
+        header = npy_header(self._dtype, shape)
         with storage_errors("write", self._file.path):
             self._file.stream.flush()
             write_at(self._file.stream.fileno(), memoryview(header), 0)
         self._file.sync()
-        whole.add(header)
-        whole.add_part(self._tally.checksum())
-        sizes: dict[str, Any] = {"num_bytes": whole.num_bytes, "crc32": whole.crc32, "shape": self._shape}
-        return self._file, ColumnFacts(**self._facts, **sizes, about=self.about)
+        whole = FileChecksum().with_bytes(header).with_part(self._checksum)
+        return self._file, replace(self.facts, shape=shape, num_bytes=whole.num_bytes, crc32=whole.crc32)
 
     def discard(self) -> None:
         """Gives the column up; harmless when repeated, and once it is published."""
         self._file.discard()
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.num_rows, *(self._width or ()))
 
 
 def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple[int, ...]) -> memoryview:
@@ -409,9 +337,9 @@ def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
     """A column with a row per token that is written in any order, by any number of processes, until all rows are there.
 
-    What is written lies in a folder beside the pair, `PREFIX.NAME.npy.HASH.part`. It stays when a process ends, so that
-    any other goes on, and goes when the column is there. Close it in each process before one of them calls `finish`;
-    a row that is written twice has the last value. Not safe from several threads.
+    What is written lies in a folder beside the pair, `PREFIX.NAME.npy.HASH.part`, until the column is there, so that
+    another process can go on. Close it in each process before one of them calls `finish`; of a row that is written
+    twice the last value counts. Not safe from several threads.
 
     Example:
         >>> import tempfile
@@ -429,13 +357,9 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
     Args:
         path_prefix: the path of a pair without `.bin` or `.idx`; not in object storage.
-        name: name of the column.
-        dtype: dtype of its values.
+        name, dtype: see `add_column`.
         width: values of a row; None for one that is no list.
         resumes: whether to go on with what was written before; else it is given up.
-
-    Raises:
-        ConfigError: the name or the dtype is not one of a column, or the pair lies in object storage.
     """
 
     def __init__(
@@ -487,12 +411,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
-        """Writes rows of tokens of a sequence, as spans name them: of those from `offset` on.
-
-        Args:
-            sequence: the number of the sequence in the pair.
-            rows: any[count], or any[count, width].
-            offset: the first of the tokens.
+        """Writes rows of the tokens of a sequence from `offset` on: any[count], or any[count, width].
 
         Raises:
             ConfigError: there are no such tokens, or rows are of another shape, or integers do not fit the dtype.
@@ -518,10 +437,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         return self._pair.num_tokens - int(np.count_nonzero(self._map("rows-there", np.uint8, ())))
 
     def finish(self, **facts: Any) -> ColumnFacts:
-        """Adds the column, which must be complete, to the pair.
-
-        Args:
-            facts: `of`, `padding`, `made_by` and `overwrite`, see `add_column`.
+        """Adds the column, which must be complete, to the pair; takes options of `add_column`.
 
         Raises:
             ConfigError: tokens have no row yet; the message names the first.
@@ -566,25 +482,14 @@ def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> Writ
 
 
 def describe_columns(prefix: str, columns: Mapping[str, ColumnFacts], index: ByteSource, tokens: ByteSource) -> bytes:
-    """Returns `PREFIX.columns.json` for a pair whose files are complete.
-
-    Raises:
-        DatasetFormatError: a column does not have the rows of the pair.
-    """
-    header, _ = start_of(index)
+    """Returns `PREFIX.columns.json` for a pair whose files are complete; each column must have its rows."""
+    header, lengths = start_of(index)
     num_tokens = extents_of(tokens).num_held_bytes // header.dtype.itemsize
     for name, facts in columns.items():
-        _check_rows(name, facts, header, num_tokens, path=column_path(prefix, name))
-    record = _Record(index_start_crc32=start_crc32_of(index), pair=_pair_hash(index, tokens), columns=columns)
-    return _record_bytes(record, prefix)
-
-
-def _record_bytes(record: _Record, prefix: str) -> bytes:
-    data = json.dumps(members_of(record), indent=1, allow_nan=False).encode() + b"\n"
-    if len(data) > _MOST_BYTES:
-        message = f"the columns of `{prefix}` need a description of {len(data)} bytes, at most {_MOST_BYTES} are read"
-        raise ConfigError(message, hint="make several pairs of so many files")
-    return data
+        _check_rows(facts, header, num_tokens, path=column_path(prefix, name))
+    start = index_start_crc32(header, lengths)
+    record = _Record(index_start_crc32=start, pair=_pair_hash(index, tokens), columns=columns)
+    return layout.record_bytes(members_of(record), path=columns_path(prefix), indent=1)
 
 
 def add_column(
@@ -617,9 +522,7 @@ def add_column(
         path_prefix: the path or address of the pair without `.bin` or `.idx`.
         name: name of the column: letters, digits, `_` and `-`.
         blocks: its rows, any[count] or any[count, k]: an array, or one after the other.
-        dtype: dtype of its values.
-        kind: what its rows are aligned with: "token", "sequence" or "document".
-        of, padding, made_by: see `ColumnFacts`.
+        dtype, kind, of, padding, made_by: see `ColumnFacts`; only preprocessing writes runs.
         overwrite: whether a column of this name may be replaced.
         object_storage: how to read and write data in object storage.
 
@@ -628,7 +531,6 @@ def add_column(
         DatasetNotFoundError, DatasetFormatError: there is no such pair, or it has another number of rows.
         OutputExistsError: there is such a column, and no `overwrite`.
         OutputBusyError: another process writes the pair.
-        StorageError: reading or writing fails; everything is as it was.
     """
     pair = IndexedDataset(path_prefix, object_storage=object_storage)
     if kind == "runs":
@@ -636,11 +538,11 @@ def add_column(
         raise ConfigError(message)
     path = column_path(pair.path_prefix, checked_name(name))
     with OutputLock(idx_path(pair.path_prefix)):
-        record = _read_record(pair)
-        known = {} if record is None else dict(record.columns)
+        known = read_columns(pair)
         if name in known and not overwrite:
             raise exists_error(path)
-        writer = ColumnWriter(pair.path_prefix, name, kind=kind, dtype=dtype, of=of, padding=padding, made_by=made_by)
+        facts = ColumnFacts(kind=kind, dtype=dtype, of=of, padding=padding, made_by=made_by)
+        writer = ColumnWriter(pair.path_prefix, name, facts)
         written = written_column(writer, [blocks] if isinstance(blocks, np.ndarray) else blocks)
         publish_columns(pair, {**known, name: written[1]}, [written[0]])
     return written[1]
@@ -649,11 +551,7 @@ def add_column(
 def remove_column(
     path_prefix: str | os.PathLike[str], name: str, *, object_storage: ObjectStorageSettings | None = None
 ) -> None:
-    """Removes a column beside a pair.
-
-    Raises:
-        DatasetNotFoundError: there is no such pair, or no such column.
-    """
+    """Removes a column beside a pair; `DatasetNotFoundError` if there is none."""
     pair = IndexedDataset(path_prefix, object_storage=object_storage)
     with OutputLock(idx_path(pair.path_prefix)):
         columns = dict(read_columns(pair))

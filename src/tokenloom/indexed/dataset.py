@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -14,35 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import (
-    ConfigError,
-    DatasetFormatError,
-    DatasetNotFoundError,
-    MissingObjectError,
-    StorageError,
-)
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, MissingObjectError, StorageError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path, parse_catalogue, read_catalogue
-from tokenloom.indexed.layout import (
-    HEADER_BYTES,
-    Header,
-    Index,
-    bin_path,
-    idx_path,
-    parse_header,
-    parse_index,
-    prefix_of,
-)
-from tokenloom.indexed.lengths import (
-    DatasetStatistics,
-    LengthHistogram,
-    damaged_lengths,
-    length_histogram,
-)
+from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path, read_catalogue
+from tokenloom.indexed.layout import Header, Index, bin_path, idx_path, parse_header, parse_index, prefix_of
+from tokenloom.indexed.lengths import DatasetStatistics, LengthHistogram, damaged_lengths, length_histogram
 from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
-from tokenloom.indexed.token_source import is_our_reader
 from tokenloom.kernels.samples import gather_spans
 from tokenloom.kernels.storage import Watch
+from tokenloom.overrides import Overrides, Uncalled
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.ending import beside
@@ -75,10 +55,7 @@ _MOST_BLOCKS = 4
 
 @contextmanager
 def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
-    """Within it, a dataset that is opened again by its prefix must consist of the files it was opened from first.
-
-    For what looks at its inputs first and copies them later, one at a time.
-    """
+    """Within it, a dataset that is opened again by its prefix must consist of the files it was opened from first."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -90,11 +67,8 @@ def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
 class DatasetFiles:
     """Where the bytes of a dataset are; pickled, it leads all processes to the same files, objects and catalogue.
 
-    Which files those are is taken from the descriptors that are read or mapped. A file that has another version when it
-    is opened again, by this process or another, is an error that names it.
-
-    Attributes:
-        catalogue: once opened, what takes the place of the `.bin` file; None where there is one.
+    A file that has another version when it is opened again, by this process or another, is an error that names it.
+    `catalogue` is known once opened; None where there is a `.bin` file.
     """
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
@@ -126,10 +100,9 @@ class DatasetFiles:
             if not missing:
                 raise
             message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
-            hint: str | None = "the pair is incomplete: it was not finished, or one file was moved"
+            hint = "the pair is incomplete: it was not finished, or one file was moved"
             if len(missing) == 2:
-                usual = "a prefix is the path without `.bin` or `.idx`"
-                hint = did_you_mean(self._prefix, suffix=".idx") or usual
+                hint = did_you_mean(self._prefix, suffix=".idx") or "a prefix is the path without `.bin` or `.idx`"
             raise DatasetNotFoundError(message, hint=hint) from None
         return tokens, index
 
@@ -172,30 +145,16 @@ class DatasetFiles:
             except StorageError as error:  # only now is there a catalogue to look for
                 if not is_missing(error):
                     raise
-                self.catalogue = self._read_catalogue()
+                self.catalogue = read_catalogue(self._prefix, read=self.map_beside)
                 if self.catalogue is None:
                     raise
         return self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings)
 
-    def _read_catalogue(self) -> Catalogue | None:
-        if is_remote(self._prefix):
-            return read_catalogue(self._prefix, settings=self._settings)
-        try:
-            data = self.map_beside(catalogue_path(self._prefix))
-        except StorageError as error:
-            if is_missing(error):
-                return None
-            raise
-        return parse_catalogue(data.tobytes(), prefix=self._prefix)
-
     def _ask_at_once(self) -> None:
-        """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
-        for answer in [beside(partial(self._find, path(self._prefix))) for path in (idx_path, bin_path)]:
-            answer.result()  # after a signal it is left alone
-
-    def _find(self, path: str) -> None:
-        with suppress(MissingObjectError):  # who opens it says so
-            self._object(path)
+        """Asks the store for both files of a pair in one round trip; who opens one finds the answer, or asks again."""
+        for answer in [beside(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
+            with suppress(MissingObjectError):
+                answer.result()  # after a signal it is left alone
 
     def _object(self, path: str) -> RemoteFile:
         if path not in self._objects:
@@ -206,12 +165,11 @@ class DatasetFiles:
 class SetLater:
     """An attribute that a method sets, with others, when it is first asked for; afterwards it is one like any other.
 
-    Python finds what the object holds before it asks this, so that an object in use pays next to nothing. (With a
-    `__getattr__` in its class, every attribute would take some 30 ns longer.)
+    An object in use pays next to nothing. (With `__getattr__`, every attribute would take some 30 ns longer.)
 
     Args:
         method: name of the method, which sets the attribute or raises. Two threads may call it at once.
-        when: name of an attribute without which the method must not be called; None for none.
+        when: name of an attribute without which the method must not be called.
     """
 
     __slots__ = ("_method", "_name", "_when")
@@ -240,13 +198,11 @@ class IndexedDataset(HasFacts):
     """The sequences of a `.bin`/`.idx` pair, by number.
 
     Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
-    threads, after a fork, and picklable (an unpickled dataset opens the files again).
+    threads, after a fork, and picklable: other processes open the same version, or raise. A catalogue, see
+    `build_catalogue`, is opened as a pair is.
 
     Data in object storage are named by address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
-    `msc://profile/prefix`): the index is mapped from a local copy, tokens are read by range. All processes that a
-    dataset is pickled to read the version that was opened first; once it is replaced, reading is an error.
-
-    A catalogue, see `build_catalogue`, is opened as the pair is whose place it takes.
+    `msc://profile/prefix`): the index is mapped from a local copy, tokens are read by range.
 
     Example:
         >>> import tempfile
@@ -263,37 +219,26 @@ class IndexedDataset(HasFacts):
     Args:
         path_prefix: the path or address of the pair without `.bin` or `.idx`.
         multimodal: whether to return modes; the index must hold them.
-        mmap: map the tokens into memory; else read them by position, without a mapping.
-        fast_cache_load: with `sequences_per_dataset`, open the files when more than counts are asked for: what is wrong
-            with them is found out then, and they are the files of that time.
-        sequences_per_dataset: (sequence count, document boundary count), to check against the header.
-        dtype_code: the dtype code the tokens should have, to check against the header.
+        mmap: map the tokens into memory; else read them by position.
+        fast_cache_load: with `sequences_per_dataset`, open the files only when more than counts are asked for.
+        sequences_per_dataset: (sequence count, document boundary count), compared with the header.
+        dtype_code: the dtype code the tokens should have.
         object_storage: how to read data in object storage.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.
         DatasetFormatError: the files are truncated, foreign, or do not belong together.
-        StorageError: a store denies access, or does not answer.
     """
 
     opened_names: ClassVar[frozenset[str]] = frozenset(
-        {
-            "byte_source",
-            "identity_found",
-            "index",
-            "_index_file",
-            "_index_watch",
-            "_block_starts",
-            "_token_dtype",
-            "_token_watch",
-        }
+        {"byte_source", "identity_found", "index", "_index_file", "_index_watch", "_block_starts"}
+        | {"_token_dtype", "_token_watch"}
     )
     """Attributes that are there once the files are open, here and wherever this is pickled to."""
 
     byte_source: ByteSource = SetLater("_open", when="_counts")  # type: ignore[assignment]
     """The bytes of the tokens."""
     index: Index = SetLater("_open", when="_counts")  # type: ignore[assignment]
-    """The contents of the index."""
     _index_file: MappedFile = SetLater("_open", when="_counts")  # type: ignore[assignment]
 
     def __init__(
@@ -341,17 +286,13 @@ class IndexedDataset(HasFacts):
     def _open(self) -> None:
         source, self._index_file = self._files.open()
         data = self._index_file.mapped
-        header = parse_header(data[:HEADER_BYTES].tobytes(), path=self.idx_path)
+        header = parse_header(data, path=self.idx_path)
         self._check_promises(header)
         if self.catalogue is not None:
             self.catalogue.check_header(header, prefix=self.path_prefix)
+        path, num_bytes, tokens = self.idx_path, source.num_bytes, self.tokens_path
         index = parse_index(
-            data,
-            header,
-            path=self.idx_path,
-            bin_bytes=source.num_bytes,
-            multimodal=self.multimodal,
-            tokens_path=self.tokens_path,
+            data, header, path=path, bin_bytes=num_bytes, multimodal=self.multimodal, tokens_path=tokens
         )
         self._files.check(source, self._index_file)
         self._counts = (header.num_sequences, header.num_boundaries)
@@ -360,11 +301,9 @@ class IndexedDataset(HasFacts):
         self.index = self._make_index(index)
 
     def _make_reader(self, source: ByteSource) -> Any:
-        """Returns what `bin_reader` is: what reads the tokens."""
         return source
 
     def _make_index(self, index: Index) -> Any:
-        """Returns what `index` is."""
         return index
 
     @property
@@ -388,9 +327,7 @@ class IndexedDataset(HasFacts):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data, and until these are open."""
-        if not self.is_open:
-            return [bin_path(self.path_prefix)] if self.is_remote else []
-        if isinstance(self.byte_source, ExtentSource):
+        if self.is_open and isinstance(self.byte_source, ExtentSource):
             return self.byte_source.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
 
@@ -444,12 +381,7 @@ class IndexedDataset(HasFacts):
         return self._index_file
 
     def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a file or object beside the pair, which must be the same each time: uint8[size].
-
-        Raises:
-            ChangedFileError: it is another one than when it was mapped before, here or where this was pickled.
-            StorageError: it cannot be mapped.
-        """
+        """Returns all bytes of a file or object beside the pair, which must be the same each time: uint8[size]."""
         return self._files.map_beside(path)
 
     def version_of_section(self, number: int) -> FileVersion | None:
@@ -459,30 +391,20 @@ class IndexedDataset(HasFacts):
         return self.byte_source.version if isinstance(self.byte_source, (MappedFile, PositionalFile)) else None
 
     def check_index(self) -> None:
-        """Makes sure that what was read of the index is what it held when it was opened; costs nothing.
-
-        Raises:
-            ChangedFileError: the file was truncated or overwritten meanwhile, or cannot be read any more.
-        """
+        """Raises a `ChangedFileError` if the index was truncated or overwritten since it was opened; costs nothing."""
         if self._index_watch is None:
             self._index_watch = Watch([self._index_file.mapped])
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Makes sure of the same for the index and for mapped tokens in a range of bytes; None for all."""
+        """Does the same for the index and for mapped tokens in a range of bytes; None for all."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
-        """Which tokenizer made the tokens, as the manifest beside the pair says; None without one.
-
-        Read when it is first asked for, and then remembered, also by processes that the dataset is pickled to.
-
-        Raises:
-            DatasetFormatError: the manifest is damaged.
-        """
+        """Which tokenizer made the tokens, as the manifest says; None without one. Read once, and then pickled."""
         copy = self._files.index_file() if self.is_remote else None
         return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
@@ -529,18 +451,14 @@ class IndexedDataset(HasFacts):
         return self.extents.num_held_bytes // self.dtype.itemsize
 
     def __repr__(self) -> str:
-        return (
-            f"IndexedDataset({self.path_prefix!r}, num_sequences={len(self)}, num_documents={self.num_documents}, "
-            f"num_tokens={self.num_tokens}, dtype={self.dtype.name})"
-        )
+        counts = f"num_sequences={len(self)}, num_documents={self.num_documents}, num_tokens={self.num_tokens}"
+        return f"IndexedDataset({self.path_prefix!r}, {counts}, dtype={self.dtype.name})"
 
     def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
         """Announces spans that `gather` or `get` will read, in this order; nothing happens for local data.
 
         Args:
-            sequences: int64[num_spans], the sequence of each span.
-            starts: int64[num_spans], the first token in the sequence.
-            lengths: int64[num_spans], how many tokens.
+            sequences, starts, lengths: the spans, see `gather`.
             block_bytes: fetch the blocks, of about this size, in which the sequences lie, because nearly all of each
                 will be read soon, here or in another process of the node; None fetches the spans alone.
         """
@@ -570,8 +488,7 @@ class IndexedDataset(HasFacts):
     def block_starts(self, block_bytes: int) -> Int64s:
         """Returns where these blocks begin, in bytes: int64[num_blocks]; one pass, remembered.
 
-        A sequence belongs to the block of `block_bytes` in which its first byte lies, so that none is in two. No block
-        holds sequences of two pairs.
+        A sequence belongs to the block in which its first byte lies. No block holds sequences of two pairs.
         """
         pointers = self.index.sequence_pointers
         if block_bytes not in self._block_starts:
@@ -588,9 +505,9 @@ class IndexedDataset(HasFacts):
         return self.index.sequence_pointers[sequences] + starts * itemsize, lengths * itemsize
 
     def __getitem__(self, idx: int | slice) -> Any:
-        """Returns the tokens of one sequence, or a list of them for a slice of step 1.
+        """Returns the tokens of one sequence, mapped ones as a read-only view, or a list of them for a slice of step 1.
 
-        A multimodal dataset returns (tokens, mode), or (list, modes). Mapped tokens are read-only views.
+        A multimodal dataset returns (tokens, mode), or (list, modes).
         """
         if isinstance(idx, slice):
             start, stop, step = idx.indices(len(self))
@@ -603,11 +520,7 @@ class IndexedDataset(HasFacts):
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Any:
-        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on when length is None.
-
-        Raises:
-            IndexError: there is no such sequence, or the range leaves it.
-        """
+        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on when length is None."""
         row = self._row(idx)
         index = self.index
         available = int(index.sequence_lengths[row])
@@ -620,10 +533,9 @@ class IndexedDataset(HasFacts):
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
-        """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
+        """Returns the tokens of many spans, back to back: dtype[sum(lengths)]; none may leave its sequence.
 
-        One kernel call when the tokens are mapped; else one read per span, at the same time in object storage. A span
-        that leaves its sequence is an `IndexError` either way.
+        One kernel call when the tokens are mapped; else one read per span, at the same time in object storage.
 
         Args:
             sequences: int64[num_spans], the sequence of each span.
@@ -662,10 +574,8 @@ class IndexedDataset(HasFacts):
 
     def _check_spans(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
         if not len(sequences) == len(starts) == len(lengths):
-            message = (
-                f"expected as many starts and lengths as sequences, "
-                f"got {len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
-            )
+            found = f"{len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
+            message = f"expected as many starts and lengths as sequences, got {found}"
             raise ValueError(message)
         unknown = (sequences < 0) | (sequences >= len(self))
         if unknown.any():
@@ -691,10 +601,8 @@ class IndexedDataset(HasFacts):
 
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()
-        return IndexError(
-            f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}` were asked for, "
-            f"but it has {self.index.sequence_lengths[row]}"
-        )
+        where = f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}`"
+        return IndexError(f"{where} were asked for, but it has {self.index.sequence_lengths[row]}")
 
     def _row(self, idx: Any) -> int:
         if not isinstance(idx, (int, np.integer)):
@@ -773,11 +681,7 @@ class IndexedDataset(HasFacts):
         return DatasetStatistics.of(self)
 
     def length_histogram(self) -> LengthHistogram:
-        """Returns how many sequences there are of each length; one pass over the lengths, which must add up.
-
-        Raises:
-            DatasetFormatError: the lengths are not those of so many tokens.
-        """
+        """Returns how many sequences there are of each length; one pass over the lengths, which must add up."""
         found = length_histogram([self.sequence_lengths], name=f"`{self.idx_path}`")
         if found.num_tokens != self.num_tokens:
             raise damaged_lengths(self.idx_path, self.num_tokens, found.num_tokens)
@@ -811,30 +715,26 @@ _GET = IndexedDataset.get
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns what tells the data of a pair from other data: both sizes, the header's counts, and a hash of samples.
 
-    JSON-serialisable; the same for a copy elsewhere, whatever the times of the files. Reads a fixed number of bytes, of
-    local files that are still what they were when they were opened only once.
-    Two pairs that differ only between the samples look alike. Tokens in object storage are told by their etag instead,
-    where the store has one: samples of them would cost a round trip each. Of a catalogue, each pair is told by what was
-    recorded of it, which it must still be.
+    JSON-serialisable; the same for a copy elsewhere. Reads a fixed number of bytes, of local files that did not change
+    only once. Two pairs that differ only between the samples look alike. Instead of samples, which would cost a round
+    trip each, objects have their etag, where the store has one; the pairs of a catalogue what was recorded of them.
     """
-    is_settled = _is_settled(dataset)
-    if not is_settled or dataset.identity_found is None:
+    if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
     return dict(dataset.identity_found)
 
 
 def _is_settled(dataset: IndexedDataset) -> bool:
     """Whether both files are local, are what they were when they were opened, and would show that they changed."""
-    for source in (dataset.index_source(), dataset.byte_source):
-        if not isinstance(source, (MappedFile, PositionalFile)):
-            return False
-        try:
-            found = version_of(source.path)
-        except StorageError:
-            return False
-        if found != source.version or time.time_ns() - found.modified_ns < _SETTLED_NS:
-            return False
-    return True
+    try:
+        return all(
+            isinstance(source, (MappedFile, PositionalFile))
+            and (found := version_of(source.path)) == source.version
+            and time.time_ns() - found.modified_ns >= _SETTLED_NS
+            for source in (dataset.index_source(), dataset.byte_source)
+        )
+    except StorageError:
+        return False
 
 
 def _identity(dataset: IndexedDataset) -> dict[str, Any]:
@@ -858,3 +758,67 @@ def _identity(dataset: IndexedDataset) -> dict[str, Any]:
     sample = sampled_hash(tokens)
     dataset.check_tokens()
     return {**identity, "bin_sample": sample}
+
+
+# --- tokens of whatever holds sequences: the fast way, or a class of a user's own asked for each ----------------------
+
+ReadSpans = Callable[[Any, Int64s, Int64s, Int64s], NDArray[Any]]
+"""Returns the tokens of many spans of a source, back to back: of sequences, from starts on, of so many tokens each."""
+
+_HOOKS = ("get", "__getitem__", "gather")
+
+
+def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
+    """Returns what reads spans of a source: `gather`, unless a class of a user's own says by `get` what tokens are.
+
+    Args:
+        source: an `IndexedDataset`, or what has `get(idx, offset, length)`, or gives a sequence by `source[idx]`.
+        whole: whether spans are sequences, or their beginnings, which the reference takes from `source[idx]`.
+    """
+    found = Overrides.of(source, _HOOKS)
+    hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))
+    if hook is None and (hasattr(type(source), "gather") or "gather" in vars(source)):
+        return _gather
+    return partial(_ask_each, by_item=whole and "__getitem__" in found.found)
+
+
+def _gather(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
+    tokens: NDArray[Any] = source.gather(sequences, starts, lengths)
+    return tokens
+
+
+def _ask_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, by_item: bool) -> NDArray[Any]:
+    if not by_item and not hasattr(source, "get"):
+        message = f"expected a low-level dataset with `get(idx, offset, length)`, found {type(source).__name__}"
+        raise ConfigError(message)
+    parts = [np.empty(0, dtype=np.int64)][len(sequences) :]
+    for sequence, start, length in zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True):
+        found = source[sequence] if by_item else source.get(sequence, offset=start, length=length)
+        if isinstance(found, tuple):  # of multimodal data, (tokens, mode)
+            found = found[0]
+        tokens = np.asarray(found)[start : start + length] if by_item else np.asarray(found)
+        if tokens.ndim != 1 or len(tokens) != length:
+            wanted = f"{length} tokens of sequence {sequence} from token {start} on"
+            message = f"expected {wanted}, found shape {list(tokens.shape)} from {type(source).__name__}"
+            raise DatasetFormatError(message, hint="its `sequence_lengths` must say how many tokens it gives")
+        parts.append(tokens)
+    return np.concatenate(parts)
+
+
+def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
+    """Returns the bytes of a reader that are mapped into memory; None if there are none, or its `read` is a user's."""
+    mapped: NDArray[np.uint8] | None = reader.mapped if is_our_reader(reader) else None
+    return mapped
+
+
+def is_our_reader(reader: Any) -> bool:
+    """Whether what a reader maps into memory is what it reads, as a user's own class may have another `read`."""
+    return Overrides.of(reader, ("mapped", "read", "read_many")).skipped("mapped", "read", "read_many") is None
+
+
+def check_source(source: Any) -> None:
+    """Raises if a low-level dataset overrides what samples of spans do not ask."""
+    own = Overrides.of(source, _HOOKS)
+    if own.found and hasattr(source, "get"):
+        remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"
+        own.refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 from tokenloom._native import SourceDocuments, TokenSections
 from tokenloom.errors import DatasetFormatError
 from tokenloom.forks import READING_LOCK
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.dataset import IndexedDataset, mapped_bytes
 from tokenloom.indexed.layout import DType, bin_path
-from tokenloom.indexed.token_source import mapped_bytes
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -27,13 +25,7 @@ Lengths = Callable[[int, IndexedDataset], NDArray[np.int32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairToJoin:
-    """A pair, as it is known before it is opened.
-
-    Attributes:
-        prefix: its prefix.
-        num_sequences: its sequences.
-        check: called with the pair once it is open; raises if it is not the one that was meant.
-    """
+    """A pair, as it is known before it is opened; `check` raises if the open pair is not the one that was meant."""
 
     prefix: str
     num_sequences: int
@@ -85,13 +77,18 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def tell(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Has the lengths of pairs told to a kernel, of those that are open and of those to come.
+        """Passes tokens per sequence, or other lengths, of pairs to a kernel: of those that are open, and to come."""
 
-        Args:
-            documents: who is told.
-            lengths: says what is told instead of tokens per sequence; it must not ask for other pairs.
-        """
-        self.on_open(partial(self._tell, documents, lengths or _tokens))
+        def receive(number: int, pair: IndexedDataset) -> None:
+            told = pair.sequence_lengths if lengths is None else lengths(number, pair)
+            try:
+                documents.open(number, told)
+            except IndexError as error:
+                pair.check_index()
+                message, hint = f"`{pair.idx_path}`: {error}", "the index is damaged, or another one than was locked"
+                raise DatasetFormatError(message, hint=hint) from error
+
+        self.on_open(receive)
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
         """Has pairs given to a function with their numbers, those that are open and those to come."""
@@ -119,34 +116,23 @@ class JoinedPairs:
             self._opened[number] = pair
             return pair
 
-    def _tell(self, documents: SourceDocuments, lengths: Lengths, number: int, pair: IndexedDataset) -> None:
-        told = lengths(number, pair)
-        try:
-            documents.open(number, told)
-        except IndexError as error:
-            pair.check_index()
-            message = f"`{pair.idx_path}`: {error}"
-            raise DatasetFormatError(message, hint="the index is damaged, or another one than was locked") from error
-
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
         """Returns the tokens of many spans, back to back: dtype[sum(lengths)]; see `IndexedDataset.gather`."""
         groups = list(self._by_pair(sequences))
         if len(groups) == 1:
             number, _ = groups[0]
-            return self._gather(number, sequences, starts, lengths)
+            found: NDArray[Any] = self.open(number).gather(sequences - self._firsts[number], starts, lengths)
+            return found
         out = np.empty(int(lengths.sum()), dtype=self.dtype)
         begins = np.cumsum(lengths) - lengths
         for number, chosen in groups:
-            part = self._gather(number, sequences[chosen], starts[chosen], lengths[chosen])
+            own = sequences[chosen] - self._firsts[number]
+            part = self.open(number).gather(own, starts[chosen], lengths[chosen])
             ends = np.cumsum(lengths[chosen])
             for row, end in zip(chosen.tolist(), ends.tolist(), strict=True):
                 size = int(lengths[row])
                 out[int(begins[row]) : int(begins[row]) + size] = part[end - size : end]
         return out
-
-    def _gather(self, number: int, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
-        tokens: NDArray[Any] = self.open(number).gather(sequences - self._firsts[number], starts, lengths)
-        return tokens
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
         """Returns tokens of one sequence, see `IndexedDataset.get`."""
@@ -189,7 +175,3 @@ class JoinedPairs:
         numbers = self.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield number, np.flatnonzero(numbers == number)
-
-
-def _tokens(_: int, pair: IndexedDataset) -> NDArray[np.int32]:
-    return pair.sequence_lengths

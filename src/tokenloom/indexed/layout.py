@@ -5,21 +5,24 @@ FORMAT.md describes the same in prose. The format is that of Megatron-Core's Ind
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.errors import ConfigError, DatasetFormatError, InputError
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.addresses import can_be_path
+from tokenloom.storage.json_files import UnusableJsonError, from_members, parse_json
 from tokenloom.storage.local import Bytes
-from tokenloom.storage.secrets import admit
+from tokenloom.storage.secrets import admit, redacted
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -28,6 +31,58 @@ HEADER_BYTES = _HEADER.size  # 34
 
 UINT16_VOCABULARY_LIMIT = 65500
 """Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
+
+
+NEWER = "the file was written by something newer, or is damaged"
+"""What to do about another version."""
+
+
+def damaged(path: str, expected: str, found: object, *, hint: str | None = None) -> DatasetFormatError:
+    """Returns the error for a file that does not hold what it should."""
+    rewrite = f"`{os.path.basename(path)}` is truncated, damaged or still being written; write the pair again"
+    return DatasetFormatError(f"`{path}`: expected {expected}, found {found}", hint=hint or rewrite)
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Raises a `ConfigError` for a value that is none of the choices."""
+    if value not in choices:
+        message = f"expected {name} out of {', '.join(choices)}, found {value!r}"
+        raise ConfigError(message)
+
+
+RECORD_VERSION = 1
+"""Version of the JSON files beside a pair: manifest, columns, catalogue."""
+
+MOST_RECORD_BYTES = 1 << 29
+"""More is refused: room for some millions of files or pairs."""
+
+T = TypeVar("T")
+
+
+def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
+    """Returns the dataclass that a JSON file beside a pair holds, whose `format` is `what`."""
+    try:
+        top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
+    except UnusableJsonError as error:
+        raise damaged(path, "JSON", f"{len(data)} bytes that are none: {error}", hint=hint) from error
+    if type(top) is not dict or top.get("format") != what:
+        raise damaged(path, f"an object whose `format` is {what!r}", "something else", hint=hint)
+    if (version := top.get("version")) != RECORD_VERSION:
+        raise damaged(path, f"version {RECORD_VERSION}", repr(version), hint=NEWER)
+    try:
+        return from_members(kind, top)
+    except UnusableJsonError as error:
+        message = f"`{path}`{redacted(str(error))}"
+        raise DatasetFormatError(message, hint=hint) from error
+
+
+def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes:
+    """Returns a JSON file beside a pair; `ConfigError` for one that would not be read."""
+    data = json.dumps(members, indent=indent, allow_nan=False).encode() + b"\n"
+    if len(data) > MOST_RECORD_BYTES:
+        message = f"`{path}` needs {len(data)} bytes, at most {MOST_RECORD_BYTES} are read"
+        raise ConfigError(message, hint="make several pairs of so many files")
+    return data
 
 
 class DType(Enum):
@@ -136,21 +191,17 @@ class Header:
         return _HEADER.pack(MAGIC, VERSION, self.dtype_code, self.num_sequences, self.num_boundaries)
 
 
-def parse_header(data: bytes, *, path: str) -> Header:
+def parse_header(data: bytes | Bytes, *, path: str) -> Header:
     """Reads the header from the first bytes of an `.idx` file."""
     if len(data) < HEADER_BYTES:
-        message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
-        raise DatasetFormatError(message, hint=_rebuild_hint(path))
-    magic, version, code, num_sequences, num_boundaries = _HEADER.unpack(data[:HEADER_BYTES])
+        raise damaged(path, f"a header of {HEADER_BYTES} bytes", f"a file of {len(data)} bytes")
+    magic, version, code, num_sequences, num_boundaries = _HEADER.unpack(bytes(data[:HEADER_BYTES]))
     if magic != MAGIC:
-        message = f"`{path}`: expected the magic bytes {MAGIC!r}, found {magic!r}"
-        raise DatasetFormatError(message, hint="this is not the index of a .bin/.idx pair")
+        raise damaged(path, f"the magic bytes {MAGIC!r}", repr(magic), hint="this is not the index of a .bin/.idx pair")
     if version != VERSION:
-        message = f"`{path}`: expected version {VERSION}, found {version}"
-        raise DatasetFormatError(message, hint="the file was written by something newer, or is damaged")
+        raise damaged(path, f"version {VERSION}", version, hint=NEWER)
     if code not in DType._value2member_map_:
-        message = f"`{path}`: expected a dtype code from 1 to 8, found {code}"
-        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+        raise damaged(path, "a dtype code from 1 to 8", code)
     return Header(dtype_code=code, num_sequences=num_sequences, num_boundaries=num_boundaries)
 
 
@@ -159,7 +210,6 @@ class Index:
     """The contents of an `.idx` file: its header, and its arrays as read-only views of its bytes.
 
     Attributes:
-        header: the header.
         sequence_lengths: int32[num_sequences], tokens per sequence.
         sequence_pointers: int64[num_sequences], byte offset of each sequence in the `.bin` file.
         document_indices: int64[num_documents + 1]; document d owns sequences [indices[d], indices[d + 1]).
@@ -173,11 +223,6 @@ class Index:
     document_indices: NDArray[np.int64]
     sequence_modes: NDArray[np.int8] | None
     has_modes: bool
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the tokens."""
-        return self.header.dtype
 
     def __len__(self) -> int:
         return self.header.num_sequences
@@ -196,23 +241,18 @@ def parse_index(
     Args:
         data: uint8[size], the whole `.idx` file.
         header: header of this file.
-        path: path of the `.idx` file, for messages.
+        path, tokens_path: paths for messages; None for the `.bin` file beside the index.
         bin_bytes: the real size of the `.bin` file; None where that is not known.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
-        tokens_path: path of what holds the tokens, for messages; None for the `.bin` file beside the index.
     """
     without_modes = header.idx_bytes(multimodal=False)
     with_modes = header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes
     if len(data) != expected and not (len(data) == with_modes and not multimodal):
-        message = (
-            f"`{path}`: {header.num_sequences} sequences and {header.num_boundaries} document boundaries "
-            f"need {expected} bytes, found {len(data)}"
-        )
-        hint = _rebuild_hint(path)
-        if multimodal and len(data) == without_modes:
-            hint = "the file holds no sequence modes: open it with `multimodal=False`"
-        raise DatasetFormatError(message, hint=hint)
+        is_text = multimodal and len(data) == without_modes
+        counts = f"{header.num_sequences} sequences and {header.num_boundaries} document boundaries"
+        hint = "the file holds no sequence modes: open it with `multimodal=False`" if is_text else None
+        raise damaged(path, f"{expected} bytes for {counts}", len(data), hint=hint)
 
     def view(offset: int, count: int, dtype: type[Any]) -> NDArray[Any]:  # unaligned: the header has 34 bytes
         return data[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
@@ -226,15 +266,11 @@ def parse_index(
         has_modes=without_modes < with_modes == len(data),
     )
     if header.num_boundaries < 1:
-        message = f"`{path}`: expected at least one document boundary, found none"
-        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+        raise damaged(path, "at least one document boundary", "none")
     first, last = int(index.document_indices[0]), int(index.document_indices[-1])
     if (first, last) != (0, header.num_sequences):
-        message = (
-            f"`{path}`: expected document boundaries from 0 to {header.num_sequences} (the sequence count), "
-            f"found {first} to {last}"
-        )
-        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+        wanted = f"document boundaries from 0 to {header.num_sequences} (the sequence count)"
+        raise damaged(path, wanted, f"{first} to {last}")
     promised, source = 0, f"`{path}` has no sequences"
     if header.num_sequences:
         promised = int(index.sequence_pointers[-1]) + int(index.sequence_lengths[-1]) * header.dtype.itemsize
@@ -242,8 +278,8 @@ def parse_index(
     if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
         kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
-        message = f"`{tokens}`: expected {promised} bytes ({source}), found {bin_bytes}"
-        raise DatasetFormatError(message, hint=f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again")
+        hint = f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again"
+        raise damaged(tokens, f"{promised} bytes ({source})", bin_bytes, hint=hint)
     return index
 
 
@@ -260,5 +296,39 @@ def prefix_of(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def _rebuild_hint(path: str) -> str:
-    return f"`{os.path.basename(path)}` is truncated, damaged or still being written; write the pair again"
+# --- images of multimodal data: the bytes of a file as int32, after a first element that counts the padding -----------
+
+TEXT_MODE = 0
+IMAGE_MODE = 1
+
+_ITEM_BYTES = 4
+_MAX_ITEMS = np.iinfo(np.int32).max
+MAX_IMAGE_BYTES = (_MAX_ITEMS - 1) * _ITEM_BYTES
+"""A sequence counts its elements in int32, and the first one is not of the image."""
+
+
+def check_image_size(num_bytes: int) -> None:
+    """Checks that an image can be stored."""
+    if not 0 < num_bytes <= MAX_IMAGE_BYTES:
+        message = f"expected an image of 1 to {MAX_IMAGE_BYTES} bytes, found {num_bytes}"
+        raise InputError(message)
+
+
+def image_to_item(data: bytes) -> NDArray[np.int32]:
+    """Returns the sequence that stores the bytes of an image file: int32[1 + ceil(bytes / 4)], little-endian."""
+    check_image_size(len(data))
+    padding = -len(data) % _ITEM_BYTES
+    item = np.empty(1 + (len(data) + padding) // _ITEM_BYTES, dtype="<i4")
+    item[0] = padding
+    item[-1] = 0
+    item.view(np.uint8)[_ITEM_BYTES : _ITEM_BYTES + len(data)] = np.frombuffer(data, dtype=np.uint8)
+    return item
+
+
+def item_to_image(item: NDArray[Any]) -> bytes:
+    """Returns the bytes of an image file from the sequence that stores it: int32[1 + n]."""
+    padding = int(item[0]) if len(item) else -1
+    if item.dtype != np.int32 or len(item) < 2 or not 0 <= padding < _ITEM_BYTES:
+        message = f"expected the int32 of an image after 0 to 3 for its padding, found {item.dtype}{item[:4].tolist()}"
+        raise DatasetFormatError(message, hint="is this sequence an image?")
+    return np.ascontiguousarray(item[1:]).tobytes()[: (len(item) - 1) * _ITEM_BYTES - padding]

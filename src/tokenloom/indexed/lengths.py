@@ -35,11 +35,7 @@ class DatasetStatistics:
     """What a dataset holds.
 
     Attributes:
-        num_sequences: rows of the index.
-        num_documents: documents, each of zero or more sequences.
-        num_tokens: tokens in the `.bin` file.
         num_bytes: bytes in the `.bin` file.
-        dtype: name of the token dtype.
         shortest, longest, mean_length: lengths of the sequences, in tokens; 0 for an empty dataset.
         num_empty: sequences without tokens.
         percentiles: (percent, tokens) pairs; the tokens are a length that occurs ("lower" interpolation).
@@ -62,16 +58,13 @@ class DatasetStatistics:
 
     @staticmethod
     def of(dataset: IndexedDataset) -> DatasetStatistics:
-        """Returns the statistics of a dataset; one pass over its lengths.
-
-        Raises:
-            DatasetFormatError: the lengths are not those of so many tokens.
-        """
+        """Returns the statistics of a dataset; one pass over its lengths, which must add up to its tokens."""
         lengths, modes, num_tokens = dataset.sequence_lengths, dataset.index.sequence_modes, dataset.num_tokens
         by_mode = {} if modes is None else {int(mode): lengths[modes == mode] for mode in np.unique(modes)}
         empty = len(lengths) == 0
         if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
             raise damaged_lengths(dataset.idx_path, num_tokens, found)
+        percentiles = [] if empty else np.percentile(lengths, PERCENTILES, method="lower").astype(np.int64).tolist()
         return DatasetStatistics(
             num_sequences=len(lengths),
             num_documents=dataset.num_documents,
@@ -82,7 +75,7 @@ class DatasetStatistics:
             longest=0 if empty else int(lengths.max()),
             mean_length=0.0 if empty else num_tokens / len(lengths),
             num_empty=int(np.count_nonzero(lengths == 0)),
-            percentiles=() if empty else _percentiles(lengths),
+            percentiles=() if empty else tuple(zip(PERCENTILES, percentiles, strict=True)),
             histogram=() if empty else _doublings(lengths),
             modes=tuple((mode, len(part), int(part.sum(dtype=np.int64))) for mode, part in by_mode.items()),
         )
@@ -92,11 +85,6 @@ def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatErro
     """Returns the error for lengths in an index that add up to `found`, not to the tokens of the data."""
     message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
     return DatasetFormatError(message, hint="the index is damaged: `tokenloom verify` says where")
-
-
-def _percentiles(lengths: NDArray[np.int32]) -> tuple[tuple[int, int], ...]:
-    values = np.percentile(lengths, PERCENTILES, method="lower")
-    return tuple((percent, int(value)) for percent, value in zip(PERCENTILES, values, strict=True))
 
 
 def _doublings(lengths: NDArray[np.int32]) -> tuple[tuple[int, int, int], ...]:
@@ -139,19 +127,7 @@ class LengthHistogram:
 
 
 def length_histogram(blocks: Iterable[NDArray[Any]], *, edges: Int64s = _EDGES, name: str = "index") -> LengthHistogram:
-    """Returns how many sequences there are of each length: 4 s and a few MB for a billion.
-
-    Example:
-        >>> import numpy as np
-        >>> found = length_histogram([np.array([0, 3, 3], dtype=np.int32), np.array([9], dtype=np.int32)])
-        >>> found.num_sequences, found.num_tokens, found.counts[:10].tolist()
-        (4, 15, [1, 0, 0, 2, 0, 0, 0, 0, 1, 0])
-
-    Args:
-        blocks: integers[count] each, lengths of sequences.
-        edges: int64[num_bins + 1], where bins begin, and where the last one ends: from 0 on.
-        name: name of the data, for messages.
-    """
+    """Returns how many sequences there are of each length, from blocks of lengths: 4 s and few MB for a billion."""
     counts = np.zeros(len(edges) - 1, dtype=np.int64)
     tokens = np.zeros_like(counts)
     few = np.zeros(_FEW, dtype=np.int64)

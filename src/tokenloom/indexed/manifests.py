@@ -1,8 +1,11 @@
 """What a pair was made of: tokenizer, options, ledger of documents, checksums and input files.
 
 `PREFIX.manifest.json` holds it, see FORMAT.md. Later stages compare their tokenizer with it, `tokenloom verify` the
-bytes of both files. It is ordinary JSON, which we write with what a start needs first, so that its first bytes suffice
-however many input files it lists; whoever has formatted it otherwise is read all the same, as a whole.
+bytes of both files. It is ordinary JSON; we write what a start needs first, so that its first bytes suffice however
+many input files it lists. A file in another layout is read as a whole.
+
+CRC-32 (that of zlib) finds accidents, not forgeries. One core computes 1.7 GB/s of it, and the checksum of two parts in
+a row follows from theirs, so that pairs need not be read again when they are joined.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import operator
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,11 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
-from tokenloom.indexed.layout import DType, Header
+from tokenloom.indexed import layout
+from tokenloom.indexed.layout import HEADER_BYTES, DType, Header, parse_header
+from tokenloom.kernels.arrays import crc32
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
 from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, UnusableJsonError, from_members, members_of, parse_json
+from tokenloom.storage.local import ByteSource
 from tokenloom.storage.resolve import read_start
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import open_regular, read_at_most
@@ -39,8 +45,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 FORMAT = "tokenloom manifest"
-VERSION = 1
-
 HEAD_BYTES = 4096
 """Read at the start of a run; holds the head unless a path in it is very long."""
 
@@ -52,22 +56,16 @@ _HEAD = re.compile(
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '
-"""The head of a file that we wrote: 8.5 µs with opening and reading, 13.8 µs when `json` parses it, which counts at the
-start of a run over thousands. JSON has no line break inside a text, so what begins a line is what it seems to be. Any
-other file is parsed."""
-
-_MOST_BYTES = 1 << 29
-"""More is refused: room for some millions of input files."""
+"""The head of a file that we wrote: matched in half the time that `json` takes, which counts at the start of a run over
+thousands. No text in JSON has a line break, so what begins a line is what it seems to be. Other files are parsed."""
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
-"""What is known of tokens that were copied from other pairs, or are still there. "compared": all were read and found to
-be those of the manifests beside them. "inherited": their checksum follows from those manifests, and they were not read
-for it, so that reading them tells. "unverified": some came from pairs that were not compared, and the checksum is of
-what came.
-"""
+"""What is known of tokens that were copied from other pairs, or are still there. "compared": all are those of their
+manifests. "inherited": their checksum follows from these, and they were not read for it. "unverified": some came from
+pairs that were not compared, and the checksum is of what came."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -80,7 +78,6 @@ class SpecialToken:
     text: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the id."""
         check_count("the id of a special token", self.id)
 
 
@@ -93,8 +90,7 @@ class TokenizerIdentity:
         sha256: its fingerprint, in hex; None for one that offers none.
         path: path as it was named; None for one without.
         vocab_size: one more than its largest id; None if it does not say.
-        bos: what was put before each document; None for nothing.
-        eod: what was put after each document; None for nothing.
+        bos, eod: what was put before and after each document; None for nothing.
     """
 
     kind: str
@@ -105,7 +101,6 @@ class TokenizerIdentity:
     eod: SpecialToken | None = None
 
     def __post_init__(self) -> None:
-        """Checks fingerprint and vocabulary."""
         if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
             message = f"expected 64 hexadecimal digits as the sha256 of a tokenizer, found {self.sha256!r}"
             raise ConfigError(message)
@@ -126,16 +121,55 @@ class TokenizerIdentity:
         return f"{name} ({', '.join(parts)})" if parts else name
 
 
+_POLYNOMIAL = 0xEDB88320
+"""Polynomial of CRC-32, the coefficient of x⁰ in the highest bit, as zlib has it."""
+
+_ONE, _X_TO_8 = 1 << 31, 1 << 23
+
+
+def joined_crc32(first: int, second: int, num_second_bytes: int) -> int:
+    """Returns the CRC-32 of two parts in a row, from theirs and the size of the second; O(log size).
+
+    A CRC is a remainder of polynomials over two elements: appending n bytes multiplies what came before by x to the 8n.
+    """
+    power, square, left = _ONE, _X_TO_8, num_second_bytes
+    while left:
+        if left & 1:
+            power = _product(power, square)
+        square = _product(square, square)
+        left >>= 1
+    return _product(power, first) ^ second
+
+
+def _product(first: int, second: int) -> int:
+    """Returns the product of two polynomials, modulo that of CRC-32."""
+    product = 0
+    while first:
+        if first & _ONE:
+            product ^= second
+        first = (first << 1) & 0xFFFFFFFF
+        second = (second >> 1) ^ (_POLYNOMIAL if second & 1 else 0)
+    return product
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChecksum:
-    """How many bytes a file has, and their CRC-32 as zlib computes it."""
+    """How many bytes a file has, and their CRC-32 as zlib computes it; without arguments those of an empty file."""
 
-    num_bytes: int
-    crc32: Crc32
+    num_bytes: int = 0
+    crc32: Crc32 = 0
 
     def __post_init__(self) -> None:
-        """Checks the size."""
         check_count("num_bytes of the file", self.num_bytes)
+
+    def with_bytes(self, data: bytes | memoryview) -> FileChecksum:
+        """Returns that of the file with further bytes."""
+        return FileChecksum(num_bytes=self.num_bytes + memoryview(data).nbytes, crc32=crc32(data, self.crc32))
+
+    def with_part(self, part: FileChecksum) -> FileChecksum:
+        """Returns that of the file with further bytes, of which only the checksum is known."""
+        crc32 = joined_crc32(self.crc32, part.crc32, part.num_bytes)
+        return FileChecksum(num_bytes=self.num_bytes + part.num_bytes, crc32=crc32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +177,9 @@ class PairFacts:
     """What both files of a pair hold, to tell whether they are the ones that a manifest is about.
 
     Attributes:
-        dtype: name of the token dtype.
-        num_documents, num_sequences, num_tokens: counts of the pair.
         largest_token: id; of the texts alone in multimodal data; None without integer tokens.
         tokens, index: facts about the `.bin` and the `.idx` file.
-        index_start_crc32: checksum of the `.idx` file's header and first 1,000 lengths, which readers have at hand
-            anyway; see `index_start_crc32`.
+        index_start_crc32: see the function.
         copied_tokens: what is known of tokens that come from other pairs, see `CopiedTokens`; None if they do not.
     """
 
@@ -163,19 +194,15 @@ class PairFacts:
     copied_tokens: CopiedTokens | None = field(default=None, metadata=MAY_BE_MISSING)
 
     def __post_init__(self) -> None:
-        """Checks that the numbers fit together."""
-        if self.copied_tokens not in (None, *get_args(CopiedTokens)):
-            message = f"expected copied_tokens out of {', '.join(get_args(CopiedTokens))}, found {self.copied_tokens!r}"
-            raise ConfigError(message)
+        if self.copied_tokens is not None:
+            layout.check_choice("copied_tokens", self.copied_tokens, get_args(CopiedTokens))
         for name in ("num_documents", "num_sequences", "num_tokens"):
             check_count(f"{name} of the pair", getattr(self, name))
-        if self.dtype not in DType.__members__:
-            message = f"expected a dtype out of {', '.join(DType.__members__)}, found {self.dtype!r}"
-            raise ConfigError(message)
+        layout.check_choice("a dtype", self.dtype, DType.__members__)
         dtype = np.dtype(self.dtype)
         if self.tokens.num_bytes != self.num_tokens * dtype.itemsize:
-            message = f"expected {self.num_tokens * dtype.itemsize} bytes for {self.num_tokens} tokens of {dtype}"
-            message += f", found {self.tokens.num_bytes}"
+            wanted = f"{self.num_tokens * dtype.itemsize} bytes for {self.num_tokens} tokens of {dtype}"
+            message = f"expected {wanted}, found {self.tokens.num_bytes}"
             raise ConfigError(message)
         if self.largest_token is not None and (
             dtype.kind not in "iu" or self.num_tokens == 0 or self.largest_token > np.iinfo(dtype).max
@@ -190,12 +217,12 @@ class DocumentLedger:
 
     Attributes:
         num_read: documents of the input, blank lines included.
-        num_kept: number of documents in the pair, those without tokens included that stay as empty documents.
+        num_kept: documents in the pair, empty ones included.
         num_rejected: unusable ones.
         num_blank: lines of nothing but white space.
         num_duplicates: left out because an equal one was kept.
         num_empty: left out because they have no tokens.
-        num_elsewhere: number of those that went to another pair, such as the other side of a split.
+        num_elsewhere: those in another pair, such as the other side of a split.
     """
 
     num_read: int
@@ -207,7 +234,6 @@ class DocumentLedger:
     num_elsewhere: int = 0
 
     def __post_init__(self) -> None:
-        """Checks that nothing is missing."""
         counts = dataclasses.asdict(self)
         for name, count in counts.items():
             check_count(f"{name} of the ledger", count)
@@ -232,7 +258,6 @@ class InputRecord:
     version: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the size."""
         check_count("num_bytes of the input", self.num_bytes)
 
 
@@ -241,13 +266,8 @@ class Manifest:
     """All that is recorded about a pair.
 
     Attributes:
-        pair: what both files hold.
-        tokenizer: tokenizer that made the tokens.
-        options: what decided the bytes, by name: values of JSON.
-        ledger: what became of every document.
-        engine: what tokenized; for information, since it does not change the bytes.
-        tokenloom_version: version of tokenloom that wrote the pair; likewise.
-        inputs: the files that were read.
+        options: what decided the bytes besides tokenizer and inputs, by name: values of JSON.
+        engine, tokenloom_version: what tokenized and what wrote the pair; for information.
     """
 
     pair: PairFacts
@@ -259,10 +279,9 @@ class Manifest:
     inputs: tuple[InputRecord, ...] = ()
 
     def __post_init__(self) -> None:
-        """Checks that the parts fit together."""
         if self.ledger.num_kept != self.pair.num_documents:
-            message = f"expected {self.pair.num_documents} documents kept, those of the pair, "
-            message += f"found {self.ledger.num_kept}"
+            wanted = f"{self.pair.num_documents} documents kept, those of the pair"
+            message = f"expected {wanted}, found {self.ledger.num_kept}"
             raise ConfigError(message)
         try:
             again = json.loads(json.dumps(dict(self.options), allow_nan=False))
@@ -272,29 +291,18 @@ class Manifest:
         object.__setattr__(self, "options", again)  # as they are read back: lists, not tuples
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestHead:
-    """What of a manifest tells whether it belongs to a pair, and which tokenizer made that.
-
-    Attributes:
-        tokenizer: tokenizer that made the tokens.
-        largest_token: see `PairFacts`.
-        index_start_crc32: see `PairFacts`.
-        options: see `Manifest`.
-    """
-
+@dataclass(frozen=True)
+class _Maker:
     tokenizer: TokenizerIdentity
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ManifestHead(_Maker):
+    """What of a manifest tells whether it belongs to a pair, and which tokenizer made that; see there."""
+
     largest_token: int | None
     index_start_crc32: int
-    options: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Maker:
-    """What made a pair, see `Manifest`."""
-
-    tokenizer: TokenizerIdentity
-    options: Mapping[str, Any]
 
 
 def manifest_path(prefix: str) -> str:
@@ -305,7 +313,7 @@ def manifest_path(prefix: str) -> str:
 def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Manifest | None:
     """Returns the manifest of a prefix, None if there is none."""
     path = manifest_path(prefix)
-    data = read_if_there(path, _MOST_BYTES + 1, settings)
+    data = read_if_there(path, None, settings)
     return None if data is None else parse_manifest(data, path=path)
 
 
@@ -314,8 +322,7 @@ def read_manifest_head(
 ) -> ManifestHead | None:
     """Returns the head of the manifest of a prefix, None if there is none; one open and one read, as a rule.
 
-    A pair in object storage is asked once per node and version of its index, and the answer is kept beside the local
-    copy of that. A request of every process for every pair would make starts half as long again.
+    In object storage, one request per node and version of the index: the answer is kept beside its local `copy`.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_there(f"{copy}.manifest", HEAD_BYTES, None)
@@ -329,16 +336,15 @@ def read_manifest_head(
     if data is None or (copy is not None and not data):
         return None
     if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
-        largest, start = found.groups()
         with suppress(UnusableJsonError):  # as the whole then is, too
-            maker = _maker_of(data[found.end() : end])
+            maker, largest = _maker_of(data[found.end() : end]), found[1]
             largest_token = None if largest == b"null" else int(largest)
-            return ManifestHead(maker.tokenizer, largest_token, int(start, 16), maker.options)
+            return ManifestHead(maker.tokenizer, maker.options, largest_token, int(found[2], 16))
     manifest = read_manifest(prefix, settings=settings)  # not as we write it, or the tokenizer's path is very long
     if manifest is None:
         return None
-    pair = manifest.pair
-    return ManifestHead(manifest.tokenizer, pair.largest_token, pair.index_start_crc32, manifest.options)
+    facts = manifest.pair
+    return ManifestHead(manifest.tokenizer, manifest.options, facts.largest_token, facts.index_start_crc32)
 
 
 @functools.lru_cache(maxsize=1)
@@ -353,43 +359,23 @@ def manifest_document(manifest: Manifest) -> dict[str, Any]:
     inputs = members.pop("inputs")
     num_bytes = sum(record.num_bytes for record in manifest.inputs)
     totals = {"num_input_files": len(inputs), "num_input_bytes": num_bytes}
-    return {"format": FORMAT, "version": VERSION, **members, **totals, "inputs": inputs}
+    return {"format": FORMAT, "version": layout.RECORD_VERSION, **members, **totals, "inputs": inputs}
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
     """Returns the file of a manifest."""
-    data = json.dumps(manifest_document(manifest), indent=2, allow_nan=False).encode() + b"\n"
-    if len(data) > _MOST_BYTES:
-        message = f"expected a manifest of at most {_MOST_BYTES} bytes, found {len(data)}: "
-        message += f"{len(manifest.inputs)} inputs"
-        raise ConfigError(message, hint="make several pairs of so many files")
-    return data
+    return layout.record_bytes(manifest_document(manifest), path="PREFIX.manifest.json", indent=2)
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
     """Returns the manifest that some JSON holds."""
-    name = os.path.basename(path)
-    hint = f"`{name}` is damaged or foreign; write the pair again, or remove the file to do without it"
-    try:
-        top = parse_json(data, most_bytes=_MOST_BYTES)
-    except UnusableJsonError as error:
-        message = f"`{path}`: expected JSON, found {len(data)} bytes that are none: {error}"
-        raise DatasetFormatError(message, hint=hint) from error
-    if type(top) is not dict or top.get("format") != FORMAT:
-        message = f"`{path}`: expected an object whose `format` is {FORMAT!r}, found something else"
-        raise DatasetFormatError(message, hint=hint)
-    try:
-        if (version := top.get("version")) != VERSION:
-            message = f"`{path}`: expected version {VERSION}, found {version!r}"
-            raise DatasetFormatError(message, hint="it was written by something newer; use that, or remove the file")
-        return from_members(Manifest, top)
-    except UnusableJsonError as error:
-        message = f"`{path}`{error}"
-        raise DatasetFormatError(message, hint=hint) from error
+    hint = f"`{os.path.basename(path)}` is damaged or foreign; write the pair again, or remove the file"
+    return layout.parse_record(Manifest, data, path=path, what=FORMAT, hint=hint)
 
 
-def read_if_there(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> bytes | None:
-    """Returns the first bytes of a file or object, as many as there are; None if there is none."""
+def read_if_there(path: str, num_bytes: int | None, settings: ObjectStorageSettings | None) -> bytes | None:
+    """Returns the first bytes of a file or object beside a pair, or all; None if there is none."""
+    num_bytes = num_bytes or layout.MOST_RECORD_BYTES + 1
     try:
         if is_remote(path):
             return read_start(path, num_bytes, settings=settings)
@@ -408,34 +394,34 @@ def read_if_there(path: str, num_bytes: int, settings: ObjectStorageSettings | N
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
     """Returns the head of the manifest of a pair, None if there is none; costs nothing when it is asked for again."""
     if (head := pair.manifest_head) is not None:
-        _check_start(pair, head.index_start_crc32)
+        check_start(pair, head.index_start_crc32, path=manifest_path(pair.path_prefix))
     return head
 
 
 def manifest_of(pair: IndexedDataset) -> Manifest | None:
     """Returns the manifest of a pair, None if there is none."""
     if (manifest := read_manifest(pair.path_prefix, settings=pair.object_storage)) is not None:
-        _check_start(pair, manifest.pair.index_start_crc32)
+        check_start(pair, manifest.pair.index_start_crc32, path=manifest_path(pair.path_prefix))
     return manifest
 
 
-def _check_start(pair: IndexedDataset, expected: int) -> None:
-    """Compares the start of the index, which is in memory: counts, and the lengths of the first documents.
+def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
+    """Compares the start of the index, which is in memory, with what a file beside the pair was written for.
 
     Writers that know of manifests never leave one beside other data; other writers are found out here.
     """
     if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
-        message = f"`{manifest_path(pair.path_prefix)}` was written for another pair than the one that is there"
-        raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
+        raise foreign(path)
+
+
+def foreign(path: str) -> DatasetFormatError:
+    """Returns the error for a file that belongs to other data than it lies beside."""
+    message = f"`{path}` was written for another pair than the one that is there"
+    return DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
 
 
 def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
-    """Returns the checksum that tells an index from another without reading a byte that is not in memory anyway.
-
-    Args:
-        header: header of the index.
-        lengths: int32[num_sequences], tokens per sequence; the first 1,000 count.
-    """
+    """Returns the checksum of the header and the first 1,000 lengths of an index, which readers have in memory."""
     return zlib.crc32(np.ascontiguousarray(lengths[:START_LENGTHS], dtype=np.int32).data, zlib.crc32(header.pack()))
 
 
@@ -444,11 +430,7 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns what makes the manifest of datasets that become one, or of some of their documents.
 
-    None if no dataset has a manifest, or only some do; the latter is logged.
-
-    Args:
-        pairs: the datasets, in order; one may be there several times.
-        copied_tokens: what is known of their tokens, for the manifest; see there. What one of theirs says counts, too.
+    None if no dataset has a manifest, or only some do; the latter is logged. Of `copied_tokens` theirs count, too.
     """
     found: dict[str, Manifest | None] = {}
     order = []
@@ -518,11 +500,13 @@ def identity_of(
     tokenizer: Any, *, bos: SpecialToken | None = None, eod: SpecialToken | None = None
 ) -> TokenizerIdentity:
     """Returns what is known of a tokenizer."""
-    kind = optional_attribute(tokenizer, "kind")
+    kind, path = optional_attribute(tokenizer, "kind"), _attribute_or_identifier(tokenizer, "path", "tokenizer_path")
+    if isinstance(path, list) and len(path) == 1:
+        (path,) = path
     return TokenizerIdentity(
         kind=kind if isinstance(kind, str) else type(tokenizer).__name__,
         sha256=fingerprint_of(tokenizer),
-        path=_path_of(tokenizer),
+        path=path if isinstance(path, str) else None,
         vocab_size=optional_number(tokenizer, "vocab_size"),
         bos=bos,
         eod=eod,
@@ -531,9 +515,7 @@ def identity_of(
 
 def fingerprint_of(tokenizer: Any) -> str | None:
     """Returns the SHA-256 of a tokenizer, if it offers one: as `sha256`, or among its `unique_identifiers`."""
-    found = optional_attribute(tokenizer, "sha256")
-    if found is None:
-        found = _identifier(tokenizer, "sha256")
+    found = _attribute_or_identifier(tokenizer, "sha256", "sha256")
     return found if isinstance(found, str) and _SHA256.fullmatch(found) else None
 
 
@@ -554,15 +536,89 @@ def optional_attribute(tokenizer: Any, name: str) -> Any:
         return None
 
 
-def _path_of(tokenizer: Any) -> str | None:
-    path = optional_attribute(tokenizer, "path")
-    if path is None:
-        path = _identifier(tokenizer, "tokenizer_path")
-    if isinstance(path, list) and len(path) == 1:
-        (path,) = path
-    return path if isinstance(path, str) else None
+def _attribute_or_identifier(tokenizer: Any, attribute: str, identifier: str) -> Any:
+    if (found := optional_attribute(tokenizer, attribute)) is None:
+        identifiers = optional_attribute(tokenizer, "unique_identifiers")
+        found = identifiers.get(identifier) if hasattr(identifiers, "get") else None
+    return found
 
 
-def _identifier(tokenizer: Any, name: str) -> Any:
-    identifiers = optional_attribute(tokenizer, "unique_identifiers")
-    return identifiers.get(name) if hasattr(identifiers, "get") else None
+# --- counting a pair --------------------------------------------------------------------------------------------------
+
+_BYTES = 16 << 20
+"""Read at once; a multiple of every token's width."""
+
+
+class PairTally:
+    """The counts and checksums of a pair, for its manifest: of all tokens, added in order, and then of its index."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._tokens = FileChecksum()
+        self._largest: int | None = None
+
+    def add_tokens(self, data: bytes | memoryview) -> None:
+        """Counts the tokens that come next, whole ones."""
+        self._tokens = self._tokens.with_bytes(data)
+        if self._dtype.kind in "iu" and memoryview(data).nbytes:
+            self._add_largest(int(np.frombuffer(data, dtype=self._dtype).max()))
+
+    def add_pair(self, pair: IndexedDataset) -> None:
+        """Counts all tokens of a pair, which are read only if it has no manifest."""
+        if (manifest := manifest_of(pair)) is not None:
+            self._tokens = self._tokens.with_part(manifest.pair.tokens)
+            self._add_largest(manifest.pair.largest_token)
+            return
+        for tokens in token_blocks(pair):
+            self.add_tokens(tokens.data)
+
+    def facts(self, index: ByteSource) -> PairFacts:
+        """Returns the facts of the pair, whose tokens were all added; the index is read."""
+        header, lengths = start_of(index)
+        return PairFacts(
+            dtype=self._dtype.name,
+            num_documents=header.num_boundaries - 1,
+            num_sequences=header.num_sequences,
+            num_tokens=self._tokens.num_bytes // self._dtype.itemsize,
+            largest_token=self._largest,
+            tokens=self._tokens,
+            index=source_checksum(index),
+            index_start_crc32=index_start_crc32(header, lengths),
+        )
+
+    def _add_largest(self, token: int | None) -> None:
+        if token is not None and (self._largest is None or token > self._largest):
+            self._largest = token
+
+
+def pair_facts(pair: IndexedDataset) -> PairFacts:
+    """Returns the facts of a pair from both files, which are read, whatever its manifest says."""
+    tally = PairTally(pair.dtype)
+    for tokens in token_blocks(pair):
+        tally.add_tokens(tokens.data)
+    return tally.facts(pair.index_source())
+
+
+def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
+    """Yields all tokens of a pair, in order, some millions at once: dtype[count]; none of a part of a token."""
+    for section in pair.sections:
+        stop = section.start + section.num_bytes - section.num_bytes % pair.dtype.itemsize
+        for begin in range(section.start, stop, _BYTES):
+            num_bytes = min(_BYTES, stop - begin)
+            yield pair.byte_source.read(begin, num_bytes).view(pair.dtype)
+            pair.check_tokens(begin, num_bytes)
+
+
+def source_checksum(source: ByteSource) -> FileChecksum:
+    """Returns size and CRC-32 of all bytes of a source, which are read for that."""
+    found = FileChecksum()
+    for begin in range(0, source.num_bytes, _BYTES):
+        found = found.with_bytes(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
+    return found
+
+
+def start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
+    """Returns the header of an index, and the first lengths."""
+    header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)), path="index")
+    num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
+    return header, index.read(header.lengths_offset, num_bytes).view(np.int32)

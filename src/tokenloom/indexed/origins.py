@@ -6,15 +6,16 @@ run. With every second record left out at random, a document takes 12 bytes, wit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.columns import Column, ColumnWriter, WrittenColumn, open_column, written_column
+from tokenloom.indexed.columns import Column, ColumnFacts, ColumnWriter, WrittenColumn, open_column, written_column
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import check_choice
 from tokenloom.numbers import check_count
 from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, members_of
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -46,27 +47,22 @@ class OriginFile:
     """An input file that documents came from.
 
     Attributes:
-        path: its path or address, as it was named.
-        num_bytes: its size.
-        version: what changes when the file does, see `InputRecord`; None where it is not known.
+        path, num_bytes, version: see `InputRecord`.
         unit: what its records are, one of `UNITS`.
-        num_records: records of the file, those that gave no document included; None where it is not known.
+        num_records: its records, those without a document included; None if unknown. Not compared.
     """
 
     path: str
     num_bytes: int
     version: str | None = field(default=None, metadata=MAY_BE_MISSING)
     unit: str
-    num_records: int | None = field(default=None, metadata=MAY_BE_MISSING)
+    num_records: int | None = field(default=None, compare=False, metadata=MAY_BE_MISSING)
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
         check_count("num_bytes of the file", self.num_bytes)
         if self.num_records is not None:
             check_count("num_records of the file", self.num_records)
-        if self.unit not in UNITS:
-            message = f"expected a unit out of {', '.join(UNITS)}, found {self.unit!r}"
-            raise ConfigError(message)
+        check_choice("a unit", self.unit, UNITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +86,7 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the runs of some of the documents; those around a document that is left out are not joined.
-
-    Args:
-        runs: those of all documents.
-        mask: bool[documents of all runs], whether each is kept.
-    """
+    """Returns the runs of documents that a mask keeps, bool[documents of all runs]; joins none."""
     held = runs[runs["num_documents"] > 0]  # an empty run begins where another one does
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
@@ -110,33 +101,18 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
     return found
 
 
-class _Rows:
-    """Runs as rows of the column, int64[…, 3], joined where they go on; counts their documents on the way."""
-
-    def __init__(self, runs: Iterable[Runs]) -> None:
-        self._runs = runs
-        self.num_documents: int = 0
-
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        last = np.empty(0, dtype=RUNS)  # the next one may go on from it
-        for part in self._runs:
-            runs = joined_runs(np.concatenate([last, part]))
-            yield self._rows_of(runs[:-1])
-            last = runs[-1:]
-        yield self._rows_of(last)
-
-    def _rows_of(self, runs: Runs) -> NDArray[np.int64]:
-        firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + self.num_documents
-        self.num_documents += int(runs["num_documents"].sum())
-        records = np.where(runs["file"] < 0, 0, runs["first_record"])
-        return np.column_stack([firsts, runs["file"].astype(np.int64), records])
+def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
+    """Returns runs as rows of the column, int64[…, 3], from a document on."""
+    firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + first
+    records = np.where(runs["file"] < 0, 0, runs["first_record"])
+    return np.column_stack([firsts, runs["file"].astype(np.int64), records])
 
 
 class Origins:
-    """Where the documents of a pair come from. Safe from several threads; not picklable (owners open it again).
+    """Where the documents of a pair come from. Safe from several threads; not picklable.
 
-    What is asked for is compared with the bounds of what there can be; all of it is compared with its checksum where
-    pairs are verified or joined.
+    What is read is compared with the bounds of what there can be; all of it with its checksum where pairs are verified
+    or joined.
 
     Example:
         >>> import numpy as np
@@ -148,17 +124,12 @@ class Origins:
         [3]
 
     Attributes:
-        num_documents: number of documents of the pair, entries of its document index.
+        num_documents: documents of the pair, entries of its document index.
         files: the input files, in the order of their numbers; some may have given no document.
     """
 
     def __init__(
-        self,
-        files: Collection[OriginFile],
-        rows: NDArray[np.int64],
-        num_documents: int,
-        *,
-        column: Column | None = None,
+        self, files: Iterable[OriginFile], rows: NDArray[np.int64], num_documents: int, *, column: Column | None = None
     ) -> None:
         self.files: tuple[OriginFile, ...] = tuple(files)
         self.num_documents = num_documents
@@ -171,25 +142,13 @@ class Origins:
         return sum(int(runs["num_documents"][runs["file"] >= 0].sum()) for runs in self.pieces())
 
     @staticmethod
-    def from_runs(files: Collection[OriginFile], runs: Iterable[Runs]) -> Origins:
-        """Returns origins in memory.
-
-        Args:
-            files: the files that runs are of.
-            runs: all documents, in order; adjacent runs are joined, empty ones left out.
-        """
-        rows = _Rows(runs)
-        return Origins(files, np.concatenate(list(rows)), rows.num_documents)
+    def from_runs(files: Iterable[OriginFile], runs: Iterable[Runs]) -> Origins:
+        """Returns origins in memory, of runs of all documents, in order."""
+        joined = joined_runs(np.concatenate([np.empty(0, dtype=RUNS), *runs]))
+        return Origins(files, _rows_of(joined, 0), int(joined["num_documents"].sum()))
 
     def pieces(self, documents: range | None = None) -> Iterator[Runs]:
-        """Yields the runs of consecutive documents, some 260,000 of them at once.
-
-        Args:
-            documents: which; None for all.
-
-        Raises:
-            DatasetFormatError: they are damaged.
-        """
+        """Yields the runs of consecutive documents, of all where none are named, some 260,000 of them at once."""
         chosen = range(self.num_documents) if documents is None else documents
         if not len(chosen):
             return
@@ -206,18 +165,13 @@ class Origins:
             yield runs
 
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns where documents come from; O(log runs) each.
+        """Returns where documents, int64[count] in any order, come from; O(log runs) each.
 
-        Args:
-            documents: int64[num_asked], in any order.
-
-        Returns:
-            int32[num_asked], the numbers of their files in `files`, and int64[num_asked], records of these, from 1;
-            -1 and 0 where that is not known.
+        int32[count], numbers in `files`, and int64[count], records of these, from 1; -1 and 0 where unknown.
 
         Raises:
             ConfigError: there is no such document.
-            DatasetFormatError: what they need of the file is damaged.
+            DatasetFormatError: what they need of the column is damaged.
         """
         asked = np.asarray(documents, dtype=np.int64)
         if len(asked) and not 0 <= int(asked.min()) <= int(asked.max()) < self.num_documents:
@@ -228,15 +182,11 @@ class Origins:
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the documents that were made of a record, rising; none if it gave none. O(runs).
-
-        Args:
-            file: number of the file in `files`.
-            record: number of its record, from 1.
+        """Returns the documents that were made of a record, from 1, of a file, by its number, rising; O(runs).
 
         Raises:
             ConfigError: there is no such file.
-            DatasetFormatError: what it needs of the file is damaged.
+            DatasetFormatError: what it needs of the column is damaged.
         """
         if not 0 <= file < len(self.files):
             message = f"expected a file from 0 to {len(self.files) - 1}, found {file}"
@@ -286,16 +236,11 @@ bool[num_documents], None for all."""
 
 
 def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
-    """Returns the origins beside a pair, mapped; None if there are none. Those in object storage come as a local copy.
-
-    Args:
-        pair: the pair, or its prefix.
-        object_storage: settings of object storage, where a prefix is given.
+    """Returns the origins beside a pair, or a prefix, mapped; None if there are none.
 
     Raises:
         DatasetNotFoundError: there is no such pair.
         DatasetFormatError: they are damaged, or belong to other data.
-        StorageError: a store denies access, or does not answer.
     """
     if not isinstance(pair, IndexedDataset):
         pair = IndexedDataset(pair, object_storage=object_storage)
@@ -313,21 +258,19 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from runs as they come, which are not kept.
-
-    Returns the file, which has no name yet, and what it is.
-
-    Args:
-        prefix: prefix of the pair.
-        files: the files that runs are of; more may be there with each run.
-        runs: those of all documents, in order.
-        durable: whether it survives a loss of power once it is published.
-    """
-    writer = ColumnWriter(prefix, NAME, kind="runs", dtype=np.int64, made_by="tokenloom", durable=durable)
+    """Writes the origins of a pair from runs of all documents, in order, which may add to `files` as they come."""
+    facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
+    writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 
     def rows() -> Iterator[NDArray[np.int64]]:
-        yield from _Rows(runs)
-        writer.about = members_of(_About(files=tuple(files)))
+        first, last = 0, np.empty(0, dtype=RUNS)  # the next run may go on from the last one
+        for part in runs:
+            joined = joined_runs(np.concatenate([last, part]))
+            ready, last = joined[:-1], joined[-1:]
+            yield _rows_of(ready, first)
+            first += int(ready["num_documents"].sum())
+        yield _rows_of(last, first)
+        writer.facts = replace(facts, about=members_of(_About(files=tuple(files))))
 
     return written_column(writer, rows())
 
@@ -335,31 +278,29 @@ def write_origins(
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
     """Returns what `write_origins` takes for documents of many pairs, in order, as those of one; runs pass in pieces.
 
-    Files are the same if path, size, version and unit are. Of several numbers of records, the largest counts.
+    Of several numbers of records of a file, the largest counts.
     """
-    files: dict[tuple[str, int, str | None, str], OriginFile] = {}
-    places: dict[tuple[str, int, str | None, str], int] = {}
+    files: list[OriginFile] = []
+    places: dict[OriginFile, int] = {}
 
-    def numbers_of(table: Sequence[OriginFile]) -> NDArray[np.int32]:
-        """Returns the numbers of files among all: int32[num_files]."""
-        numbers = np.empty(len(table), dtype=np.int32)
-        for number, file in enumerate(table):
-            key = file.path, file.num_bytes, file.version, file.unit
-            numbers[number] = places.setdefault(key, len(places))
-            known = files.setdefault(key, file)
-            if (known.num_records or 0) < (file.num_records or 0):
-                files[key] = replace(known, num_records=file.num_records)
-        return numbers
+    def number_of(file: OriginFile) -> int:
+        number = places.setdefault(file, len(files))
+        if number == len(files):
+            files.append(file)
+        elif (files[number].num_records or 0) < (file.num_records or 0):
+            files[number] = file
+        return number
 
     def all_runs() -> Iterator[Runs]:
         for origins, documents, mask in parts:
-            numbers = None if origins is None else np.append(numbers_of(origins.files), np.int32(-1))
+            numbers = np.array([*map(number_of, () if origins is None else origins.files), -1], dtype=np.int32)
             for begin in range(documents.start, documents.stop, _AT_ONCE):
                 chosen = range(begin, min(begin + _AT_ONCE, documents.stop))
-                runs = np.array([(-1, 0, len(chosen))], dtype=RUNS)
-                if origins is not None and numbers is not None:
+                if origins is None:
+                    runs = np.array([(-1, 0, len(chosen))], dtype=RUNS)
+                else:
                     runs = np.concatenate(list(origins.pieces(chosen)))
                     runs["file"] = numbers[runs["file"]]
                 yield runs if mask is None else selected_runs(runs, mask[chosen.start : chosen.stop])
 
-    return files.values(), all_runs()
+    return files, all_runs()

@@ -82,10 +82,6 @@ def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
     """Returns {prefix: [sequences, document boundaries]}, what `sequences_per_dataset` of a configuration takes.
 
     One read of 34 bytes per pair.
-
-    Raises:
-        StorageError: an index cannot be opened.
-        DatasetFormatError: a header is foreign or truncated.
     """
     counts = {}
     for prefix in map(prefix_of, prefixes):

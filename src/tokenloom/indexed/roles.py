@@ -6,13 +6,14 @@ The byte is a `PartKind`; 128 is added to it at the first token of each part, so
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import RoleParts
 from tokenloom.errors import DatasetNotFoundError
-from tokenloom.indexed.columns import Column, ColumnWriter, open_column
+from tokenloom.indexed.columns import Column, ColumnFacts, ColumnWriter, open_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import column_path
 
@@ -34,7 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """The parts of all sequences of a pair. Safe from several threads; not picklable (owners open it again).
+    """The parts of all sequences of a pair. Safe from several threads, and picklable: opened again beside the pair.
 
     Attributes:
         parts: the same for the kernels.
@@ -43,27 +44,28 @@ class SequenceRoles:
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
         self._pair = pair
         self._column = column
-        values: NDArray[np.uint8] = np.empty(0, dtype=np.uint8) if column is None else column.data
-        self._values = values
         if pair is None or column is None:
-            self.parts: RoleParts = RoleParts(values, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), 0)
+            none = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+            self.parts: RoleParts = RoleParts(*none, 0)
         else:
             bits = pair.dtype.itemsize.bit_length() - 1
-            self.parts = RoleParts(values, pair.held_pointers(), pair.sequence_lengths, bits)
+            self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
         """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
-        if self._pair is None:
+        if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])
         length = int(self._pair.sequence_lengths[sequence])
-        values = np.array(self._values[first : first + length])
-        if self._column is not None:
-            self._column.check()
+        values = np.array(self._column.data[first : first + length])
+        self._column.check()
         starts = np.flatnonzero(values & _PART_START)
         stops = [*starts[1:].tolist(), length]
         kinds = (values[starts] & ~np.uint8(_PART_START)).tolist()
         return [(start, stop, PartKind(kind)) for start, stop, kind in zip(starts.tolist(), stops, kinds, strict=False)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (SequenceRoles, ()) if self._pair is None else (read_roles, (self._pair,))
 
     def identity(self) -> str:
         """Returns what tells these roles from others."""
@@ -78,15 +80,15 @@ def read_roles(pair: IndexedDataset) -> SequenceRoles:
         message = f"no file `{path}`: nothing says which tokens of `{pair.path_prefix}` are answers"
         raise DatasetNotFoundError(message, hint="tokenize conversations with `tokenloom preprocess-chat`")
     if (column.facts.kind, column.facts.dtype, len(column.facts.shape)) != ("token", "uint8", 1):
-        found = f"{column.facts.dtype}{[*column.facts.shape]}"
-        raise column.damaged(expected="a byte per token", found=f"{found} per {column.facts.kind}")
+        found = f"{column.facts.dtype}{[*column.facts.shape]} per {column.facts.kind}"
+        raise column.damaged(expected="a byte per token", found=found)
     return SequenceRoles(pair, column)
 
 
 def roles_writer(prefix: str, *, tokenizer_sha256: str | None = None, durable: bool = True) -> ColumnWriter:
     """Returns the writer of the roles of a pair, which takes what `role_bytes` returns."""
-    about = {"tokenizer": tokenizer_sha256}
-    return ColumnWriter(prefix, NAME, kind="token", dtype=np.uint8, made_by="tokenloom", about=about, durable=durable)
+    facts = ColumnFacts(kind="token", dtype="uint8", made_by="tokenloom", about={"tokenizer": tokenizer_sha256})
+    return ColumnWriter(prefix, NAME, facts, durable=durable)
 
 
 def role_bytes(

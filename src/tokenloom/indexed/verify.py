@@ -3,12 +3,24 @@
 Opening a pair looks at none of that, and whoever reads all of an index must: one wrong length makes other samples of
 all documents behind it. A pass of a kernel over the rows and one for the checksum take about an eighth of the time in
 which windows are shuffled over the same documents.
+
+A `Verification` does all of it in the background of a run, once per node. What it found is kept beside the indices
+under the identity of the files, to the inode and the nanosecond, so that the next start on this node has nothing to
+read. Processes of a node take turns: one reads a pair, the others learn what was found.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+import hashlib
+import json
+import logging
+import mmap
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,16 +29,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import check_rows, first_fall
-from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed.checksums import FileTally, PairTally, source_checksum, token_blocks
-from tokenloom.indexed.columns import Column, open_column, read_columns, token_place
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, OutputBusyError, StorageError, TokenloomError
+from tokenloom.indexed import manifests
+from tokenloom.indexed.columns import Column, columns_there, open_column, read_columns, token_place
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import Index, bin_path, idx_path
+from tokenloom.indexed.layout import Index, bin_path, column_path, columns_path, idx_path
 from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
 from tokenloom.indexed.origins import read_origins
-from tokenloom.progress import task
+from tokenloom.progress import task, waiting_for
 from tokenloom.rendering.card import HasFacts
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.extents import ExtentSource
+from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.publishing import OutputLock
+from tokenloom.storage.resolve import is_missing
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import version_of
+
+_LOGGER = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 1 << 22
 
@@ -39,11 +61,11 @@ class VerifyReport(HasFacts):
     """What a complete check found.
 
     Attributes:
-        num_tokens: tokens read.
+        num_tokens: tokens of the pair.
         smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
-        problems: a sentence per defect, with file, field, expected and found; empty if the pair is sound.
-        has_manifest: whether there was a manifest to compare counts and checksums with.
-        has_images: whether bytes of images are among the tokens, so that the extremes tell nothing of a vocabulary.
+        problems: a sentence per defect, with file, field, expected and found.
+        has_manifest: whether there was a manifest to compare with.
+        has_images: whether bytes of images are among the tokens.
     """
 
     num_tokens: int
@@ -74,8 +96,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     """Reads the whole pair, and what lies beside it, and reports the first defect of each array.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
-    One sequential pass over both files in bounded memory; what lies beside them is looked at as a whole. Counts and
-    checksums are compared with those of a manifest. Opening errors are raised, not reported.
+    Errors of opening are raised, not reported.
 
     Args:
         prefix: prefix of the pair.
@@ -100,15 +121,13 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
             found_bytes = f"found {section.num_bytes} bytes"
             problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found_bytes}")
     facts, has_images = None if manifest is None else manifest.pair, dataset.index.has_modes
-    tally = PairTally(dataset.dtype)
-    smallest: int | float | None = None
-    largest: int | float | None = None
+    tally = manifests.PairTally(dataset.dtype)
+    extremes: list[int | float] = []
     for tokens in () if lost else _read_tokens(dataset, f"verify {prefix}"):
         if facts is not None:
             tally.add_tokens(tokens.data)
-        low, high = tokens.min().item(), tokens.max().item()
-        smallest = low if smallest is None else min(smallest, low)
-        largest = high if largest is None else max(largest, high)
+        extremes += [tokens.min().item(), tokens.max().item()]
+    smallest, largest = min(extremes, default=None), max(extremes, default=None)
     if facts is not None and not lost:
         found = tally.facts(dataset.index_source())
         if has_images:
@@ -136,15 +155,13 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
     """Checks every row of an index, and its checksum where there is a manifest; remembered for this opened dataset.
 
-    Args:
-        dataset: whose index it is.
-        compares: whether the checksum counts; to ask for it costs requests in object storage.
+    Without `compares` the checksum is left out, which costs requests in object storage.
     """
     if _SOUND.get(dataset) is dataset.index:
         return
     problem = next(index_problems(dataset), None)
     if problem is None and compares and (manifest := manifest_of(dataset)) is not None:
-        found = source_checksum(dataset.index_source())
+        found = manifests.source_checksum(dataset.index_source())
         problem = _checksum_problem(idx_path(dataset.path_prefix), manifest.pair.index, found)
     _refuse(dataset, problem)
     _SOUND[dataset] = dataset.index
@@ -161,11 +178,10 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
     """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one."""
     if (manifest := manifest_of(dataset)) is not None:
-        tally = FileTally()
+        found = FileChecksum()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
-            tally.add(tokens.data)
-        expected = manifest.pair.tokens
-        _refuse(dataset, _checksum_problem(bin_path(dataset.path_prefix), expected, tally.checksum()))
+            found = found.with_bytes(tokens.data)
+        _refuse(dataset, _checksum_problem(bin_path(dataset.path_prefix), manifest.pair.tokens, found))
 
 
 def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
@@ -220,7 +236,7 @@ def _read_tokens(
 ) -> Iterator[NDArray[Any]]:
     """Yields all tokens in blocks, and tells how many bytes were read."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
-        for tokens in token_blocks(dataset):
+        for tokens in manifests.token_blocks(dataset):
             yield tokens
             advance(tokens.nbytes)
             if progress is not None:
@@ -231,10 +247,8 @@ def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) ->
     """Returns how a file differs from what its manifest says, None if it does not."""
     if expected == found:
         return None
-    return (
-        f"`{path}`: expected {expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest "
-        f"says, found {found.num_bytes} with {found.crc32:08x}"
-    )
+    wanted = f"{expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest says"
+    return f"`{path}`: expected {wanted}, found {found.num_bytes} with {found.crc32:08x}"
 
 
 def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator[str]:
@@ -281,4 +295,213 @@ def _boundary_problem(dataset: IndexedDataset) -> str | None:
     if (fall := first_fall(boundaries)) < len(boundaries):
         found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]}"
         return f"document boundaries that do not fall, found {found}"
+    return None
+
+
+# --- in the background of a run ---------------------------------------------------------------------------------------
+
+_VERSION = 3
+_FLAG_BYTES = 1 << 14
+_NICENESS = 10
+_PATIENCE_AT_EXIT_SECONDS = 10.0
+
+
+class _StoppedError(Exception):
+    """The process ends; what was not read stays unread."""
+
+
+class Verification:
+    """The complete check of some pairs, in the background; results are kept in a folder.
+
+    Safe from several threads. Processes that are forked later learn what is found; those that are spawned with a
+    dataset look for themselves, which costs nothing once the pairs were read.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._flag = mmap.mmap(-1, _FLAG_BYTES)  # shared with forked workers, which have no thread
+        self._added: dict[str, ObjectStorageSettings | None] = {}
+        self._waiting: list[str] = []
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._owner = os.getpid()
+        self._warned = False
+        atexit.register(self._stop)
+
+    def add(self, prefix: str, settings: ObjectStorageSettings | None = None) -> None:
+        """Adds a pair or a catalogue, which is checked soon; nothing happens if it was added before."""
+        if self._owner != os.getpid():  # the parent of this fork checks it, and may have held the lock
+            return
+        with self._changed:
+            if prefix in self._added:
+                return
+            self._added[prefix] = settings
+            self._waiting.append(prefix)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tokenloom-verification", daemon=True)
+                self._thread.start()
+
+    def check(self) -> None:
+        """Raises a `DatasetFormatError` if damage was found so far; takes some ten nanoseconds if not."""
+        if self._flag[0]:
+            is_format, message, hint = json.loads(self._flag[1:].rstrip(b"\0"))
+            raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Waits until all pairs were checked, and returns whether that is so; in a fork, only calls `check`."""
+        self.check()
+        if self._owner != os.getpid():
+            return False
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._thread is None or self._flag[0], timeout_seconds)
+        self.check()
+        return bool(done)
+
+    def __reduce__(self) -> tuple[Callable[..., Verification], tuple[Any, ...]]:
+        return verification, (self._folder, dict(self._added))
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # of this thread alone
+        problem: TokenloomError | None = StorageError("the verification of data ended early")
+        try:
+            while True:
+                with self._changed:
+                    if not self._waiting:
+                        problem, self._thread = None, None
+                        return
+                    prefix = self._waiting.pop(0)
+                self._verify(prefix)
+        except TokenloomError as error:
+            problem = error
+        except _StoppedError:
+            problem = None
+        finally:
+            with self._changed:
+                if problem is not None:
+                    self._tell(problem)
+                if self._thread is threading.current_thread():
+                    self._thread = None
+                self._changed.notify_all()
+
+    def _verify(self, prefix: str) -> None:
+        """Raises what is wrong with a pair: as somebody found who looked at the same files, or by looking at them."""
+        settings = self._added[prefix]
+        dataset = IndexedDataset(prefix, mmap=False, object_storage=settings)
+        facts = _facts_of(dataset)
+        identity = _identity_of(dataset, facts)
+        if facts is None and not self._warned:
+            self._warned = True
+            _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
+        path = os.path.join(self._folder, f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json")
+        with self._locked(path) as is_locked:
+            if self._stopping.is_set():
+                raise _StoppedError
+            if (record := _read_record(path, identity)) is not None:
+                if (message := record["problem"]) is None:
+                    return
+                hint = f"found before, see `{path}`; write the pair again, or remove that file to look again"
+                raise DatasetFormatError(str(message), hint=hint)
+            problem = None
+            try:
+                check_index(dataset)
+                check_columns(dataset)
+                check_tokens(dataset, progress=self._go_on)
+                _LOGGER.info("verified `%s`", prefix)
+            except DatasetFormatError as error:
+                problem = error
+            again = IndexedDataset(prefix, object_storage=settings)
+            if _identity_of(again, _facts_of(again)) != identity:
+                message = f"`{prefix}` was written to while it was verified"
+                raise StorageError(message, hint="train on data that nobody writes")
+            if is_locked:
+                record = {"identity": identity, "problem": None if problem is None else problem.message}
+                try:
+                    publish_bytes(path, json.dumps(record).encode())
+                except StorageError as error:
+                    _LOGGER.warning("what was verified is not remembered: %s", error.message)
+            if problem is not None:
+                raise problem
+
+    @contextmanager
+    def _locked(self, path: str) -> Iterator[bool]:
+        """Excludes other processes from making a result, and yields whether it does; where it cannot, all go on."""
+        lock: OutputLock | None = None
+        with waiting_for(f"`{path}`, which another process makes"):
+            while lock is None and not self._stopping.is_set():
+                try:
+                    os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                    lock = OutputLock(path)
+                except OutputBusyError:
+                    continue
+                except OSError as error:
+                    _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error)
+                    break
+        with lock or nullcontext():
+            yield lock is not None
+
+    def _go_on(self, num_bytes: int) -> None:
+        if self._stopping.is_set():
+            raise _StoppedError
+
+    def _tell(self, problem: TokenloomError) -> None:
+        is_format, most = isinstance(problem, DatasetFormatError), _FLAG_BYTES // 20  # characters, of 6 bytes at most
+        data = json.dumps([is_format, problem.message[:most], problem.hint and problem.hint[:most]]).encode()
+        self._flag[1 : 1 + len(data)] = data
+        self._flag[0] = 1  # last: then the text is there
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        if (thread := self._thread) is not None and self._owner == os.getpid():
+            thread.join(_PATIENCE_AT_EXIT_SECONDS)
+
+
+_VERIFICATIONS: dict[str, Verification] = {}
+
+
+def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
+    """Returns the verification whose results are kept in a folder, one per process."""
+    if (found := _VERIFICATIONS.get(folder)) is None:
+        found = _VERIFICATIONS.setdefault(folder, Verification(folder))
+    for prefix, settings in (pairs or {}).items():
+        found.add(prefix, settings)
+    return found
+
+
+def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
+    """Returns what the manifest of a dataset says; None if there is none, or a damaged one, which the check names."""
+    with suppress(DatasetFormatError):
+        return None if (manifest := manifest_of(dataset)) is None else manifest.pair
+    return None
+
+
+def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
+    """Returns JSON that changes when any file of a dataset does; with checksums, as not all stores have etags."""
+    paths = [section.path for section in dataset.sections]
+    prefix = dataset.path_prefix
+    paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
+    paths += [column_path(prefix, name) for name in columns_there(prefix)]
+    states = {path if is_remote(path) else os.path.abspath(path): _state_of(path, dataset) for path in paths}
+    files = [] if facts is None else [facts.tokens, facts.index]
+    return json.dumps([_VERSION, states, [[each.num_bytes, each.crc32] for each in files]], sort_keys=True)
+
+
+def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
+    try:
+        if is_remote(path):
+            version = RemoteFile(path, dataset.object_storage).version
+            return [version.num_bytes, version.etag]
+        return list(version_of(path)[:5])
+    except StorageError as error:
+        if is_missing(error):
+            return None
+        raise
+
+
+def _read_record(path: str, identity: str) -> dict[str, Any] | None:
+    """Returns what is kept of a check of the same files; None if there is nothing that can be read."""
+    with suppress(OSError, UnusableJsonError):
+        record = read_json(path)
+        if isinstance(record, dict) and record.get("identity") == identity and "problem" in record:
+            return record
     return None

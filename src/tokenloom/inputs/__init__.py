@@ -5,11 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenloom.inputs.formats import FORMATS
+from tokenloom.numbers import checked_integer
+from tokenloom.setting_types import Bytes
 
 TEXT_KEY = "text"
 """The one key of formats that have no names for their texts."""
 
 STDIN = "-"
+
+RECORD_BYTES = 16 << 20
+"""While it is tokenized, a text costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
+
+WINDOW_BYTES = 128 << 20
+"""The command `zstd` has the same limit. Zstandard and xz allocate as much when a file says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """What reading an input may take, where each record is looked at in Python.
+
+    Attributes:
+        max_record_bytes: longest record (a line, a file of text, the texts of a row); longer ones are bad.
+        max_window_bytes: most memory for what zstd and xz look back on; a file that needs more is an error.
+        memory_bytes: largest record batch of a table, decoded; a larger one is an error.
+    """
+
+    max_record_bytes: Bytes = RECORD_BYTES
+    max_window_bytes: Bytes = WINDOW_BYTES
+    memory_bytes: Bytes = 1 << 30
+
+    def __post_init__(self) -> None:
+        """Checks the limits."""
+        checked_integer("memory_bytes", self.memory_bytes, at_least=64 << 20)
+        checked_integer("max_record_bytes", self.max_record_bytes, at_least=1, below=(1 << 30) + 1)
+        # what Zstandard can be told on every machine
+        checked_integer("max_window_bytes", self.max_window_bytes, at_least=1 << 20, below=(1 << 31) + 1)
+
+    def recorded(self) -> dict[str, int]:
+        """Returns what of these decides which records are bad, for the manifest; nothing where it is as ever."""
+        return {} if self.max_record_bytes == RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
+
+
+DEFAULT_LIMITS = ReadLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

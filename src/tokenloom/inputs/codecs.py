@@ -16,7 +16,7 @@ from io import BufferedReader
 from typing import Any
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.limits import WINDOW_BYTES
+from tokenloom.inputs import WINDOW_BYTES
 from tokenloom.optional import require
 from tokenloom.registry import Registry
 from tokenloom.storage.atomic import storage_errors
@@ -161,11 +161,7 @@ def compression_of(head: bytes) -> str:
 
 
 def read_from(file: BufferedReader, path: str, count: int) -> bytes:
-    """Returns up to so many bytes as they are.
-
-    Raises:
-        StorageError: reading fails.
-    """
+    """Returns up to so many bytes as they are."""
     with storage_errors("read", path):
         return file.read(count)
 

@@ -39,17 +39,6 @@ _METADATA_SUFFIX = ".json"
 """Suffix of files that say something about the data, in folders of other formats."""
 
 
-def check_format(input_format: str | None) -> None:
-    """Refuses what is no format.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if input_format is not None and input_format not in FORMATS:
-        message = f"expected an input format out of {', '.join(FORMATS)}, got {input_format!r}"
-        raise ConfigError(message)
-
-
 def split_suffix(path: str) -> tuple[str, str]:
     """Returns a name without the suffix of its compression, and the compression.
 
@@ -90,7 +79,6 @@ def inspect_input(
         ConfigError: its format cannot be told, or is compressed twice.
         StorageError: it cannot be opened.
     """
-    check_format(input_format)
     if not is_remote(path) and (stream := _stream(path, input_format)) is not None:
         return stream
     compression = split_suffix(path)[1]
@@ -160,9 +148,6 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
         files: files of the corpus.
         shard_bytes: size of a shard, above 0, at most, unless it is a single slice that cannot be cut: bytes of the
             files as they are, of units as they are decoded.
-
-    Raises:
-        InputError, StorageError: the units of a file cannot be read.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -179,11 +164,7 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
 
 
 def whole_file(file: InputFile) -> InputSlice:
-    """Returns a file as one slice.
-
-    Raises:
-        InputError, StorageError: the units of a file cannot be read.
-    """
+    """Returns a file as one slice."""
     return InputSlice(file=file, start=0, stop=file.num_bytes if file.is_cut_by_bytes else len(_unit_bytes(file)))
 
 
@@ -249,7 +230,9 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
         InputError: there are no files, or a saved dataset is incomplete.
         StorageError: something cannot be opened or listed.
     """
-    check_format(input_format)
+    if input_format is not None and input_format not in FORMATS:
+        message = f"expected an input format out of {', '.join(FORMATS)}, got {input_format!r}"
+        raise ConfigError(message)
     finder = _Finder(input_format=input_format)
     for name in names:
         finder.add(name)

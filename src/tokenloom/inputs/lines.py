@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.record_format import ReadOptions, SliceReader
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat, StreamReader
 from tokenloom.inputs.records import (
     HEAD_BYTES,
     MARK_BYTES,
@@ -22,7 +22,6 @@ from tokenloom.inputs.records import (
     refuse_utf16,
     without_mark,
 )
-from tokenloom.inputs.streams import SliceStream
 from tokenloom.storage.resolve import open_source
 
 _COUNT_BYTES = 16 << 20
@@ -41,14 +40,10 @@ class LineBlock(Block):
 
     @abstractmethod
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts of lines none of which is blank, or unusual otherwise; else None.
-
-        Raises:
-            ConfigError: no line can have such keys.
-        """
+        """Returns the texts of lines none of which is blank, or unusual otherwise; else None."""
 
     @abstractmethod
-    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    def value_reader(self) -> Callable[[bytes], Any]:
         """Returns what reads a line that is not blank, as `NumberedRecord.value`; it may raise `UnusableLineError`."""
 
     def lines(self) -> list[bytes]:
@@ -74,9 +69,9 @@ class LineBlock(Block):
             return None
         return replace(parsed, left_out=left_out_of(blank))
 
-    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self) -> Iterator[NumberedRecord]:
         """Yields the lines."""
-        read = self.value_reader(loads)
+        read = self.value_reader()
         for number, line in enumerate(self.lines(), self.first_record):
             value: Any = None
             if line.strip():
@@ -98,7 +93,7 @@ class LineBlock(Block):
         return replace(self, data=data[:middle]), replace(self, data=data[middle:], first_record=first)
 
 
-class LineReader(SliceReader):
+class LineReader(StreamReader):
     """Reads a slice of a file of lines in blocks of whole lines.
 
     Only a newline ends a line. Memory: one block, or the longest line if that is longer.
@@ -107,25 +102,12 @@ class LineReader(SliceReader):
         slice_: slice of lines.
         options: options of reading; a block ends with the last line that fits.
         block: the class of its blocks.
-
-    Raises:
-        StorageError: the file cannot be opened.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock]) -> None:
         super().__init__(slice_, options)
         self._new_block = block
         self._is_behind = False  # whether nothing but the rest of a line that began before will be read
-        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._stream.close()
-
-    @property
-    def position(self) -> int:
-        """Bytes of the slice, compressed as they may be, read so far; 0 where the system does not tell (a pipe)."""
-        return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
 
     def read_blocks(self) -> Iterator[LineBlock]:
         """Yields the blocks; text in UTF-16 is an `InputError`."""
@@ -203,6 +185,17 @@ class LineReader(SliceReader):
         chunk = self._stream.read(min(count, self._limits.max_record_bytes))
         self._count(num_text_bytes=len(chunk))
         return chunk
+
+
+class LineFormat(RecordFormat):
+    """A format whose records are lines, in blocks of a class."""
+
+    has_lines = True
+    block: type[LineBlock]
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
+        """Returns the reader of some lines; see `RecordFormat`."""
+        return LineReader(slice_, options, block=self.block)
 
 
 def _num_newlines(data: bytes | np.ndarray[Any, Any]) -> int:

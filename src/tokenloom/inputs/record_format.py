@@ -5,15 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from tokenloom.errors import InputError, ReplacedObjectError
-from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs import DEFAULT_LIMITS, InputFile, InputSlice, ReadLimits
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import DEFAULT_LIMITS, ReadLimits
 from tokenloom.inputs.records import Block
-from tokenloom.inputs.streams import changed_file, check_unchanged
+from tokenloom.inputs.streams import SliceStream, changed_file, check_unchanged
 
 _MOST_HEAD_BLOCKS = 100
 
@@ -55,8 +54,7 @@ class SliceReader(ABC):
         self._slice = slice_
         self._path = slice_.file.path
         self._limits = options.limits
-        self._head: list[Block] = []  # looked at, and not yielded yet
-        self._rest: Iterator[Block] | None = None
+        self._blocks: Iterator[Block] | None = None
 
     def _count(self, *, num_rows: int = 0, num_text_bytes: int = 0) -> None:
         self.num_rows += num_rows
@@ -77,12 +75,13 @@ class SliceReader(ABC):
 
     def first_block(self) -> Block | None:
         """Returns the first block with a whole record in it, before `blocks` yields it; None if there is none soon."""
-        self._rest = self._guarded()
-        for block in islice(self._rest, _MOST_HEAD_BLOCKS):
-            self._head.append(block)
+        head, rest = list[Block](), self._guarded()
+        for block in islice(rest, _MOST_HEAD_BLOCKS):
+            head.append(block)
             if not block.too_long:
                 break
-        return self._head[-1] if self._head else None
+        self._blocks = chain(head, rest)
+        return head[-1] if head else None
 
     def blocks(self) -> Iterator[Block]:
         """Yields the blocks, in order.
@@ -91,10 +90,7 @@ class SliceReader(ABC):
             InputError: the file is damaged, truncated, or not the one that was planned with any more.
             StorageError: reading failed.
         """
-        rest = self._guarded() if self._rest is None else self._rest
-        while self._head:
-            yield self._head.pop(0)
-        yield from rest
+        return self._guarded() if self._blocks is None else self._blocks
 
     def _guarded(self) -> Iterator[Block]:
         """Yields the blocks, and looks at the end whether the file is still the one that was planned with."""
@@ -107,6 +103,23 @@ class SliceReader(ABC):
             check_unchanged(file)  # which may be why its data looks damaged
             raise
         check_unchanged(file)
+
+
+class StreamReader(SliceReader):
+    """A reader of the decompressed bytes of a slice."""
+
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        super().__init__(slice_, options)
+        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
+
+    @property
+    def position(self) -> int:
+        """Bytes of the slice, compressed as they may be, read so far; 0 where the system does not tell (a pipe)."""
+        return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
 
 
 class RecordFormat(Protocol):

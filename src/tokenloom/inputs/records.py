@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, InputError
-from tokenloom.inputs import TEXT_KEY
-from tokenloom.inputs.limits import RECORD_BYTES
+from tokenloom.errors import InputError
+from tokenloom.inputs import RECORD_BYTES
 
 HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""
 
 LeftOut = NDArray[np.int64]
-"""int64[num_runs, 2], rising: the number of the first record of a run, from 0, and how many records the run has."""
+"""int64[num_left_out], rising: numbers of records, from 0, that gave no document."""
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -69,15 +69,11 @@ class Block(ABC):
         return len(self.data)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts of all records, without looking at each; None if anything is unusual.
-
-        Raises:
-            ConfigError: no record of the format can have such keys.
-        """
+        """Returns the texts of all records, without looking at each; None if anything is unusual."""
         return None
 
     @abstractmethod
-    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self) -> Iterator[NumberedRecord]:
         """Yields the records of a block that is not too long; see `records_of`."""
 
     def halves(self) -> tuple[Self, Self] | None:
@@ -85,70 +81,23 @@ class Block(ABC):
         return None
 
 
-def none_left_out() -> LeftOut:
-    """Returns that all records gave a document."""
-    return np.empty((0, 2), dtype=np.int64)
-
-
 def left_out_of(numbers: Sequence[int] | NDArray[np.int64]) -> LeftOut:
-    """Returns runs of records.
-
-    Args:
-        numbers: their numbers from 0, rising.
-
-    Example:
-        >>> left_out_of([0, 1, 5]).tolist()
-        [[0, 2], [5, 1]]
-    """
-    each = np.array(numbers, dtype=np.int64)
-    return _merged(np.stack([each, np.ones_like(each)], axis=1))
-
-
-def num_left_out(left_out: LeftOut) -> int:
-    """Returns how many records gave no document."""
-    return int(left_out[:, 1].sum())
-
-
-def joined_left_out(parts: Iterable[tuple[LeftOut, int]]) -> LeftOut:
-    """Returns what was left out of parts that follow each other.
-
-    Args:
-        parts: what was left out of each, and how many records it has.
-    """
-    shifted = [none_left_out()]
-    num_before = 0
-    for left_out, num_records in parts:
-        if len(left_out):
-            shifted.append(left_out + np.array([num_before, 0], dtype=np.int64))
-        num_before += num_records
-    return _merged(np.concatenate(shifted))
+    """Returns the numbers of records, from 0 and rising, as an array."""
+    return np.array(numbers, dtype=np.int64)
 
 
 def documents_between(left_out: LeftOut, start: int, stop: int) -> NDArray[np.int64]:
     """Returns the records [start, stop) that gave documents: int64[num_runs, 2], first record and count of each run.
 
     Example:
-        >>> documents_between(np.array([[1, 2], [5, 1]]), 0, 8).tolist()
+        >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
         [[0, 1], [3, 2], [6, 2]]
     """
-    stops = left_out.sum(axis=1)
-    first, last = np.searchsorted(stops, start, side="right"), np.searchsorted(left_out[:, 0], stop)
-    starts = np.concatenate([[start], stops[first:last]])
-    ends = np.concatenate([left_out[first:last, 0], [stop]])
-    runs = np.stack([starts, ends - starts], axis=1).astype(np.int64)
+    inside = left_out[slice(*np.searchsorted(left_out, [start, stop]))]
+    starts, stops = np.append(start, inside + 1), np.append(inside, stop)
+    runs = np.stack([starts, stops - starts], axis=1).astype(np.int64)
     kept: NDArray[np.int64] = runs[runs[:, 1] > 0]
     return kept
-
-
-def _merged(runs: LeftOut) -> LeftOut:
-    """Returns the same runs, those that touch as one."""
-    if len(runs) < 2:
-        return runs
-    stops = runs.sum(axis=1)
-    is_first = np.concatenate([[True], runs[1:, 0] != stops[:-1]])
-    firsts = runs[is_first, 0]
-    is_last = np.concatenate([is_first[1:], [True]])
-    return np.stack([firsts, stops[is_last] - firsts], axis=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,17 +125,17 @@ class RecordsDone:
 
     num_documents: int
     bad_lines: list[BadLine] = field(default_factory=list)
-    left_out: LeftOut = field(default_factory=none_left_out)
+    left_out: LeftOut = field(default_factory=partial(left_out_of, ()))
 
     @property
     def num_records(self) -> int:
         """All records, blank and bad ones included."""
-        return self.num_documents + num_left_out(self.left_out)
+        return self.num_documents + len(self.left_out)
 
     @property
     def num_blank_lines(self) -> int:
         """Lines of nothing but white space."""
-        return num_left_out(self.left_out) - len(self.bad_lines)
+        return len(self.left_out) - len(self.bad_lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,27 +154,14 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
     Args:
         block: a block of any format.
         keys: keys of the texts, see `value_at`; `text` for text without keys.
-
-    Raises:
-        ConfigError: text has no such keys.
     """
     parsed = block.texts(keys)
     return parse_carefully(block, keys) if parsed is None else parsed
 
 
-def check_text_keys(path: str, keys: Sequence[str]) -> None:
-    """Refuses keys for text that has none of its own.
-
-    Raises:
-        ConfigError: they are not `text` alone.
-    """
-    if tuple(keys) != (TEXT_KEY,):
-        message = f"expected the key {TEXT_KEY!r} for `{path}`, which is text, got {list(keys)!r}"
-        raise ConfigError(message)
-
-
 def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
     """Returns the texts of a block, record by record, with the end of each document."""
+    longest = block.max_record_bytes
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
     bad_lines: list[BadLine] = []
@@ -236,8 +172,9 @@ def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
             continue
         try:
             values = _values(record.value, keys)
-            if not record.data:  # a row, whose length nobody knew before it was read
-                _check_length(values, block.max_record_bytes)
+            # The length of a row is not known before it is read.
+            if not record.data and sum(len(text.encode()) for value in values for text in value) > longest:
+                raise too_long(longest)
         except UnusableLineError as error:
             bad_lines.append(bad_line(block, record, str(error)))
             left_out.append(number)
@@ -261,8 +198,7 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
     if isinstance(record, UnusableLineError):
         raise record
     if type(record) is not dict:
-        reason = f"expected a JSON object, found {kind_of(record)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"expected a JSON object, found {kind_of(record)}")
     values: list[list[str]] = []
     for key in keys:
         try:
@@ -275,16 +211,9 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
         for text in texts:
             if type(text) is not str:
                 place = f"an array with {kind_of(text)}" if type(value) is list else kind_of(text)
-                reason = f"expected a string or an array of strings under {key!r}, found {place}"
-                raise UnusableLineError(reason)
+                refuse_record(f"expected a string or an array of strings under {key!r}, found {place}")
         values.append([checked_text(text, repr(key)) for text in texts])
     return values
-
-
-def _check_length(values: list[list[str]], max_record_bytes: int) -> None:
-    """Refuses a record whose texts are too long."""
-    if sum(len(text.encode("utf-8")) for value in values for text in value) > max_record_bytes:
-        raise too_long(max_record_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +246,11 @@ class UnusableLineError(Exception):
     """A record holds no document; carries the reason."""
 
 
+def refuse_record(reason: str) -> NoReturn:
+    """Raises an `UnusableLineError`."""
+    raise UnusableLineError(reason)
+
+
 @dataclass(frozen=True, slots=True)
 class NumberedRecord:
     """A record, its number, and its bytes; `value` is an error where the bytes are none that can be read."""
@@ -327,19 +261,15 @@ class NumberedRecord:
     is_blank: bool = False
 
 
-def records_of(block: Block, *, loads: Callable[[bytes], Any] | None = None) -> Iterator[NumberedRecord]:
+def records_of(block: Block) -> Iterator[NumberedRecord]:
     """Yields the records of a block, those that cannot be read as an `UnusableLineError` with the reason.
 
     A row, and text without keys, come as an object; a blank record as None.
-
-    Args:
-        block: a block of any format.
-        loads: reads JSON; None for that of `orjson`.
     """
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
-        yield from block.records(loads)
+        yield from block.records()
 
 
 def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
@@ -365,11 +295,7 @@ def too_long(max_record_bytes: int) -> UnusableLineError:
 
 
 def checked_text(text: str, where: str) -> str:
-    """Returns a text that UTF-8 can hold.
-
-    Raises:
-        UnusableLineError: it has a lone surrogate, as a pair of escapes that was cut in two.
-    """
+    """Returns a text that UTF-8 can hold; an `UnusableLineError` for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -407,11 +333,7 @@ def value_at(record: Any, key: str) -> Any:
 
 
 def refuse_utf16(path: str, head: bytes) -> None:
-    """Refuses a file that begins as text in UTF-16 does.
-
-    Raises:
-        InputError: it does.
-    """
+    """Refuses a file that begins as text in UTF-16 does."""
     if head.startswith(_UTF16_MARKS):
         message = f"`{path}`: expected UTF-8, found the byte order mark of UTF-16"
         raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
@@ -423,11 +345,7 @@ def without_mark(head: bytes) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """Returns text in UTF-8.
-
-    Raises:
-        UnusableLineError: it is something else.
-    """
+    """Returns text in UTF-8; an `UnusableLineError` for all else."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

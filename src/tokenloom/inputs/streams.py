@@ -35,9 +35,6 @@ class SliceStream:
 
     Attributes:
         read: returns at most so many bytes, b"" at the end of the file.
-
-    Raises:
-        StorageError: it cannot be opened.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:
@@ -75,15 +72,11 @@ def open_bytes(file: InputFile, *, start: int = 0, stop: int | None = None) -> i
     if file.path == STDIN:
         return io.BufferedReader(io.FileIO(0, closefd=False), _BUFFER_BYTES)
     version = object_version(file) if is_remote(file.path) else None
-    return open_stream(file.path, buffer_bytes=_BUFFER_BYTES, start=start, stop=stop, version=version)[0]
+    return open_stream(file.path, buffer_bytes=_BUFFER_BYTES, start=start, stop=stop, version=version)
 
 
 def check_unchanged(file: InputFile) -> None:
-    """Refuses a file that is not the one that was planned with, as far as its size and version tell.
-
-    Raises:
-        InputError: it grew, shrank, was replaced or removed.
-    """
+    """Refuses a file that is not the one that was planned with, as far as its size and version tell."""
     if file.is_stream:
         return
     try:

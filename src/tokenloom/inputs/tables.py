@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -56,7 +56,7 @@ class TableBlock(Block):
             return None
         return ParsedBlock(columns=tuple(columns), num_documents=sum(map(len, self.batches)))
 
-    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self) -> Iterator[NumberedRecord]:
         """Yields the rows."""
         for number, row in enumerate(itertools.chain.from_iterable(map(_rows, self.batches)), self.first_record):
             yield self.bad_rows.get(number) or NumberedRecord(number, row)
@@ -76,11 +76,6 @@ class TableReader(SliceReader):
     Args:
         slice_: slice of the table.
         options: options of reading; a unit of a table is a record batch, as decoded.
-
-    Raises:
-        StorageError: the file cannot be opened.
-        InputError: it is not of its format, or has no column for a key.
-        MissingExtraError: `pyarrow` is not installed.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
@@ -176,12 +171,7 @@ class TableReader(SliceReader):
 
 
 def open_table_source(file: InputFile) -> Any:
-    """Returns a file as `pyarrow` reads it: a `pyarrow.NativeFile`.
-
-    Raises:
-        StorageError: it cannot be opened.
-        MissingExtraError: `pyarrow` is not installed.
-    """
+    """Returns a file as `pyarrow` reads it: a `pyarrow.NativeFile`."""
     arrow = require("pyarrow", extra="parquet")
     if is_remote(file.path):
         remote = RemoteFile(file.path, version=object_version(file))
@@ -199,11 +189,7 @@ def not_a_table(file: InputFile, error: Exception) -> InputError:
 
 
 def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
-    """Returns the columns that hold the values under some keys, as `pyarrow` names columns inside structs.
-
-    Raises:
-        InputError: a key has no column, or several.
-    """
+    """Returns the columns that hold the values under some keys, as `pyarrow` names columns inside structs."""
     for key in keys:
         if (places := _places(schema, key)) is None:
             found = ", ".join(repr(name) for name in schema.names[:8]) or "none"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import groupby, repeat
@@ -19,7 +19,7 @@ from tokenloom.datasets.shortcuts import sample_of
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.images import IMAGE_MODE, item_to_image
+from tokenloom.indexed.layout import IMAGE_MODE, item_to_image
 from tokenloom.indexed.manifests import Manifest, manifest_of, optional_attribute, optional_number
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.roles import NAME, PartKind, SequenceRoles, read_roles
@@ -560,89 +560,80 @@ def shown_lines(shown: Shown, look: Look) -> Iterator[str]:
 
     Texts of data cannot drive a terminal, whatever they hold.
     """
-    for pieces in _Drawing(shown, look).pieces():
+    for pieces in _pieces(shown, look):
         yield from filter(None, lines_of(pieces, look.width, colour=look.colour))
 
 
-class _Drawing:
-    """What is shown, on its way to lines."""
-
-    def __init__(self, shown: Shown, look: Look) -> None:
-        self._shown = shown
-        self._look = look
-        self._said = ""  # part and loss, of what was drawn last
-        self._signs = {"\n": NEWLINE, "\t": TAB} if look.ids else {"\n": f"{NEWLINE}\n", "\t": f"{TAB}   "}
-
-    def pieces(self) -> Iterator[Sequence[Piece]]:
-        """Yields what begins a line each."""
-        shown, origin, sections = self._shown, None, list(self._shown.sections())
-        if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):  # else its section says it
-            yield [(printable(shown.heading, keep=""), "bold")]
-            yield [(printable(", ".join(f"{name} {value}" for name, value in shown.facts), keep=""), "")]
-            origin = dict(shown.facts).get("made of")
-        for note in shown.notes:
-            yield [(printable(f"note: {note}", keep=""), "")]
-        for section in sections:
-            if heading := printable(section.heading, keep=""):
-                yield [(f"── {heading} {'─' * (self._look.width - cell_width(heading) - 4)}", "bold")]
-            if section.span is not None and section.span.origin not in (None, origin):
-                origin = section.span.origin
-                yield [(printable(f"made of {origin}", keep=""), "dim")]
-            yield from self._tokens(section.runs)
-        if legend := list(self._legend()):
-            yield [("legend: ", "dim"), *legend[1:]]
-
-    def _legend(self) -> Iterator[Piece]:
-        for each in self._shown.legend():
-            if each in ("padding", "denied", "image"):  # which is said by what stands there
-                continue
-            yield "; ", ""
-            name, _, meaning = (LEGEND | SIGNS)[each].partition(": ")
-            if each in SIGNS:
-                yield each, _SIGN
-                yield f" {name}", ""
-            elif self._look.colour:
-                yield name, _STYLES.get(each, "")
-                yield f": {meaning}" if meaning else "", ""
-            else:
-                yield f"[{_MARKS.get(each, name) or '...'}] {meaning or name}", ""
-
-    def _tokens(self, runs: Iterable[TokenRun]) -> Iterator[Sequence[Piece]]:
-        """Yields what begins a line each: tokens that follow each other, with marks where part or loss changes, and no
-        colour says it."""
-        units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
-        most = len(units) if self._look.most_tokens is None else self._look.most_tokens
-        if num_hidden := max(len(units) - most, 0):
-            units[most // 2 : most // 2 + num_hidden] = [()]
-        line: list[Piece] = []
-        for unit in units:
-            if not unit:
-                yield from (line, [(f"[{num_hidden:,} more tokens]", "dim")])
-                line = []
-                continue
-            token = unit[0]
-            if not self._look.colour and token.teaching not in ("", self._said):
-                self._said = token.teaching
-                line.append((f"[{token.teaching}]", ""))
-                if token.part is not None:  # a part of a conversation begins a line
-                    yield from (line[:-1], line[-1:])
-                    line = []
-            line += self._token(token, unit)
-            line += [(f"⟨{token.id}⟩", "dim")] if self._look.ids and token.id >= 0 else ()
-        yield line
-
-    def _token(self, token: ShownToken, run: TokenRun) -> Iterator[Piece]:
-        style = " ".join(_STYLES[each] for each in token.styles if each in _STYLES)
-        if token.kind in PADDING:
-            yield padding_words(run), _STYLES[token.kind]
-        elif token.kind in _MARKS and not self._look.colour:
-            name = _MARKS[token.kind] or ("" if token.text else "special")
-            yield printable(f"[{' '.join(filter(None, (name, token.text)))}]", keep=""), ""
-        elif token.kind != "text":
-            yield printable(token.words, keep=""), style
-        elif not token.text:
-            yield PARTIAL, _SIGN
+def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
+    """Yields what begins a line each."""
+    origin, sections, said = None, list(shown.sections()), ""
+    if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):  # else its section says it
+        yield [(printable(shown.heading, keep=""), "bold")]
+        yield [(printable(", ".join(f"{name} {value}" for name, value in shown.facts), keep=""), "")]
+        origin = dict(shown.facts).get("made of")
+    for note in shown.notes:
+        yield [(printable(f"note: {note}", keep=""), "")]
+    for section in sections:
+        if heading := printable(section.heading, keep=""):
+            yield [(f"── {heading} {'─' * (look.width - cell_width(heading) - 4)}", "bold")]
+        if section.span is not None and section.span.origin not in (None, origin):
+            origin = section.span.origin
+            yield [(printable(f"made of {origin}", keep=""), "dim")]
+        said = yield from _section_pieces(section.runs, look, said)
+    legend: list[Piece] = []
+    for each in shown.legend():
+        if each in ("padding", "denied", "image"):  # which is said by what stands there
+            continue
+        name, _, meaning = (LEGEND | SIGNS)[each].partition(": ")
+        legend.append(("; " if legend else "legend: ", "" if legend else "dim"))
+        if each in SIGNS:
+            legend += [(each, _SIGN), (f" {name}", "")]
+        elif look.colour:
+            legend += [(name, _STYLES.get(each, "")), (f": {meaning}" if meaning else "", "")]
         else:
-            signs = (self._signs.get(char, printable(char, keep="")) for char in token.text)
-            for is_sign, found in groupby(zip(token.text, signs, strict=True), key=lambda pair: pair[0] != pair[1]):
-                yield "".join(sign for _, sign in found), _SIGN if is_sign else style
+            legend.append((f"[{_MARKS.get(each, name) or '...'}] {meaning or name}", ""))
+    yield legend
+
+
+def _section_pieces(runs: Iterable[TokenRun], look: Look, said: str) -> Generator[Sequence[Piece], None, str]:
+    """Yields what begins a line each: tokens that follow each other, with marks where part or loss changes, and no
+    colour says it; `said` is what was marked last, and is returned."""
+    units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
+    most = len(units) if look.most_tokens is None else look.most_tokens
+    if num_hidden := max(len(units) - most, 0):
+        units[most // 2 : most // 2 + num_hidden] = [()]
+    line: list[Piece] = []
+    for unit in units:
+        if not unit:
+            yield from (line, [(f"[{num_hidden:,} more tokens]", "dim")])
+            line = []
+            continue
+        token = unit[0]
+        if not look.colour and token.teaching not in ("", said):
+            said = token.teaching
+            line.append((f"[{said}]", ""))
+            if token.part is not None:  # a part of a conversation begins a line
+                yield from (line[:-1], line[-1:])
+                line = []
+        line += _token_pieces(token, unit, look)
+        line += [(f"⟨{token.id}⟩", "dim")] if look.ids and token.id >= 0 else ()
+    yield line
+    return said
+
+
+def _token_pieces(token: ShownToken, run: TokenRun, look: Look) -> Iterator[Piece]:
+    style = " ".join(_STYLES[each] for each in token.styles if each in _STYLES)
+    if token.kind in PADDING:
+        yield padding_words(run), _STYLES[token.kind]
+    elif token.kind in _MARKS and not look.colour:
+        name = _MARKS[token.kind] or ("" if token.text else "special")
+        yield printable(f"[{' '.join(filter(None, (name, token.text)))}]", keep=""), ""
+    elif token.kind != "text":
+        yield printable(token.words, keep=""), style
+    elif not token.text:
+        yield PARTIAL, _SIGN
+    else:
+        signs = {"\n": NEWLINE, "\t": TAB} if look.ids else {"\n": f"{NEWLINE}\n", "\t": f"{TAB}   "}
+        drawn = [(char, signs.get(char, printable(char, keep=""))) for char in token.text]
+        for is_sign, found in groupby(drawn, key=lambda pair: pair[0] != pair[1]):
+            yield "".join(sign for _, sign in found), _SIGN if is_sign else style

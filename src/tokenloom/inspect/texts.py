@@ -21,9 +21,8 @@ from tokenloom.errors import ConfigError, MissingObjectError
 from tokenloom.indexed.columns import open_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile
-from tokenloom.inputs import STDIN
+from tokenloom.inputs import STDIN, ReadLimits
 from tokenloom.inputs.find import inspect_input, whole_file
-from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import Texts, data_of, records_of
 from tokenloom.inputs.streams import size_and_version
@@ -119,26 +118,17 @@ def find_whole_texts(
             missing.append(prefix)
             continue
         hashes.verify()
-        if len(entries := _where(hashes.data, wanted)):
-            boundaries = opened.document_indices
-            for entry in entries.tolist():
-                begin, end = boundaries[entry : entry + 2].tolist()
+        for at in range(0, len(hashes.data), _HASHES_AT_ONCE):
+            rows = hashes.data[at : at + _HASHES_AT_ONCE]
+            some = np.flatnonzero(np.isin(rows[:, 0], wanted[:, 0]))
+            same = (rows[some][:, None, :] == wanted[None, :, :]).all(axis=2).any(axis=1)
+            for entry in (at + some[same]).tolist():
+                begin, end = opened.document_indices[entry : entry + 2].tolist()
                 found += [(source, first + row) for row in range(begin, end)]
     if len(missing) == len(pairs):
         message = f"expected pairs with hashes of their documents, found none among {len(pairs)}"
         raise ConfigError(message, hint="`tokenloom preprocess --document-hashes` writes PREFIX.hashes.npy")
     return found, missing
-
-
-def _where(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Returns the rows that are one of those wanted, rising."""
-    found = [np.empty(0, dtype=np.int64)]
-    for first in range(0, len(hashes), _HASHES_AT_ONCE):
-        rows = hashes[first : first + _HASHES_AT_ONCE]
-        some = np.flatnonzero(np.isin(rows[:, 0], wanted[:, 0]))
-        same = (rows[some][:, None, :] == wanted[None, :, :]).all(axis=2).any(axis=1)
-        found.append(first + some[same])
-    return np.concatenate(found)
 
 
 TOKENS_AT_ONCE = 1 << 22

@@ -33,10 +33,8 @@ def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") ->
     """Returns how many chunks, of one micro-batch per rank, make up a global batch."""
     num_chunks, rest = divmod(global_batch_size, chunk_size)
     if rest or not num_chunks:
-        message = (
-            f"expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = {chunk_size}, "
-            f"found {global_batch_size}{where}"
-        )
+        expected = f"a global batch size that is a multiple of micro_batch_size * data_parallel_size = {chunk_size}"
+        message = f"expected {expected}, found {global_batch_size}{where}"
         raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
     return num_chunks
 
@@ -53,16 +51,8 @@ class BatchSizes:
 
     def batch_size(self, consumed_samples: int) -> int:
         """Returns the samples of all ranks in the step that begins after so many consumed samples."""
-        return self.sizes[self._count_begun(consumed_samples) - 1][1]
-
-    def next_change(self, consumed_samples: int) -> int | None:
-        """Returns the samples after which the next size applies; None if there is none."""
-        num_begun = self._count_begun(consumed_samples)
-        return self.sizes[num_begun][0] if num_begun < len(self.sizes) else None
-
-    def _count_begun(self, consumed_samples: int) -> int:
         consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
-        return bisect_right(self.sizes, consumed_samples, key=itemgetter(0))
+        return self.sizes[bisect_right(self.sizes, consumed_samples, key=itemgetter(0)) - 1][1]
 
     def num_micro_batches(
         self,
@@ -72,15 +62,10 @@ class BatchSizes:
         data_parallel_size: int,
         decrease_batch_size_if_needed: bool = False,
     ) -> int:
-        """Returns the micro-batches of each rank in the step that begins after so many consumed samples.
+        """Returns the micro-batches of each rank in the step that begins after so many consumed samples of all ranks.
 
         So many batches of a `MegatronPretrainingSampler`, which deals micro-batches whatever the sizes, make this step.
-
-        Args:
-            consumed_samples: samples that all ranks have consumed.
-            micro_batch_size: samples per rank and micro-batch.
-            data_parallel_size: ranks in all.
-            decrease_batch_size_if_needed: use the next smaller size that micro-batches make up.
+        With `decrease_batch_size_if_needed`, of the next smaller size that micro-batches make up.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -92,19 +77,14 @@ class BatchSizes:
     def position_of_step(self, step: int) -> int:
         """Returns the first position that a step reads, steps counted from 0: the samples consumed before it.
 
-        This is about a run that has had these sizes from its first position on, none of them decreased. Costs as much
-        as there are changes before the step.
+        This is about a run that has had these sizes from its first position on, none of them decreased.
         """
         step = checked_integer("step", step, at_least=0)
         *_, (first_step, start, size) = takewhile(lambda stretch: stretch[0] <= step, self.stretches())
         return start + (step - first_step) * size
 
     def step_of_position(self, position: int) -> int:
-        """Returns the step that reads a position, steps counted from 0: how many steps were done before it is read.
-
-        It is the inverse of `position_of_step`; where that gives less than `position` for it, the position is no first
-        one of a step. Costs as much as there are changes before the position.
-        """
+        """Returns the step that reads a position, steps counted from 0: the inverse of `position_of_step`."""
         position = checked_integer("position", position, at_least=0)
         *_, (first_step, start, size) = takewhile(lambda stretch: stretch[1] <= position, self.stretches())
         return first_step + (position - start) // size
@@ -112,20 +92,16 @@ class BatchSizes:
     def stretches(self) -> Iterator[tuple[int, int, int]]:
         """Yields (first step, its first position, samples per step) wherever the size may change."""
         step = start = 0
-        while True:
-            size = self.batch_size(start)
-            yield step, start, size
-            change = self.next_change(start)
-            if change is None:
-                return
-            num_steps = -(-(change - start) // size)
-            step += num_steps
-            start += num_steps * size
+        for (_, size), (change, _) in pairwise([*self.sizes, (_LARGEST, 0)]):
+            if start < change:
+                yield step, start, size
+                num_steps = -(-(change - start) // size)
+                step, start = step + num_steps, start + num_steps * size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeSchedule(BatchSizes):
-    """Which global batch size applies after how many consumed samples, as a list: it may rise and fall.
+    """A list of global batch sizes, and after how many consumed samples each applies: it may rise and fall.
 
     The reference's `--step-batch-size-schedule`; `parse` reads its text.
 
@@ -137,9 +113,6 @@ class BatchSizeSchedule(BatchSizes):
         [4, 4, 8]
         >>> schedule.position_of_step(5), schedule.step_of_position(31)
         (24, 5)
-
-    Attributes:
-        sizes: see `BatchSizes`.
     """
 
     def __post_init__(self) -> None:
@@ -158,14 +131,13 @@ class BatchSizeSchedule(BatchSizes):
 
         Each item is a threshold, a colon, and the samples per step from there on; blanks or commas stand between items.
         Numbers may have a suffix: K, M, B (or G) and T are powers of 1000. As in the reference, thresholds are tokens
-        where a sequence length is given, and samples where none is; one in tokens applies as soon as less than a sample
-        is missing.
+        where a sequence length is given, and samples, without suffix, where none is; one in tokens applies as soon as
+        less than a sample is missing.
 
         Args:
             text: the schedule.
             sequence_length: tokens per sample, or (position, tokens per sample from there on), the first from 0 on,
-                rising, of a run whose samples change in length; None if thresholds are samples. They have no suffix
-                then: who writes one means tokens.
+                rising, of a run whose samples change in length; None if thresholds are samples.
 
         Raises:
             ConfigError: the text is no schedule; the message names the item and its column.
@@ -192,10 +164,9 @@ class BatchSizeSchedule(BatchSizes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeRampup(BatchSizes):
-    """Which global batch size applies after how many consumed samples.
+    """A global batch size that grows in equal increments, evenly spread over the first samples of a run.
 
-    The size grows in equal increments, evenly spread over the first samples of a run: the reference's
-    `rampup_batch_size`. It is a function of the consumed samples alone, so resuming needs nothing else.
+    The reference's `rampup_batch_size`.
 
     Example:
         >>> rampup = BatchSizeRampup(
@@ -223,11 +194,10 @@ class BatchSizeRampup(BatchSizes):
         checked_integer("batch_size_increment", self.batch_size_increment, at_least=1)
         checked_integer("rampup_samples", self.rampup_samples, at_least=0)
         checked_integer("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
-        if (self.global_batch_size - self.start_global_batch_size) % self.batch_size_increment:
-            message = (
-                f"expected increments of {self.batch_size_increment} to lead from start_global_batch_size "
-                f"{self.start_global_batch_size} to global_batch_size {self.global_batch_size}, found a remainder"
-            )
+        first, last = self.start_global_batch_size, self.global_batch_size
+        if (last - first) % self.batch_size_increment:
+            expected = f"start_global_batch_size {first} to global_batch_size {last}"
+            message = f"expected increments of {self.batch_size_increment} to lead from {expected}, found a remainder"
             raise ConfigError(message, hint="choose an increment that divides the difference")
         object.__setattr__(self, "sizes", tuple(self._sizes().items()))
 
@@ -249,8 +219,7 @@ class Topology:
     """How positions are dealt to steps, and within a step to micro-batches and ranks.
 
     A step of G samples begins at position s. Its micro-batch m on rank r holds the `micro_batch_size` positions from
-    `s + (m * data_parallel_size + r) * micro_batch_size` on. This is about a run that has had these numbers from its
-    first position on; of one that had others for a while, only the steps of that while are told wrong.
+    `s + (m * data_parallel_size + r) * micro_batch_size` on, if the run has had these numbers from its first position.
 
     Example:
         >>> from tokenloom.loading.batch_sizes import BatchSizeSchedule
@@ -274,12 +243,11 @@ class Topology:
     def __post_init__(self) -> None:
         """Checks the numbers."""
         given = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
-        for name, value in given.items():
-            if value is not None:
-                object.__setattr__(self, name, checked_integer(name, value, at_least=1))
-        if (self.micro_batch_size is None) != (self.data_parallel_size is None):
-            [found] = [name for name, value in given.items() if value is not None]
-            message = f"expected micro_batch_size and data_parallel_size, or neither, found {found} alone"
+        found = {name: checked_integer(name, value, at_least=1) for name, value in given.items() if value is not None}
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+        if len(found) == 1:
+            message = f"expected micro_batch_size and data_parallel_size, or neither, found {name} alone"
             raise ConfigError(message)
 
     @property
@@ -288,10 +256,7 @@ class Topology:
         return self.micro_batch_size is not None
 
     def steps(self, positions: Int64s) -> Int64s:
-        """Returns the step that reads each position: int64[num_positions], steps from 0 on.
-
-        Costs as much as there are changes of the batch size before the last position.
-        """
+        """Returns the step that reads each position: int64[num_positions], steps from 0 on."""
         steps, _, sizes, offsets = self._stretches(positions)
         found: Int64s = steps + offsets // sizes
         return found
@@ -307,10 +272,7 @@ class Topology:
     def positions_of(self, step: int, *, rank: int | None = None, micro_batch: int | None = None) -> Int64s:
         """Returns the positions that a step reads, or a rank or micro-batch of it: int64[num_positions], rising.
 
-        Args:
-            step: the step, from 0 on.
-            rank: a rank; None for all.
-            micro_batch: a micro-batch, the same of each rank; None for all.
+        None stands for all ranks, and for all micro-batches; a micro-batch is one of each rank.
         """
         start = self.batch_sizes.position_of_step(step)
         positions = np.arange(start, start + self.batch_sizes.batch_size(start), dtype=np.int64)
@@ -382,11 +344,8 @@ def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: st
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             message = f"expected ({first}, {second}) as {name}[{number}], found {pair!r}"
             raise ConfigError(message)
-        start = checked_integer(f"the {first} of {name}[{number}]", pair[0], at_least=0)
-        if start != 0 if not checked else start <= checked[-1][0]:
-            expected = f"more than {checked[-1][0]}" if checked else "0"
-            message = f"expected {expected} as the {first} of {name}[{number}], found {start}"
-            raise ConfigError(message)
+        least, most = (checked[-1][0] + 1, None) if checked else (0, 1)
+        start = checked_integer(f"the {first} of {name}[{number}]", pair[0], at_least=least, below=most)
         checked.append((start, checked_integer(f"the {second} of {name}[{number}]", pair[1], at_least=1)))
     if not checked:
         message = f"expected at least one ({first}, {second}) in {name}, found none"

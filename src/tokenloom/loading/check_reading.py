@@ -42,14 +42,9 @@ _HINT = "look for a bad disk, memory or cache on these ranks; go on from the che
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Batches that a rank has handed out one after the other, and what it says they were.
+    """Batches of a sampler that a rank has handed out one after the other, and what it reports of them.
 
-    Attributes:
-        sampler: whose batches they are.
-        start: first position of all ranks.
-        stop: position behind the last one of all ranks.
-        sums: uint64[num_batches, 2], (lower half, upper half) of the digest of each batch.
-        claim: what this rank reports of them.
+    Positions of all ranks are [start, stop); sums are uint64[num_batches, 2], the halves of the digest of each batch.
     """
 
     sampler: Any
@@ -75,10 +70,7 @@ class Stretch:
 class ReadBatches:
     """The digest of every batch that a loader has handed out since the last check, 16 bytes each, and the sum of all.
 
-    Args:
-        dataset: what is read.
-        sampler: yields the positions of the batches.
-        keeps: whether the loader tells of its batches at all.
+    `keeps` says whether the loader tells of its batches at all.
     """
 
     def __init__(self, dataset: Any, sampler: Any, *, keeps: bool = True) -> None:
@@ -88,7 +80,7 @@ class ReadBatches:
         self.go_on(None)
 
     def go_on(self, read: RangeDigest | None) -> None:
-        """Begins anew at a state, which says what all ranks had read; None if it does not."""
+        """Begins anew at a state, which says what all ranks had read, or None."""
         self._loaded = read
         self.begin(0)
 
@@ -118,10 +110,8 @@ class ReadBatches:
             message = "expected a loader that keeps a digest, found one made without"
             raise ConfigError(message, hint="make it with `digest=True`")
         if not self._has_tokens:
-            message = (
-                "expected batches with `tokens` [samples, tokens] at positions of 64 bits for a digest, found others "
-                f"in those of {type(self.dataset).__name__}"
-            )
+            message = "expected batches with `tokens` [samples, tokens] at positions of 64 bits for a digest, found "
+            message += f"others in those of {type(self.dataset).__name__}"
             raise ConfigError(message, hint="add what you read to a `ReadingDigest` yourself")
         return self._checked + total_of(self._sums)
 
@@ -166,9 +156,8 @@ class ReadBatches:
 
         It knows at a check, and always where there is one data-parallel rank.
         """
-        if not self.keeps or not isinstance(self.sampler, DataParallelSampler) or not is_in_order(self.sampler):
-            return None
-        if not self._has_tokens:
+        is_known = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
+        if not self.keeps or not self._has_tokens or not is_known:
             return None
         if not self._sums.num_batches:
             return self.before
@@ -190,7 +179,7 @@ class DigestedBatches:
     Args:
         batches: yields a batch for each list of positions of the sampler, in its order.
         dataset: what is read.
-        sampler: yields the positions of one batch after the other; it is iterated beside the loader.
+        sampler: yields the positions of one batch after the other; is iterated beside the loader.
     """
 
     def __init__(self, batches: Iterable[Any], dataset: Any, sampler: Iterable[Batch]) -> None:
@@ -208,9 +197,9 @@ class DigestedBatches:
 def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_threads: int = 1) -> RangeDigest | None:
     """Raises on every rank of `torch.distributed` unless all have read what the order says; for every checkpoint.
 
-    All ranks must call this after as many samples, those without a loader with None. Ranks whose samplers have one
-    data-parallel rank have to have read the same. With `reread`, what each data-parallel rank has read since the last
-    check is read again by another one, from the data that this one sees; alone, by itself.
+    All ranks must call this after as many samples, those without a loader with None. Ranks of one data-parallel rank
+    have to have read the same. With `reread`, what each data-parallel rank has read since the last check is read again
+    by another one, by `num_threads`, from the data that this one sees; alone, by itself.
 
     Args:
         loader: a `ThreadLoader` or `DigestedBatches` over samples in order; None on a rank that reads nothing.
@@ -336,21 +325,17 @@ def _find(suspect: int, dataset: Any, stretch: Stretch | None, num_batches: int,
     while True:
         middle = start + max(1, (stop - start) // 2)
         step = f"finding batch {start}-{stop} of data-parallel rank {suspect} that differs"
-        answer = _meet(step, said, _compare_half if stop - start > 1 else partial(_compare_batch, start))
-        if "told" in answer:
+        answer = _meet(step, said, partial(_compare_half, start if stop - start == 1 else None))
+        if answer["told"] is not None:
             return f"data-parallel rank {suspect}: {answer['told']}"
         start, stop = (start, middle) if answer["differs"] else (middle, stop)
 
 
-def _compare_half(records: list[Record]) -> list[Record]:
-    """Returns whether ranks say different things of the first half of the batches."""
+def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
+    """Returns whether ranks say different things of the first half of the batches; of one batch in words."""
     said = {record[name] for record in records for name in ("again", "claimed") if name in record}
-    return [{"differs": len(said) > 1} for _ in records]
-
-
-def _compare_batch(batch: int, records: list[Record]) -> list[Record]:
-    told = _told(batch, records)
-    return [{"told": told} for _ in records]
+    told = None if batch is None else _told(batch, records)
+    return [{"differs": len(said) > 1, "told": told} for _ in records]
 
 
 def _told(batch: int, records: list[Record]) -> str:
@@ -364,10 +349,8 @@ def _told(batch: int, records: list[Record]) -> str:
     where = f"at positions [{shown}], batch {batch} since the last check"
     (truth, votes), *others = Counter(again.values()).most_common()
     if others and others[0][1] == votes:
-        differing = ", ".join(
-            f"{value[:16]}… on {name_ranks([rank for rank in again if again[rank] == value])}"
-            for value in dict.fromkeys(again.values())
-        )
+        holders = {value: [rank for rank in again if again[rank] == value] for value in again.values()}
+        differing = ", ".join(f"{value[:16]}… on {name_ranks(ranks)}" for value, ranks in holders.items())
         return f"ranks find different tokens in their data {where}: {differing}"
     told = []
     if liars := [rank for rank, value in claimed.items() if value != truth]:

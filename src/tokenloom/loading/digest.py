@@ -14,14 +14,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import DigestSums
-from tokenloom.datasets.protocols import Composed, KnowsLengths, Positions
+from tokenloom.datasets.protocols import KnowsLengths, Positions
 from tokenloom.datasets.shortcuts import batch_of, makes_batches, sample_of
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
@@ -80,9 +79,7 @@ class ReadingDigest:
         """
         digests = digests_of(tokens)
         if digests is None or len(digests) != len(positions):
-            is_list = isinstance(tokens, (list, tuple))
-            found = f"{len(tokens)} vectors" if is_list else f"{np.asarray(tokens).dtype}{list(np.shape(tokens))}"
-            message = f"expected tokens of {len(positions)} samples, as integers [samples, length], found {found}"
+            message = f"expected tokens of {len(positions)} samples, as integers [samples, length], found {tokens!r}"
             raise ConfigError(message)
         if any(position is not None and int(position) < 0 for position in positions):
             message = f"expected positions from 0 on, found {list(positions)!r}"
@@ -94,11 +91,8 @@ class ReadingDigest:
 
     def __add__(self, other: ReadingDigest) -> ReadingDigest:
         """Returns the sum of both."""
-        return ReadingDigest(
-            low=(self.low + other.low) % _HALF,
-            high=(self.high + other.high) % _HALF,
-            num_samples=self.num_samples + other.num_samples,
-        )
+        low, high = (self.low + other.low) % _HALF, (self.high + other.high) % _HALF
+        return ReadingDigest(low=low, high=high, num_samples=self.num_samples + other.num_samples)
 
     def hexdigest(self) -> str:
         """Returns 32 hex digits: the upper half, then the lower one."""
@@ -112,13 +106,7 @@ class ReadingDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Which micro-batches of a range of positions a data-parallel rank reads, as `MegatronPretrainingSampler` deals.
-
-    Attributes:
-        rank: the data-parallel rank.
-        size: data-parallel ranks in all.
-        micro_batch_size: samples of a micro-batch.
-    """
+    """Which micro-batches of a range of positions a data-parallel rank reads, as `MegatronPretrainingSampler` deals."""
 
     rank: int
     size: int
@@ -129,9 +117,9 @@ class Share:
 
     def positions(self, start: int, stop: int) -> Iterator[range]:
         """Yields the micro-batches that the rank reads of a range of positions."""
-        chunk = self.micro_batch_size * self.size
-        for first in range(start + self.rank * self.micro_batch_size, stop, chunk):
-            yield range(first, min(first + self.micro_batch_size, stop))
+        micro = self.micro_batch_size
+        firsts = range(start + self.rank * micro, stop, micro * self.size)
+        return (range(first, min(first + micro, stop)) for first in firsts)
 
     def count(self, start: int, stop: int) -> int:
         """Returns how many positions of a range the rank reads."""
@@ -176,26 +164,20 @@ class RangeDigest:
             ConfigError: it is no such text, or one of another version of the digest.
         """
         found = _RANGE.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
-            example = f"{VERSION}:RUN:START-STOP:{'0' * 32}"
-            message = f"expected a digest of what was read, such as {example}, found {quoted(str(text))}"
-            raise ConfigError(message)
-        if int(found["version"]) != VERSION:
+        if found is not None and int(found["version"]) != VERSION:
             message = f"expected a digest of version {VERSION}, found one of version {found['version']}"
             raise ConfigError(message, hint="compare it with the version of tokenloom that made it")
-        start, stop = int(found["start"]), int(found["stop"])
-        if start > stop:
-            message = f"expected a digest of a range of positions, found {start}-{stop}"
-            raise ConfigError(message)
-        share = None
-        if found["rank"] is not None:
-            share = Share(rank=int(found["rank"]), size=int(found["size"]), micro_batch_size=int(found["micro"]))
-            if not share.rank < share.size or not share.micro_batch_size:
-                message = f"expected a digest of a data-parallel rank below the number of ranks, found {share}"
-                raise ConfigError(message)
-        count = stop - start if share is None else share.count(start, stop)
-        digest = ReadingDigest.from_hex(found["sum"], num_samples=count)
-        return cls(run=found["run"], start=start, stop=stop, share=share, digest=digest)
+        if found is not None:
+            start, stop, share = int(found["start"]), int(found["stop"]), None
+            if found["rank"] is not None:
+                share = Share(rank=int(found["rank"]), size=int(found["size"]), micro_batch_size=int(found["micro"]))
+            if start <= stop and (share is None or (share.rank < share.size and share.micro_batch_size)):
+                count = stop - start if share is None else share.count(start, stop)
+                digest = ReadingDigest.from_hex(found["sum"], num_samples=count)
+                return cls(run=found["run"], start=start, stop=stop, share=share, digest=digest)
+        example = f"{VERSION}:RUN:START-STOP:{'0' * 32}"
+        message = f"expected a digest of what was read, such as {example}, found {quoted(str(text))}"
+        raise ConfigError(message)
 
     def __add__(self, other: RangeDigest) -> RangeDigest:
         """Returns the digest of this range and of the one right behind it."""
@@ -235,17 +217,8 @@ def total_of(sums: DigestSums) -> ReadingDigest:
     return ReadingDigest(low=sums.low, high=sums.high, num_samples=sums.num_samples)
 
 
-# --- reading positions again --------------------------------------------------------------------------------------
-
-
 def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: int = 1) -> ReadingDigest:
-    """Returns the digest of what stands at positions, read from the data.
-
-    Args:
-        dataset: gives samples by position, as to a loader.
-        positions: the positions, such as a range.
-        num_threads: threads that read.
-    """
+    """Returns the digest of what stands at positions of a dataset, such as a range, read from the data."""
     return total_of(digest_batches(dataset, _cut(dataset, positions), num_threads=num_threads, total=len(positions)))
 
 
@@ -258,16 +231,15 @@ def digest_batches(
     """
     num_threads = checked_integer("num_threads", num_threads, at_least=1)
     known = ([position for position in batch if position is not None] for batch in batches)
-    upcoming: Iterator[Any] = iter(announce_ahead(dataset, known))
+    upcoming = announce_ahead(dataset, known)
     executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="tokenloom-replay")
-    pending: deque[tuple[list[int], Future[NDArray[np.uint64]]]] = deque()
+    pending: deque[tuple[Batch, Future[NDArray[np.uint64]]]] = deque()
     sums = DigestSums()
     try:
         with task("replay", unit="samples", total=total) as advance:
             while True:
                 for batch in itertools.islice(upcoming, 2 * num_threads - len(pending)):
-                    positions = list(batch)
-                    pending.append((positions, executor.submit(partial(_digests, dataset, positions))))
+                    pending.append((batch, executor.submit(_digests, dataset, batch)))
                 if not pending:
                     return sums
                 positions, digests = pending.popleft()
@@ -277,13 +249,12 @@ def digest_batches(
         executor.shutdown(cancel_futures=True)
 
 
-def _digests(dataset: Any, positions: list[int]) -> NDArray[np.uint64]:
+def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
     """Returns digests of the tokens of samples, uint64[num_samples, 2], read from the finished batch."""
     if not positions:
         return np.empty((0, 2), dtype=np.uint64)
     batch = dataset.batch(positions) if makes_batches(dataset) else [sample_of(dataset, each) for each in positions]
-    digests = digests_of_batch(batch, len(positions))
-    if digests is None:
+    if (digests := digests_of_batch(batch, len(positions))) is None:
         message = f"expected samples with `tokens` for a digest, found none in those of {type(dataset).__name__}"
         raise ConfigError(message)
     return digests
@@ -293,7 +264,7 @@ def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
     """Yields positions in batches of some 2**19 tokens, each of samples of one length as far as that is known."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
-        if not isinstance(dataset, KnowsLengths) or isinstance(dataset, Composed):  # a blend has one length
+        if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # a blend has one length
             yield from (part[at : at + _UNKNOWN_AT_ONCE] for at in range(0, len(part), _UNKNOWN_AT_ONCE))
             continue
         lengths = dataset.lengths(np.asarray(part, dtype=np.int64))
@@ -301,9 +272,6 @@ def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
         for begin, end in itertools.pairwise(bounds):
             size = max(1, min(_MOST_AT_ONCE, _TOKENS_AT_ONCE // max(1, int(lengths[begin]))))
             yield from (part[at : min(at + size, end)] for at in range(begin, end, size))
-
-
-# --- ranks that compare their first samples -----------------------------------------------------------------------
 
 
 def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
@@ -323,12 +291,7 @@ def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the 
     """Raises on every rank of `torch.distributed` unless all read the same first samples and as many in total.
 
     All ranks must call this, those without the dataset with None. Without `torch.distributed` nothing is compared, but
-    the samples are read.
-
-    Args:
-        dataset: gives samples by number, such as `GPTDataset`.
-        num_samples: compared from the start, or all if there are fewer.
-        name: says in messages what was compared.
+    the samples are read: `num_samples` from the start, or all if there are fewer.
 
     Raises:
         DivergenceError: they differ; the message says which ranks hold which digest.

@@ -62,13 +62,10 @@ def load(
         ...     for first in range(0, 1000, 20):
         ...         builder.add_document(list(range(first, first + 20)), [20])
         ...     builder.finalize(f"{prefix}.idx")
-        >>> dataset = load(prefix, sequence_length=16, tokenizer="null:1000")
-        >>> batch = next(iter(ThreadLoader(dataset, batch_size=4, tensors="numpy")))
-        >>> len(dataset), batch["tokens"].shape
-        (62, (4, 16))
         >>> train, valid, test = load(prefix, sequence_length=16, tokenizer="null:1000", split="90,10")
-        >>> len(train), len(valid), test
-        (56, 6, None)
+        >>> batch = next(iter(ThreadLoader(train, batch_size=4, tensors="numpy")))
+        >>> len(train), len(valid), test, batch["tokens"].shape
+        (56, 6, None, (4, 16))
 
     Args:
         data: what to read, here or in a bucket. A prefix (the path of a pair without `.bin` or `.idx`), a glob, a
@@ -81,8 +78,7 @@ def load(
             for those without data. None for one dataset of all documents.
         seed: seed of the shuffles.
         num_samples: samples wanted at least, in as many epochs as that takes; None for one epoch, of a blend by
-            weights until a dataset would be read twice. With `split` it is said of train, or of all: (train, valid,
-            test).
+            weights until a dataset would be read twice. With `split` of train, or (train, valid, test).
         path_to_cache: folder of the index cache, or the address of one in a bucket; None for beside the data.
         settings: what else `GPTDatasetConfig` takes, or `SFTDatasetConfig` of conversations. A blend takes further
             epochs of what it reads most, unless `extend_short_datasets=False`.

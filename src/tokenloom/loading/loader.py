@@ -38,8 +38,8 @@ def build_dataloader(
     whatever the number of workers; to resume, give it a sampler with the consumed samples. Of data in object storage,
     what later batches need is fetched while earlier ones are used; `loader_statistics` tells how that went.
 
-    Workers send batches through torch's queue, the tensors of one as views of one storage in `/dev/shm`. `ThreadLoader`
-    sends nothing, and is several times as fast: prefer it unless Python code of your own holds a core.
+    Workers send batches through torch's queue. `ThreadLoader` sends nothing, and is several times as fast: prefer it
+    unless Python code of your own holds a core.
 
     Args:
         dataset: gives samples by number, such as `GPTDataset`.
@@ -50,19 +50,18 @@ def build_dataloader(
         prefetch_factor: batches that each worker reads ahead.
         multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for the default of Python, and
             "forkserver" for data in object storage, which a forked worker cannot read.
-        read_ahead_batches: batches that each worker hears of in advance, for data in object storage; None for about
-            1024 samples. How much of them is fetched is bounded by the budgets of the storage.
+        read_ahead_batches: batches that each worker hears of in advance, for data in object storage, whose budgets
+        bound
+            how much of them is fetched; None for about 1024 samples.
     """
     arguments = loader_arguments(
         dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
     )
     if multiprocessing_context is not None:
         arguments["multiprocessing_context"] = multiprocessing_context
-    return require("torch.utils.data", extra="torch").DataLoader(
-        **arguments,
-        persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
-        prefetch_factor=prefetch_factor,
-    )
+    persistent = num_workers > 0 if persistent_workers is None else persistent_workers
+    data = require("torch.utils.data", extra="torch")
+    return data.DataLoader(**arguments, persistent_workers=persistent, prefetch_factor=prefetch_factor)
 
 
 def loader_arguments(
@@ -95,15 +94,14 @@ def loader_arguments(
 
 def check_dataset(dataset: Any) -> None:
     """Raises a ConfigError where something is certainly no dataset."""
+    message, hint = f"expected a dataset, found {dataset!r}", "make one with `tokenloom.load`"
     if isinstance(dataset, (str, os.PathLike)):
-        message = f"expected a dataset, found the text {os.fspath(dataset)!r}"
-        raise ConfigError(message, hint="open it with `tokenloom.load`")
-    if dataset is None:
-        message = "expected a dataset, found None"
-        raise ConfigError(message, hint="what is built is None for a split without data, and on ranks without it")
-    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "batch"):
-        message = f"expected a dataset, which has `__getitem__`, found {type(dataset).__name__}"
-        raise ConfigError(message, hint="make one with `tokenloom.load`")
+        message, hint = f"expected a dataset, found the text {os.fspath(dataset)!r}", "open it with `tokenloom.load`"
+    elif dataset is None:
+        hint = "what is built is None for a split without data, and on ranks without it"
+    elif hasattr(dataset, "__getitem__") or hasattr(dataset, "batch"):
+        return
+    raise ConfigError(message, hint=hint)
 
 
 def batches_of(
@@ -133,9 +131,8 @@ def batches_of(
     if not isinstance(dataset, Sized):
         message = f"expected a dataset that has `__len__` where there is no sampler, found {type(dataset).__name__}"
         raise ConfigError(message, hint="give a sampler, which yields what the dataset is asked for")
-    ranks = current_ranks()
     if (data_parallel_rank, data_parallel_size) == (None, None):
-        if ranks is not None and ranks.world_size > 1:
+        if (ranks := current_ranks()) is not None and ranks.world_size > 1:
             message = "expected `data_parallel_rank` and `data_parallel_size` beside `batch_size`, found neither, and "
             message += f"{ranks.world_size} ranks of `torch.distributed`, all of which would read the same samples"
             hint = "where each rank reads its own samples, these are `torch.distributed`'s `get_rank()` and "

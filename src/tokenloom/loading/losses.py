@@ -37,9 +37,9 @@ _AT_ONCE = 1 << 20
 class LossRecorder(AbstractContextManager["LossRecorder"]):
     """Keeps losses by position, for `tokenloom trace --worst` and `tokenloom when`: 16 bytes for each.
 
-    Any number of processes record into a folder, each in a file of its own. What was appended outlives the process,
-    not the machine: nothing is flushed to disk. Where a run goes on before a position that was recorded already, the
-    loss that was recorded last counts.
+    Any number of processes record into a folder, each in a file of its own; `losses` beside `run.toml` is found by
+    itself. What was appended outlives the process, not the machine: nothing is flushed to disk. Where a run goes on
+    before a position that was recorded already, the loss that was recorded last counts.
 
     Example:
         >>> import tempfile
@@ -48,9 +48,6 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         ...     recorder.append([10, 11], [[300.5, 10.0], [250.0, 0.0]])  # or of each document in it
         ...     sorted(read_losses(recorder.path, range(9, 12)).items())
         [(9, {-1: 1290.0}), (10, {0: 300.5, 1: 10.0}), (11, {0: 250.0})]
-
-    Args:
-        path: path of the folder, which is made if there is none; `losses` beside `run.toml` is found by itself.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -58,8 +55,9 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         self.path: str = os.fspath(path)
         os.makedirs(self.path, exist_ok=True)
         name = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"  # later ones sort behind
-        self._file = open(os.path.join(self.path, name), "xb", buffering=0)  # noqa: SIM115  see `close`
+        self._file = open(os.path.join(self.path, name), "xb")  # noqa: SIM115  see `close`
         self._file.write(_FORMAT)
+        self._file.flush()
 
     def append(self, positions: Sequence[int] | NDArray[np.integer[Any]], losses: ArrayLike) -> None:
         """Writes losses of samples, by one rank of those that share them.
@@ -81,9 +79,8 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         records["loss"] = rows
         kept = rows != 0
         kept[:, :1] = True  # or a sample without loss would seem not to be recorded
-        left = memoryview(records[kept].tobytes())
-        while left:
-            left = left[self._file.write(left) :]
+        self._file.write(records[kept].tobytes())
+        self._file.flush()
 
     def close(self) -> None:
         """Ends the file."""
@@ -191,10 +188,10 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
 
 
 class JsonLinesWriter:
-    """Appends numbers of a training loop to a file, a line of JSON for each call.
+    """Appends numbers of a training loop to a file, a line of JSON for each call. One rank writes a file.
 
     `tokenloom report --statistics FILE` draws them over the steps, `tokenloom explore --follow FILE` while they are
-    written. One rank writes a file.
+    written.
 
     Example:
         >>> import tempfile
@@ -204,20 +201,15 @@ class JsonLinesWriter:
         ...     write(unix_seconds=0, step=1, loss={"web": 2.5, "code": float("nan")})
         ...     Path(folder, "train.jsonl").read_text()
         '{"unix_seconds": 0, "step": 1, "loss": {"web": 2.5, "code": "nan"}}\\n'
-
-    Args:
-        path: path of the file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: str = os.fspath(path)
 
     def __call__(self, **values: Any) -> None:
-        """Writes one line.
+        """Writes one line: `step`, and numbers, arrays or tensors of one number, text and dataclasses by name.
 
-        Args:
-            values: what it says: `step`, and numbers, arrays or tensors of one number, text, dataclasses such as
-                `ThreadLoader.wait`, and mappings of these by name. `unix_seconds` is the time of the call unless given.
+        Mappings of these, too, such as `loss={"web": 2.5}`. `unix_seconds` is the time of the call unless given.
         """
         line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
         with open(self.path, "a", encoding="utf-8") as stream:

@@ -34,13 +34,9 @@ class AnnouncedBatch(list[Any]):
 
 
 class AnnouncingSampler:
-    """The batches of a sampler, each with batches that its worker will be asked for.
+    """The batches of a sampler, each with batches that its worker will be asked for; workers take them by turns.
 
-    Args:
-        sampler: yields the positions of one batch after the other.
-        num_workers: processes that take the batches by turns.
-        num_ahead: how many of its own later batches a worker knows of; None for 1024 samples in all workers together,
-            and at least 16 batches.
+    A worker knows of `num_ahead` of its own later batches; None for 1024 samples in all, and at least 16 batches.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
@@ -56,20 +52,19 @@ class AnnouncingSampler:
         """Yields the batches, in order; its first tells a worker of all that are known, each later one of one more."""
         batches = iter(self.sampler)
         window: deque[Batch] = deque(itertools.islice(batches, 1))
-        if not window:
-            return
-        num_batches = max(_BATCHES_AHEAD, -(-_SAMPLES_AHEAD // max(1, len(window[0]))))
+        num_samples = len(window[0]) if window else 1
+        num_batches = max(_BATCHES_AHEAD, -(-_SAMPLES_AHEAD // max(1, num_samples)))
         num_ahead = -(-num_batches // self.num_workers) if self.num_ahead is None else max(1, self.num_ahead)
         depth = self.num_workers * num_ahead
         window.extend(itertools.islice(batches, depth))
-        for number in itertools.count():
-            if not window:
-                return
-            known = itertools.islice(window, 0 if number < self.num_workers else depth, None)
-            upcoming = list(itertools.islice(known, 0, None, self.num_workers))
+        number = 0
+        while window:
+            first = 0 if number < self.num_workers else depth
+            upcoming = list(itertools.islice(window, first, None, self.num_workers))
             positions = window.popleft()
             window.extend(itertools.islice(batches, 1))
             yield AnnouncedBatch(positions, upcoming)
+            number += 1
 
 
 class ReadAheadDataset:
@@ -80,11 +75,9 @@ class ReadAheadDataset:
         self.num_workers = num_workers
         self.remote_paths: list[str] = list(dict.fromkeys(dataset.remote_paths))
         self._reported: dict[str, Any] = {}
-        self.counters: Any = None
-        if num_workers:
-            torch = require("torch", extra="torch")
-            shape = (num_workers, len(self.remote_paths), len(SourceStatistics().numbers()))
-            self.counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
+        torch = require("torch", extra="torch")
+        shape = (num_workers, len(self.remote_paths), len(SourceStatistics().numbers()))
+        self.counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_environment": _Environment()} | self.__dict__  # first, so that it is there before data are opened
@@ -104,21 +97,14 @@ class ReadAheadDataset:
             for upcoming in batch.upcoming:
                 self.dataset.will_need(upcoming)
         samples = self.dataset.__getitems__(list(batch))
-        if self.num_workers:
-            self._report()
-        return samples
-
-    def _report(self) -> None:
-        """Adds what this worker has read since its last report, where the process of the loader sees it."""
         worker = require("torch.utils.data", extra="torch").get_worker_info()
-        if worker is None:
-            return
-        own = storage_statistics()
+        own = storage_statistics() if worker is not None else {}
         for number, path in enumerate(self.remote_paths):
-            if path in own:
+            if path in own:  # what was read since the last batch, where the process of the loader sees it
                 numbers = self.counters.new_tensor(own[path].numbers())
                 self.counters[worker.id, number] += numbers - self._reported.get(path, 0)
                 self._reported[path] = numbers
+        return samples
 
 
 class _Environment:
@@ -161,10 +147,7 @@ def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
     """
     dataset, own = loader.dataset, storage_statistics()
     found = {path: own.get(path, SourceStatistics()) for path in dataset.remote_paths}
-    if isinstance(dataset, ReadAheadDataset) and dataset.counters is not None:
-        totals = dataset.counters.sum(dim=0).tolist()
-        found = {
-            path: here + SourceStatistics.from_numbers(numbers)
-            for (path, here), numbers in zip(found.items(), totals, strict=True)
-        }
+    if isinstance(dataset, ReadAheadDataset):
+        for path, numbers in zip(dataset.remote_paths, dataset.counters.sum(dim=0).tolist(), strict=True):
+            found[path] += SourceStatistics.from_numbers(numbers)
     return found

@@ -34,24 +34,15 @@ REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or
 _OTHER_DEALERS = (BalancedSampler, HybridCPMegatronPretrainingSampler, MegatronFullValidationSampler)
 _SAMPLES_PER_RANK = 512
 _LEAST_SAMPLES, _MOST_SAMPLES = 1 << 14, 1 << 18
-_LEAST_DIFFERENCE = 0.1
-"""Of a share; smaller ones are not spoken of."""
-_LEAST_DEVIATIONS = 6.0
-"""Standard deviations of a random order: what differs by less may be chance."""
+_LEAST_DIFFERENCE = 0.1  # of a share; smaller ones are not spoken of
+_LEAST_DEVIATIONS = 6.0  # standard deviations of a random order: what differs by less may be chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resonance:
-    """The dataset of which ranks see the most different shares, all run long.
+    """The dataset of which ranks see the most different shares, all run long: least and most, on these ranks.
 
-    Attributes:
-        dataset: its number in the blend.
-        name: its path.
-        share: its share of the blend.
-        least, most: the smallest and the largest share of it on a rank.
-        least_rank, most_rank: the ranks that have these.
-        period: positions after which ranks come by turns again: `micro_batch_size * data_parallel_size`.
-        num_ranks: data-parallel ranks.
+    Ranks come by turns again after `period` positions: `micro_batch_size * data_parallel_size`.
     """
 
     dataset: int
@@ -83,14 +74,7 @@ def resonance_of_weights(
     """Returns how shares differ most between ranks in the reference's order of a blend; takes milliseconds.
 
     None where they do not differ, or no more than by chance. Shares count as different where they are so in both halves
-    of the positions, which a random order's are not.
-
-    Args:
-        weights: weight of each dataset.
-        micro_batch_size: samples of a rank and micro-batch.
-        data_parallel_size: ranks.
-        names: the datasets.
-        num_samples: samples of the blend; None for many.
+    of the positions, which a random order's are not. `num_samples` are those of the blend; None for many.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)
@@ -112,30 +96,21 @@ def resonance_of_weights(
         return None
     dataset = int(np.argmax(persistent.max(axis=0)))
     by_rank = counts[:, :, dataset].sum(axis=0) * (num_ranks / (2 * half))
-    least, most = int(np.argmin(by_rank)), int(np.argmax(by_rank))
     return Resonance(
         dataset=dataset,
         name=names[dataset],
         share=float(shares[dataset]),
-        least=float(by_rank[least]),
-        most=float(by_rank[most]),
-        least_rank=least,
-        most_rank=most,
+        least=float(by_rank.min()),
+        most=float(by_rank.max()),
+        least_rank=int(by_rank.argmin()),
+        most_rank=int(by_rank.argmax()),
         period=period,
         num_ranks=num_ranks,
     )
 
 
 def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> None:
-    """Warns, on the first rank, where a sampler deals a blend in the reference's order in step with it.
-
-    Opens nothing. Samplers that deal in another way, and blends in another order, are not looked at.
-
-    Args:
-        dataset: what is read.
-        sampler: the sampler of this rank.
-        stacklevel: calls from the user's line to here, as `warnings.warn` counts them.
-    """
+    """Warns, on the first rank, where a sampler deals a blend in the reference's order in step with it."""
     if (
         not isinstance(sampler, MegatronPretrainingSampler)
         or isinstance(sampler, _OTHER_DEALERS)

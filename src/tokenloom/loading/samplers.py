@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.protocols import HearsOfEpochs
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizes, BatchSizeSchedule, count_chunks
 from tokenloom.numbers import checked_integer
@@ -34,10 +33,9 @@ class DataParallelSampler:
         )
         self.micro_batch_size: int = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
         self.data_parallel_size: int = checked_integer("data_parallel_size", data_parallel_size, at_least=1)
-        self.data_parallel_rank: int = checked_integer("data_parallel_rank", data_parallel_rank, at_least=0)
-        if self.data_parallel_rank >= self.data_parallel_size:
-            message = f"expected data_parallel_rank in [0, {self.data_parallel_size}), found {self.data_parallel_rank}"
-            raise ConfigError(message)
+        self.data_parallel_rank: int = checked_integer(
+            "data_parallel_rank", data_parallel_rank, at_least=0, below=self.data_parallel_size
+        )
         self.micro_batch_times_data_parallel_size: int = self.micro_batch_size * self.data_parallel_size
 
     def __repr__(self) -> str:
@@ -78,10 +76,10 @@ class MegatronPretrainingSampler(DataParallelSampler):
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
-        self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
-        if self.consumed_samples >= self.total_samples:
-            message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
-            raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
+        hint = "no samples are left: build the dataset for a longer run"
+        self.consumed_samples: int = checked_integer(
+            "consumed_samples", consumed_samples, at_least=0, below=self.total_samples, hint=hint
+        )
         self.drop_last = drop_last
         self._step: int = self.micro_batch_times_data_parallel_size  # samples of all ranks in a batch of each
 
@@ -90,8 +88,8 @@ class MegatronPretrainingSampler(DataParallelSampler):
         return self._count_batches()
 
     def _count_batches(self) -> int:
-        remaining = self.total_samples - self.consumed_samples
-        return remaining // self._step if self.drop_last else -(-remaining // self._step)
+        left = self.total_samples - self.consumed_samples
+        return left // self._step if self.drop_last else -(-left // self._step)
 
     def position_after(self, num_batches: int) -> int:
         """Returns the samples that all ranks have consumed after so many batches of an iteration."""
@@ -100,11 +98,10 @@ class MegatronPretrainingSampler(DataParallelSampler):
 
     def begin_at(self, position: int) -> None:
         """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing."""
-        position = checked_integer("position", position, at_least=0)
-        if position > self.total_samples:
-            message = f"expected a position in [0, {self.total_samples}], found {position}"
-            raise ConfigError(message, hint="the sampler has fewer samples: make it for a longer run")
-        self.consumed_samples = position
+        hint = "the sampler has fewer samples: make it for a longer run"
+        self.consumed_samples = checked_integer(
+            "the position to begin at", position, at_least=0, below=self.total_samples + 1, hint=hint
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
@@ -127,8 +124,8 @@ class MegatronPretrainingSampler(DataParallelSampler):
 class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
     """Positions in order, a whole global batch at once: all micro-batches that this rank has of it, in one list.
 
-    For schedulers that place the samples of a global batch anew. The order is that of `MegatronPretrainingSampler`, and
-    so is resuming.
+    For schedulers that place the samples of a global batch anew. Order and resuming are as those of
+    `MegatronPretrainingSampler`, whose settings it has.
 
     Example:
         >>> sampler = HybridCPMegatronPretrainingSampler(20, 0, 2, 8, data_parallel_rank=1, data_parallel_size=2)
@@ -136,10 +133,8 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         [[2, 3, 6, 7], [10, 11, 14, 15]]
 
     Args:
-        total_samples, consumed_samples, micro_batch_size: see `MegatronPretrainingSampler`.
         global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`. (Of any
             other size, the reference takes the next smaller multiple.)
-        data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         drop_last: leave out the last, incomplete global batch; else the ranks share its chunks as always, and may get
             lists of different lengths.
     """
@@ -213,12 +208,11 @@ class BalancedSampler(MegatronPretrainingSampler):
 
     Where the order of a blend repeats in step with the ranks, turns give each rank the same datasets all run long (see
     `resonance.py`). Here a global batch has the positions that it has with `MegatronPretrainingSampler`, but is sorted
-    by dataset and dealt sample by sample, beginning at another rank each time. Of a dataset that has n samples in it,
-    each of R ranks gets n / R, to within one; in R global batches with equal counts, from a multiple of R on, all ranks
-    get equally many, so shares do not drift apart.
+    by dataset and dealt sample by sample, beginning at another rank each time. Of n samples of a dataset in it, each of
+    R ranks gets n / R, to within one; in R global batches with equal counts, from a multiple of R on, equally many.
 
-    A function of the settings and the position where a global batch begins. To resume, make a new sampler with the
-    samples consumed at the end of a global batch; micro-batch size, ranks and batch sizes may have changed.
+    To resume, make a new sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
+    batch sizes may have changed. Further settings are those of `MegatronPretrainingSampler`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -231,11 +225,8 @@ class BalancedSampler(MegatronPretrainingSampler):
 
     Args:
         dataset: a blend, such as `BlendedDataset`.
-        total_samples, consumed_samples, micro_batch_size: see `MegatronPretrainingSampler`.
         global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`; or
             what says how they change.
-        data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
-        drop_last: leave out the last, incomplete chunk of a micro-batch per rank; else the ranks share it in order.
         seed: of which ranks get the samples that cannot be divided.
     """
 
@@ -336,14 +327,12 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
     yield one batch more than another, and is then an epoch ahead of it.)
 
     What may change on resuming:
-        - Without sharding, the order of an epoch is one for all ranks. With `global_batch_size`, micro-batch size and
-          data-parallel size may change after any step. Without it, the order is the reference's, which depends on
-          `total_samples % micro_batch_size`, and an epoch ends with its last whole chunk: resuming repeats and skips
-          nothing as long as both stay the same, as they do where old and new chunks divide `total_samples`; if only the
-          remainder stays, then within the first epoch.
-        - With sharding, each rank shuffles its own range of positions; other ranks have other ranges. The data-parallel
-          size may change between epochs, but within one, some samples would be repeated and others left out. The
-          micro-batch size may change after any step, if an epoch keeps its length: with `global_batch_size`, it does.
+        - Without sharding, all ranks share one order. With `global_batch_size`, micro-batch size and data-parallel size
+          may change after any step. Without it, the order is the reference's, which depends on
+          `total_samples % micro_batch_size`, and an epoch ends with its last whole chunk: both must stay the same, as
+          they do where old and new chunks divide `total_samples`; within the first epoch, the remainder alone.
+        - With sharding, the data-parallel size may change between epochs only, as each rank shuffles a range of its
+          own. The micro-batch size may change after any step, if an epoch keeps its length: with `global_batch_size`.
 
     Example:
         >>> sampler = MegatronPretrainingRandomSampler(None, 10, 0, 2, 1, 2, data_sharding=False)
@@ -381,10 +370,8 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         self.seed: int | None = None if seed is None else checked_integer("seed", seed, at_least=0)
         self.global_batch_size = global_batch_size
         chunk = self.micro_batch_times_data_parallel_size
-        unit = (
-            chunk if global_batch_size is None else checked_integer("global_batch_size", global_batch_size, at_least=1)
-        )
-        count_chunks(unit, chunk)
+        unit = chunk if global_batch_size is None else global_batch_size
+        count_chunks(checked_integer("global_batch_size", unit, at_least=1), chunk)
         self.samples_per_epoch: int = self.total_samples - self.total_samples % unit
         if not self.samples_per_epoch:
             message = f"expected at least {unit} samples, one batch of all ranks, found {self.total_samples}"
@@ -412,7 +399,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         Costs time and 8 bytes per sample of an epoch; with sharding, of a rank's share.
         """
         epoch = self.epoch
-        if isinstance(self.dataset, HearsOfEpochs):
+        if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
         positions = self._positions(epoch, self.consumed_samples % self.samples_per_epoch)
         for start in range(0, len(positions), self.micro_batch_size):

@@ -25,16 +25,15 @@ def is_in_order(sampler: Any) -> bool:
 
 def in_order(sampler: Any, dataset: Any) -> Any:
     """Returns the sampler of a loader over a run, if a position says what it has yielded."""
+    found = f"{type(sampler).__name__}, of which a position does not say what was read"
+    hint = "use `MegatronPretrainingSampler`, or give the sampler `position_after` and `begin_at`; a run is in a "
+    hint += "random order already"
     if is_in_order(sampler):
         hook = Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__")
         if hook is None:
             return sampler
         found = f"`{hook}`, which `position_after` does not know"
         hint = "override `position_after` and `begin_at` too"
-    else:
-        found = f"{type(sampler).__name__}, of which a position does not say what was read"
-        hint = "use `MegatronPretrainingSampler`, or give the sampler `position_after` and `begin_at`; a run is in a "
-        hint += "random order already"
     message = f"expected a sampler in the order of positions for a state of {type(dataset).__name__}, found {found}"
     raise ConfigError(message, hint=hint)
 
@@ -45,10 +44,6 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
     A `ThreadLoader` that stands there has the same, and as `read` what was read, if it knows that. With torch's
     DataLoader, count the samples of the batches that you were handed, and make the sampler that goes on with
     `consumed_of_state`.
-
-    Args:
-        dataset: the dataset of a run.
-        consumed_samples: samples that all ranks have consumed.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:
@@ -59,22 +54,16 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
     """Returns what all ranks had read at a state that `consumed_of_state` has accepted, if it says so."""
-    if (text := state.get("read")) is None:
-        return None
-    read = RangeDigest.parse(text)
-    if (read.run, read.stop, read.share) != (name_of_run(state["run"]), state["position"], None):
-        message = f"expected a digest up to position {state['position']} of run {name_of_run(state['run'])} as `read` "
-        message += f"of the state of a loader, found {read}"
+    read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
+    run, position = name_of_run(state["run"]), state["position"]
+    if read is not None and (read.run, read.stop, read.share) != (run, position, None):
+        message = f"expected a digest up to position {position} of run {run} as `read` of a state, found {read}"
         raise ConfigError(message, hint="leave `read` out to begin a new sum there")
     return read
 
 
 def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
     """Returns the samples that all ranks had consumed at a state: what the sampler that goes on is made with.
-
-    Args:
-        dataset: the dataset of the run, as it is now.
-        state: what `loader_state`, or `state_dict` of a `ThreadLoader`, returned.
 
     Raises:
         ConfigError: it is no such state, or one of another run, of another past, of data that were replaced since, or
@@ -86,19 +75,13 @@ def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
     if (order := order_of(dataset)) is None:
         message = f"expected a state of a loader over {type(dataset).__name__}, found that of a run, {dict(state)!r}"
         raise ConfigError(message, hint="give the loader the dataset of that run")
-    version = state.get("version")
-    if type(version) is not int or version != _VERSION:
+    if (version := state.get("version")) != _VERSION:
         message = f"expected the state of a loader over a run, version {_VERSION}, found version {version!r}"
-        hint = None
-        if version == 1:
-            hint = "that state is of a dataset that is no run; to go on in a run, give the sampler consumed samples"
-        raise ConfigError(message, hint=hint)
-    if missing := [name for name in ("run", "position", "digest") if name not in state]:
-        message = f"expected `{missing[0]}` in the state of a loader over a run, found {', '.join(map(repr, state))}"
-        raise ConfigError(message)
+        hint = "that state is of a dataset that is no run; to go on in a run, give the sampler consumed samples"
+        raise ConfigError(message, hint=hint if version == 1 else None)
     for name in ("run", "digest"):
-        if not isinstance(state[name], str):
-            message = f"expected a text as `{name}` of the state of a loader over a run, found {state[name]!r}"
+        if not isinstance(state.get(name), str):
+            message = f"expected a text as `{name}` of the state of a loader over a run, found {state.get(name)!r}"
             raise ConfigError(message)
-    position = checked_integer("`position` of the state of a loader", state["position"], at_least=0)
+    position = checked_integer("`position` of the state of a loader", state.get("position"), at_least=0)
     return order.position_of_state({"run": state["run"], "position": position, "digest": state["digest"]})

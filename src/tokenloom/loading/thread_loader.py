@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -40,14 +40,7 @@ _LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20
 
 @dataclass(slots=True)
 class DataWait:
-    """How long a training loop waited for its batches.
-
-    Attributes:
-        num_batches: handed out.
-        last_seconds: waited for the last of them.
-        total_seconds: waited for all of them.
-        longest_seconds: waited for the slowest of them.
-    """
+    """How long a training loop waited for its batches: for all, for the last of them, and for the slowest."""
 
     num_batches: int = 0
     last_seconds: float = 0.0
@@ -56,24 +49,16 @@ class DataWait:
 
     def add(self, seconds: float) -> None:
         """Counts one batch."""
-        self.num_batches += 1
-        self.last_seconds = seconds
+        self.num_batches, self.last_seconds = self.num_batches + 1, seconds
         self.total_seconds += seconds
         self.longest_seconds = max(self.longest_seconds, seconds)
 
 
 class BatchBuffers:
-    """Fills batches for a loader, each in new memory or in a ring. Safe from several threads, each with another batch.
+    """Fills batches for a loader, each in new memory or in a ring of `num_slots`, of which n + num_slots overwrites n.
 
     In a ring, nothing is allocated once each slot was used: new memory costs a page fault, and the zeroing of a page,
-    for every 4096 bytes; a dense mask consists of nothing else.
-
-    Args:
-        dataset: gives batches by positions; it must fill given arrays (`fills_batches`) for all but the defaults.
-        tensors: what batches are made of.
-        pin_memory: whether batches lie in page-locked memory, which torch makes.
-        integer_dtype: dtype of tokens, labels and positions.
-        num_slots: batches in a ring, of which n + num_slots overwrites n; 0 for memory of its own for each batch.
+    for every 4096 bytes; a dense mask consists of nothing else. Safe from several threads, each with another batch.
     """
 
     def __init__(
@@ -103,9 +88,9 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns the tensors or arrays of a batch; in a ring, valid until batch `number + num_slots` is filled.
+        """Returns the tensors or arrays of a batch, and with `digest` digests of the tokens of each sample.
 
-        With `digest`, also digests of the tokens of each sample, uint64[num_samples, 2]; None if these have no tokens.
+        These are uint64[num_samples, 2]; None if samples have no tokens.
         """
         if not digest or not self._digests:
             batch = self._fill(number, positions)
@@ -147,11 +132,7 @@ class BatchBuffers:
 
 
 def tensors_to_make(tensors: Tensors | None, *, pin_memory: bool | None) -> tuple[Tensors, bool]:
-    """Returns what batches are made of, and whether they lie in page-locked memory.
-
-    As asked; by default, torch's tensors where torch is installed, page-locked where CUDA is available to it, and
-    NumPy's arrays where it is not.
-    """
+    """Returns what batches are made of, and whether they lie in page-locked memory: as asked, else as can be."""
     if tensors is None:
         tensors = "torch" if is_installed("torch") else "numpy"
     if tensors not in get_args(Tensors):
@@ -161,13 +142,12 @@ def tensors_to_make(tensors: Tensors | None, *, pin_memory: bool | None) -> tupl
     if pin_memory is not None and type(pin_memory) is not bool:
         message = f"expected `pin_memory` to be True, False or None, found {pin_memory!r}"
         raise ConfigError(message)
-    if tensors == "torch":
-        torch = require("torch", extra="torch")
-        return tensors, bool(torch.cuda.is_available()) if pin_memory is None else pin_memory
-    if pin_memory:
+    if tensors == "numpy" and pin_memory:
         message = '`pin_memory` needs the tensors of torch, found `tensors="numpy"`'
         raise ConfigError(message, hint="leave `pin_memory` out")
-    return tensors, False
+    if tensors == "torch" and pin_memory is None:
+        pin_memory = require("torch", extra="torch").cuda.is_available()
+    return tensors, bool(pin_memory)
 
 
 def _check_fills(dataset: Any, setting: str) -> None:
@@ -197,29 +177,15 @@ def _pinned_tensors(arrays: Sample) -> dict[str, Any]:
     return {**to_tensors(arrays), **pinned}
 
 
-class _Filled(NamedTuple):
-    """A batch that is ready, and digests of the tokens of each sample, if they are kept; or why there is none."""
-
-    batch: dict[str, Any]
-    positions: Batch
-    digests: NDArray[np.uint64] | None = None
-    error: Exception | None = None
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far an iteration is: the sampler as it was before reading ahead moved it on, and the batches since."""
-
-    sampler: dict[str, Any]
-    num_yielded: int = 0
+_Filled = tuple[Batch, dict[str, Any], NDArray[np.uint64] | None]
+"""A batch that is ready: positions, tensors, and digests of the tokens of each sample, if they are kept."""
 
 
 class ThreadLoader:
     """Yields one dict of tensors per micro-batch, in the sampler's order, filled by threads while the loop computes.
 
-    Tensors are torch's where torch is installed, and NumPy's arrays where it is not, which is all that JAX and others
-    need: `tensors` asks for either, and says which they are. Without a sampler, batches of `batch_size` samples are
-    read in the order of the dataset, which is shuffled already; what does not fill up a batch at the end is left out.
+    Without a sampler, batches of `batch_size` samples are read in the order of the dataset, which is shuffled already;
+    what does not fill up a batch at the end is left out.
 
     The kernels that fill a batch release the GIL, so threads do what torch's worker processes do, without pickling the
     dataset and moving every batch through shared memory. `dataset.batch` is called from several threads at once where
@@ -231,9 +197,9 @@ class ThreadLoader:
     An error in a batch is raised when its turn comes, with a note that says which batch and positions it is about.
     Leaving the loop early stops the threads; `wait` tells how long the loop was kept waiting.
 
-    `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: the state says how many batches
-    were handed out, so nothing that was read ahead is lost or repeated. Over a run it is a position and the digest of
-    the order before it, and any number of ranks, size of micro-batches and number of threads may go on from there.
+    `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: nothing that was read ahead is
+    lost or repeated. Over a run the state is a position and the digest of the order before it, and any number of ranks,
+    size of micro-batches and number of threads may go on from there.
 
     Of data in object storage, what later batches need is fetched while earlier ones are used, as by `build_dataloader`.
 
@@ -256,22 +222,23 @@ class ThreadLoader:
         batch_size: samples of a batch, where there is no sampler.
         data_parallel_rank, data_parallel_size: which rank this is, of how many that share the samples, where there is
             no sampler. They must be said where `torch.distributed` has several ranks.
-        tensors: "torch" or "numpy"; None for the former where torch is installed, else the latter.
-        num_threads: number of threads that fill batches.
-        read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use. None for
+        tensors: "torch" or "numpy", which is all that JAX and others need; None for the former where torch is
+        installed. num_threads: number of threads that fill batches. read_ahead: batches that are ready or being filled
+        at most; so many lie in memory, and the one in use. None for
             4, or of small batches as many as 8 MB hold, up to 16: a thread fills half of its share in a row.
         pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available to torch.
         reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
             is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
             for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
-            ended by then, and a queue must have sent it. Saves allocating memory for each batch, which is most of the
-            time of dense masks.
+            ended by then, and a queue must have sent it.
         integer_dtype: dtype of tokens, labels and positions, int64 or int32.
         digest: whether to keep a digest of what was handed out, see `digest` and `check_reading`.
     """
 
     prefetch_factor: None = None
-    """What worker processes read ahead, by the name that torch's loaders have for it: there are none."""
+    collate_fn = staticmethod(collate)
+    """As torch's loaders call them: what worker processes read ahead, of which there are none, and what makes tensors
+    of what the dataset gives for a batch; and `batch_sampler`, the sampler. accelerate goes on with these."""
 
     def __init__(
         self,
@@ -302,37 +269,30 @@ class ThreadLoader:
         self.tensors, self.pin_memory = tensors_to_make(tensors, pin_memory=pin_memory)
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
-        self.sampler = sampler
+        self.sampler = self.batch_sampler = sampler
         self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
-        self.read_ahead: int | None = (
-            None if read_ahead is None else checked_integer("read_ahead", read_ahead, at_least=1)
-        )
-        self.reuse_after: int | None = (
-            None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
-        )
+        self.read_ahead, self.reuse_after = read_ahead, reuse_after
+        for name in ("read_ahead", "reuse_after"):
+            if getattr(self, name) is not None:
+                checked_integer(name, getattr(self, name), at_least=1)
         self.integer_dtype = integer_dtype
         self._make_buffers()  # complains where it cannot be
         self.wait: DataWait = DataWait()
         self.positions: Batch = ()
         """Positions of the batch that was handed out last, such as for `LossRecorder.append`."""
         self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
-        self._progress = _Progress(_settings_of(sampler))
+        self._begin(0)
         self._num_to_skip = 0
+
+    def _begin(self, num_batches: int) -> dict[str, Any]:
+        """Begins an iteration, whose state has the sampler as it was before reading ahead moved it on."""
+        self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
+        return self._progress
 
     @property
     def digest(self) -> ReadingDigest:
         """The digest of what this loader has handed out since it began, or went on from a state; not read ahead."""
         return self.read.total
-
-    @property
-    def batch_sampler(self) -> Iterable[Batch]:
-        """The sampler, by the name that torch's loaders have for it: who goes on in it looks there."""
-        return self.sampler
-
-    @property
-    def collate_fn(self) -> Callable[[Any], Any]:
-        """What makes torch tensors of what the dataset gives for a batch, by the name that torch's loaders have."""
-        return collate
 
     def __len__(self) -> int:
         """Batches of a whole pass, as far as the sampler knows."""
@@ -341,13 +301,13 @@ class ThreadLoader:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields batches, from the first one, or from where a loaded state says. One iteration at a time."""
         first, self._num_to_skip = self._num_to_skip, 0
-        progress = self._progress = _Progress(_settings_of(self.sampler), first)
+        progress = self._begin(first)
         self.read.begin(first)
         fill = partial(self._fill, self._make_buffers())
         batches = announce_ahead(self.dataset, itertools.islice(self.sampler, first, None))
         numbered = enumerate(batches, first)
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
-        pending: deque[Future[list[_Filled]]] = deque()
+        pending: deque[Future[list[_Filled | Exception]]] = deque()
         ahead, num_ahead = self.read_ahead or _LEAST_AHEAD, 0
         grows = self.read_ahead is None and self.reuse_after is None  # a ring has its slots
 
@@ -372,20 +332,22 @@ class ThreadLoader:
                 while ready:
                     with daemons_stopped():
                         filled = ready.popleft()
-                        if filled.error is not None:
-                            raise filled.error
+                        if isinstance(filled, Exception):
+                            raise filled
+                        positions, batch, digests = filled
                         self.wait.add(waited)
                         num_ahead -= 1
                         if grows:
-                            ahead, grows = _ahead_of(filled.batch), False
+                            ahead = min(max(_AHEAD_BYTES // max(_num_bytes(batch), 1), _LEAST_AHEAD), _MOST_AHEAD)
+                            grows = False
                         if not ready:
                             read_more()
                     waited = 0.0
                     if self.read.keeps:
-                        self.read.add(filled.positions, filled.digests)
-                    progress.num_yielded += 1
-                    self.positions = filled.positions
-                    yield filled.batch
+                        self.read.add(positions, digests)
+                    progress["num_yielded"] += 1
+                    self.positions = positions
+                    yield batch
         finally:
             if not ending.is_set():  # else its threads are waited for, or have ended
                 executor.shutdown(cancel_futures=True)
@@ -404,20 +366,20 @@ class ThreadLoader:
             num_slots=0 if self.reuse_after is None else (self.read_ahead or _LEAST_AHEAD) + self.reuse_after,
         )
 
-    def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled]:
-        """Returns numbered batches, up to one that fails."""
-        done: list[_Filled] = []
+    def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled | Exception]:
+        """Returns numbered batches; in the place of one that fails its error, which is the last."""
+        done: list[_Filled | Exception] = []
         for number, positions in chunk:
             if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
                 message = f"expected a list of positions from the sampler, found {positions!r}"
                 hint = "a sampler of single positions becomes one of batches in `torch.utils.data.BatchSampler`"
-                return [*done, _Filled({}, positions, error=ConfigError(message, hint=hint))]
+                return [*done, ConfigError(message, hint=hint)]
             try:
-                batch, digests = buffers.fill(number, positions, digest=self.read.keeps)
-                done.append(_Filled(batch, positions, digests))
+                done.append((positions, *buffers.fill(number, positions, digest=self.read.keeps)))
             except Exception as error:  # noqa: BLE001  it is raised in its turn
-                error.add_note(f"in batch {number} of the sampler, at positions {_short(positions)}")
-                return [*done, _Filled({}, positions, error=error)]
+                shown = ", ".join(map(str, positions[:8])) + (f", … {len(positions)} in all" * (len(positions) > 8))
+                error.add_note(f"in batch {number} of the sampler, at positions [{shown}]")
+                return [*done, error]
         return done
 
     def state_dict(self) -> dict[str, Any]:
@@ -428,13 +390,12 @@ class ThreadLoader:
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
-            state = loader_state(self.dataset, sampler.position_after(self._progress.num_yielded))
+            state = loader_state(self.dataset, sampler.position_after(self._progress["num_yielded"]))
             read = self.read.of_all_ranks()
             if read is not None and read.stop == state["position"]:
                 state["read"] = str(read)
             return state
-        progress = self._progress
-        return {"version": _STATE_VERSION, "num_yielded": progress.num_yielded, "sampler": progress.sampler}
+        return {"version": _STATE_VERSION, **self._progress}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on, with the next iteration, after the last batch that was handed out when the state was taken.
@@ -451,7 +412,7 @@ class ThreadLoader:
             read = read_of_state(state)
             in_order(self.sampler, self.dataset).begin_at(consumed)
             self.read.go_on(read)
-            self._progress = _Progress(_settings_of(self.sampler))
+            self._begin(0)
             return
         if state.get("version") != _STATE_VERSION:
             if "run" in state:
@@ -463,12 +424,7 @@ class ThreadLoader:
             hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
             raise ConfigError(message, hint=hint)
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
-        self._progress = _Progress(found, self._num_to_skip)
-
-
-def _ahead_of(batch: Any) -> int:
-    """Returns how many batches like this one are read ahead."""
-    return min(max(_AHEAD_BYTES // max(_num_bytes(batch), 1), _LEAST_AHEAD), _MOST_AHEAD)
+        self._begin(self._num_to_skip)
 
 
 def _num_bytes(batch: Any) -> int:
@@ -489,8 +445,3 @@ def _settings_of(sampler: Any) -> dict[str, Any]:
         if isinstance(value, (int, str, float, type(None))) and name[0] != "_" and name != "data_parallel_rank"
     }
     return {"class": type(sampler).__name__, **settings}
-
-
-def _short(positions: Batch) -> str:
-    shown = ", ".join(map(str, positions[:8]))
-    return f"[{shown}, … {len(positions)} in all]" if len(positions) > 8 else f"[{shown}]"

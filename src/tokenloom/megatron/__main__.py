@@ -8,7 +8,6 @@ import math
 import os
 import runpy
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
@@ -168,22 +167,27 @@ def tool_command(
     return _TOOLS[name](list(argv), note or (lambda _: None))
 
 
-def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[Namespace, list[str]]:
-    """Returns the values of some options, and the arguments without them."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in options:
-        parser.add_argument(option)
-    for flag in flags:
-        parser.add_argument(flag, action="store_true")
-    return parser.parse_known_args(argv)
+def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
+    """Returns the values of some options, and of flags that are there, and the arguments without them."""
+    values, kept, words = {}, [], iter(argv)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in options:
+            values[option] = value if equals else next(words, "")
+        elif word in flags:
+            values[word] = word
+        else:
+            kept.append(word)
+    return values, kept
 
 
 def _preprocess(argv: list[str], _note: Note) -> list[str]:
     """Returns the command for `preprocess_data.py`; its worker processes become processes of some threads each."""
     values, kept = _taken(argv, "--workers", "--partitions")
-    if values.workers is None or not (values.workers.isdecimal() and (values.partitions or "1").isdecimal()):
+    numbers = values.get("--workers", ""), values.get("--partitions", "1")
+    if not all(map(str.isdecimal, numbers)):
         return ["preprocess", *argv]  # which says what is wrong with a number
-    workers, partitions = int(values.workers), int(values.partitions or 1) or 1
+    workers, partitions = int(numbers[0]), int(numbers[1]) or 1
     if workers % partitions:
         message = f"expected --workers that --partitions divide, found {workers} and {partitions}"
         raise ConfigError(message)
@@ -194,13 +198,13 @@ def _preprocess(argv: list[str], _note: Note) -> list[str]:
 def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
     """Returns the command for NeMo's `preprocess_data_for_megatron.py`, which names a tokenizer by its library."""
     values, kept = _taken(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
-    library = values.tokenizer_library
+    library = values.get("--tokenizer-library")
     if library == "sentencepiece":
         kept += ["--tokenizer-type", "SentencePieceTokenizer"]
     elif library == "huggingface":
         values, kept = _taken(kept, "--tokenizer-type")
-        model = [] if values.tokenizer_type is None else ["--tokenizer-model", values.tokenizer_type]
-        kept += ["--tokenizer-type", "HuggingFaceTokenizer", *model]
+        kept += ["--tokenizer-type", "HuggingFaceTokenizer"]
+        kept += ["--tokenizer-model", values["--tokenizer-type"]] if values else []
     elif library not in (None, "megatron"):
         message = f"expected a --tokenizer-library out of megatron, huggingface, sentencepiece, found {library!r}"
         raise ConfigError(message)
@@ -219,7 +223,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
     """Returns the command for `preprocess_mmdata.py`, which pads only what it ends."""
     values, without_padding = _taken(argv, "--pad-length", flags=("--append-eod",))
-    if values.pad_length is not None and not values.append_eod:
+    if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
         argv = without_padding
     return ["preprocess-multimodal", *argv]

@@ -17,13 +17,13 @@ from tokenloom.blending.blended import BlendedDataset as BlendableDataset  # noq
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder as _Builder
 from tokenloom.blending.plan import sizes_read_once
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.bert import BERTMaskedWordPieceDataset as BertDataset  # noqa: F401
 from tokenloom.datasets.blends import Blend, checked_blend
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import BERTMaskedWordPieceDataset as BertDataset  # noqa: F401
 from tokenloom.datasets.masked import MaskedWordPieceDataset as MaskedDataset  # noqa: F401
+from tokenloom.datasets.masked import T5MaskedWordPieceDataset as T5Dataset  # noqa: F401
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.t5 import T5MaskedWordPieceDataset as T5Dataset  # noqa: F401
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset as MMapIndexedDataset  # noqa: F401
 from tokenloom.indexed.layout import prefix_of
@@ -84,8 +84,8 @@ class BlendedMegatronDatasetConfig(GPTDatasetConfig):
         super().__post_init__()
 
     @staticmethod
-    def _checked_blend(blend: Any, name: str) -> Blend:
-        prefixes, weights = checked_blend(blend, name)
+    def _checked_blend(blend: Any, where: str) -> Blend:
+        prefixes, weights = checked_blend(blend, where)
         return prefixes, None if len(prefixes) == 1 else weights  # the only dataset has all of it, whatever its weight
 
 
@@ -102,7 +102,7 @@ def blend_of(datasets: Any) -> Blend:
         ConfigError: an entry is none, or weights are given to some of them only.
     """
     if not isinstance(datasets, (list, tuple)) or not all(isinstance(each, Mapping) for each in datasets):
-        return checked_blend(datasets, "datasets")
+        return checked_blend(datasets, "`datasets`")
     if not datasets or not all({"name"} <= set(each) <= {"name", "weight"} for each in datasets):
         message = f"expected datasets as {{'name': …, 'weight': …}}, found {redacted(repr(datasets))}"
         raise ConfigError(message)
@@ -110,7 +110,7 @@ def blend_of(datasets: Any) -> Blend:
     if weights and len(weights) != len(datasets):
         message = f"expected a weight for each of {len(datasets)} datasets or for none, found {len(weights)}"
         raise ConfigError(message)
-    return checked_blend(([each["name"] for each in datasets], weights or None), "datasets")
+    return checked_blend(([each["name"] for each in datasets], weights or None), "`datasets`")
 
 
 class BlendedMegatronDatasetBuilder(_Builder):
@@ -165,7 +165,7 @@ def _one_epoch(cls: type[MegatronDataset], config: Any) -> int | None:
 
 def _tokenizer_of(config: BlendedMegatronDatasetConfig) -> Any:
     """Returns the tokenizer that the manifest of the first local data names, if it is the same; else ids alone."""
-    prefixes = [prefix for blend in config.blends if blend is not None for prefix in checked_blend(blend, "blend")[0]]
+    prefixes = [prefix for blend in config.blends if blend is not None for prefix in checked_blend(blend, "`blend`")[0]]
     manifest = None if not prefixes or is_remote(prefixes[0]) else read_manifest(prefix_of(prefixes[0]))
     if manifest is None or manifest.tokenizer.path is None:
         return _IdsAlone()

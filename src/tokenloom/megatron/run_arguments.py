@@ -47,7 +47,7 @@ class TakenArguments:
 
     Attributes:
         entries: entries of the blend.
-        sequence_length, samples, seed, tokenizer, settings: see `RunDraft`.
+        sequence_length, samples, seed, tokenizer, settings: see `draft_text`.
         not_taken: (argument about data that has no place in a run, why).
         others: arguments that are not about data.
     """

@@ -63,24 +63,16 @@ class CostBalancedScheduler(BasePackingScheduler):
         if best is not None:
             return best
         packs = self.dp_size * self.microbatch_multiple
-        limit = "" if self.max_num_seqs is None else f" and {self.max_num_seqs} sub-samples"
-        message = (
-            f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens cannot be put into packs of at most "
-            f"{task.capacity} tokens{limit} whose number is a multiple of {packs}, none of them empty"
-        )
+        limit = f"{task.capacity} tokens" + (f" and {self.max_num_seqs} sub-samples" if self.max_num_seqs else "")
+        message = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens cannot be put into packs of at "
+        message += f"most {limit} whose number is a multiple of {packs}, none of them empty"
         hint = "change the number of sub-samples of a global batch, or raise `max_seqlen_per_dp_cp_rank`"
         raise ConfigError(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Sub-samples in packs.
-
-    Attributes:
-        num_microbatches: number of microbatches, with one pack for each group of ranks.
-        pack_of: int64[num_subsamples], packs numbered by microbatch.
-        slowest: cost of the costliest pack of each microbatch, added up.
-    """
+    """Sub-samples in packs, numbered by microbatch, and the costs of the costliest of each microbatch, added up."""
 
     num_microbatches: int
     pack_of: Int64s
@@ -89,14 +81,9 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Sub-samples to be packed, longest first.
+    """Sub-samples to be packed, longest first, with what they cost (`integer_costs`).
 
-    Attributes:
-        lengths: int64[num_subsamples], tokens.
-        costs: int64[num_subsamples], as `integer_costs` gives them.
-        capacity: tokens of a pack.
-        most_items: sub-samples of a pack at most.
-        num_ranks: number of ranks that work side by side, each on a pack of its own in each microbatch.
+    Packs have at most `capacity` tokens and `most_items` sub-samples; `num_ranks` work side by side in each microbatch.
     """
 
     lengths: Int64s
@@ -164,13 +151,7 @@ def least_microbatches(task: Task, multiple: int) -> int:
 
 
 def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
-    """Returns float64[num_subsamples], what each costs the ranks of a group.
-
-    Args:
-        model: the cost model.
-        lengths: longest first.
-        cp_size: ranks of a group.
-    """
+    """Returns float64[num_subsamples], what each costs the ranks of a group; lengths are longest first."""
     costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
     if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):
         message = f"{model!r} gives costs that are not positive, finite and rising with the length"

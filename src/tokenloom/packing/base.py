@@ -22,8 +22,9 @@ class BasePackingScheduler:
     A plan follows from the settings and the lengths alone, in exact integers, so every rank can make it by itself. Each
     sub-sample is in it once; all ranks have the same number of microbatches, and none is empty.
 
-    A scheduler of one's own overrides `get_groups_and_subsamples`, and takes a place in `scheduler_map`. What it
-    returns is what the ranks get. `run` may be overridden, too, and then does everything.
+    A scheduler of one's own overrides `get_groups_and_subsamples`, whose lists are what the ranks get, and takes a
+    place in `scheduler_map`. `run` may be overridden, too, and then does everything. A class that chooses anew for each
+    pack how many ranks share it, not `cp_size`, sets `is_dynamic_cp`.
 
     Example:
         >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
@@ -46,10 +47,6 @@ class BasePackingScheduler:
             pipeline parallelism.
         max_num_seqs: the most sub-samples of a pack; None for no limit.
         cost_model: what sub-samples cost; attention work, by default.
-
-    Attributes:
-        is_dynamic_cp: whether the number of ranks that share a pack is chosen anew for each; a class that does so
-            sets it. Otherwise `cp_size` ranks share each.
     """
 
     is_dynamic_cp = False
@@ -107,10 +104,8 @@ class BasePackingScheduler:
         cp_size = None if self.is_dynamic_cp else self.cp_size
         plan = plan_from_groups(groups, num_subsamples=len(counted), num_ranks=self.num_ranks, cp_size=cp_size)
         if plan.num_microbatches % self.microbatch_multiple:
-            message = (
-                f"expected a number of microbatches that is a multiple of {self.microbatch_multiple} from "
-                f"`{type(self).__name__}`, found {plan.num_microbatches}"
-            )
+            message = f"expected a multiple of {self.microbatch_multiple} microbatches from `{type(self).__name__}`"
+            message += f", found {plan.num_microbatches}"
             raise ConfigError(message, hint="virtual pipeline stages work on so many microbatches in a row")
         return plan
 
@@ -137,19 +132,7 @@ class BasePackingScheduler:
     ) -> tuple[Any, int, float, float]:
         """Returns what `wrap_data_iterator` returns, of a global batch that this scheduler plans. Collective.
 
-        Example:
-            >>> class Counting(BasePackingScheduler):
-            ...     def get_groups_and_subsamples(self, sample_id_seqlens):
-            ...         return [[[sample_id for sample_id, length in sample_id_seqlens]]]
-            ...     def run(self, *arguments):
-            ...         packs, num_microbatches, total, squares = super().run(*arguments)
-            ...         print(total, "tokens")
-            ...         return packs, num_microbatches, total, squares
-            >>> from tokenloom.packing import PackingConfig
-            >>> row = {name: [1, 2, 3] for name in ("tokens", "labels", "position_ids", "loss_mask")}
-            >>> config = PackingConfig(max_seqlen_per_dp_cp_rank=8)
-            >>> packs = Counting(8, 1, 1).run(iter([row, row]), 2, None, None, None, None, "cpu", config)[0]
-            6 tokens
+        A class that overrides it calls `super().run(…)` for the packs, or makes them itself.
 
         Args:
             data_iterator, num_microbatches, config: as `wrap_data_iterator` takes them.

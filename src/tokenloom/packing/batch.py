@@ -1,18 +1,339 @@
-"""Packs: sub-samples in a row as one microbatch, and what of it a rank works on."""
+"""Sub-samples and packs as tensors: what a data iterator gives, how it travels, and what of a pack a rank works on.
+
+For context parallelism, each sequence of a pack is cut into 2 × cp equal chunks, and rank c holds chunks c and
+2 × cp - 1 - c of every sequence, in order. Under a causal mask all ranks then have the same work, whatever the lengths.
+Where settings name a shape, as CUDA graphs need it, packs are filled up before they are cut; that tail is padding in
+the mask, whatever it is called.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tokenloom.distributed.meeting import Attempt
-from tokenloom.errors import BuildError, ConfigError, InputError
+from tokenloom.errors import BuildError, ConfigError, InputError, MissingExtraError
+from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
-from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.context_parallel import PackedSeqParams, cut_for_rank
+from tokenloom.packing.config import EXTEND_LAST, ZIGZAG, PackingConfig
 from tokenloom.packing.groups import Place, place_of
-from tokenloom.packing.subsamples import DTYPES, from_bytes, num_bytes, to_bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class PackedSeqParams:
+    """What attention is told about a pack; Megatron's attention takes it for its own class of this name.
+
+    Lengths are those of whole sequences, not of this rank's part of them. All four arrays of boundaries are the padded
+    ones, because that is where sequences lie; of packs that are filled up to a shape, the first two count without
+    padding, and `pad_between_seqs` says so.
+
+    Attributes:
+        qkv_format: "thd", tokens × heads × width without a batch axis.
+        cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
+        max_seqlen_q, max_seqlen_kv: the longest padded sequence, in tokens; what the shape allows, where it says how
+            many sequences there are.
+        local_cp_size: ranks that share this pack, where that differs between packs; else None.
+        cp_group: the process group of those ranks; else None.
+        total_tokens: what this rank holds, of packs that are filled up to any number of sequences; else None.
+        pad_between_seqs: True of packs that are filled up to a shape; else None.
+        cp_partition_mode: "zigzag" or "contiguous", as in `PackingConfig`.
+    """
+
+    qkv_format: str | None = None
+    cu_seqlens_q: Any = None
+    cu_seqlens_kv: Any = None
+    cu_seqlens_q_padded: Any = None
+    cu_seqlens_kv_padded: Any = None
+    max_seqlen_q: int | None = None
+    max_seqlen_kv: int | None = None
+    local_cp_size: int | None = None
+    cp_group: Any = None
+    total_tokens: int | None = None
+    pad_between_seqs: bool | None = None
+    cp_partition_mode: str = "zigzag"
+
+
+@dataclass(slots=True, kw_only=True)
+class SourcedPackedSeqParams(PackedSeqParams):
+    """What attention is told about a pack of several datasets or sources, and which these are.
+
+    Attributes:
+        dataset_ids: int64[num_sequences] tensor, the dataset of a blend, or source of a run, that each sequence is
+            from; -1 of one that does not say, and of what fills a pack up. No attention looks at it.
+    """
+
+    dataset_ids: Any
+
+
+def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: int) -> Any:
+    """Returns where in a pack the tokens of one context-parallel rank lie, in its order.
+
+    Args:
+        cu_seqlens_padded: integer[num_sequences + 1] tensor, boundaries of the sequences, from 0.
+        cp_size: ranks that share the pack.
+        cp_rank: which of them.
+
+    Returns:
+        int64[num_tokens / cp_size] on the same device. Sequences may be empty. On a CUDA device, Transformer Engine's
+        `thd_get_partitioned_indices` makes it where that is installed; the values are the same.
+
+    Raises:
+        ConfigError: a length is no multiple of 2 × cp, or there is no such rank.
+        MissingExtraError: torch is not installed.
+
+    Example:
+        >>> import torch
+        >>> context_parallel_indices(torch.tensor([0, 8, 12]), cp_size=2, cp_rank=1).tolist()
+        [2, 3, 4, 5, 9, 10]
+    """
+    torch = require("torch", extra="torch")
+    checked_integer("cp_rank", cp_rank, at_least=0, below=cp_size)
+    boundaries = cu_seqlens_padded.to(torch.int64)
+    num_tokens = int(boundaries[-1])
+    if cp_size == 1:
+        return torch.arange(num_tokens, device=boundaries.device)
+    lengths = boundaries.diff()
+    uneven = (lengths % (2 * cp_size)).nonzero()
+    if len(uneven):
+        found = f"sequence {int(uneven[0])} of {int(lengths[uneven[0]])} tokens"
+        message = f"expected padded lengths that are multiples of 2 * {cp_size}, found {found}"
+        raise ConfigError(message, hint="pad each sequence before packing")
+    if boundaries.device.type == "cuda" and (engine := _transformer_engine()) is not None:
+        cu_seqlens = cu_seqlens_padded.to(torch.int32)
+        return engine.thd_get_partitioned_indices(cu_seqlens, num_tokens, cp_size, cp_rank).to(torch.int64)
+    chunks = lengths // (2 * cp_size)
+    sequences = torch.repeat_interleave(torch.arange(len(lengths), device=boundaries.device), 2 * chunks)
+    within = torch.arange(num_tokens // cp_size, device=boundaries.device) - boundaries[sequences] // cp_size
+    chunk = chunks[sequences]
+    chunks_before = torch.where(within < chunk, cp_rank, 2 * cp_size - 2 - cp_rank)
+    return boundaries[sequences] + within + chunk * chunks_before
+
+
+def cut_for_rank(
+    pack: Mapping[str, Any],
+    settings: PackingConfig,
+    *,
+    cp_size: int,
+    cp_rank: int,
+    cp_group: Any = None,
+    tells_gaps: bool = False,
+) -> tuple[Any, Any, PackedSeqParams]:
+    """Fills a pack up to its shape, if settings name one, and cuts it for the ranks that share it.
+
+    With `tells_gaps`, boundaries without padding are told of all packs, not only of those that are filled up.
+    `cp_group` is the process group of these ranks, for packs that say how many share them.
+
+    Returns:
+        Where in the pack the tokens of this rank lie, int64; which of these are padding, bool; and what attention is
+        told.
+    """
+    torch = require("torch", extra="torch")
+    real, padded, longest = pack["cu_seqlens"], pack["cu_seqlens_padded"], int(pack["max_seqlen"])
+    mask = padding_mask_of(real, padded)
+    is_filled = settings.pad_packed_seq_alignment is not None
+    if is_filled:
+        tail = _tail(settings, len(mask), cp_size)
+        mask = torch.nn.functional.pad(mask, (0, tail), value=True)
+        real, padded, longest = _with_tail(settings, tail, real, padded, longest)
+    if settings.cp_partition_mode == ZIGZAG:
+        indices = context_parallel_indices(padded, cp_size=cp_size, cp_rank=cp_rank)
+    else:
+        if len(mask) % cp_size:
+            message = f"expected a pack of a multiple of {cp_size} tokens, found {len(mask)}"
+            raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
+        share = len(mask) // cp_size
+        indices = torch.arange(cp_rank * share, (cp_rank + 1) * share, device=mask.device)
+    is_any_number = settings.thd_max_packed_sequences is None
+    told: dict[str, Any] = {
+        "qkv_format": "thd",
+        **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_kv"), real if is_filled or tells_gaps else padded),
+        **dict.fromkeys(("cu_seqlens_q_padded", "cu_seqlens_kv_padded"), padded),
+        **dict.fromkeys(("max_seqlen_q", "max_seqlen_kv"), longest),
+        "local_cp_size": int(pack.get("local_cp_size", 0)) or None,
+        "cp_group": cp_group,
+        "total_tokens": len(indices) if is_filled and is_any_number else None,
+        "pad_between_seqs": True if is_filled or tells_gaps else None,
+        "cp_partition_mode": settings.cp_partition_mode,
+    }
+    if (sources := pack.get("dataset_ids")) is None:
+        return indices, mask[indices], PackedSeqParams(**told)
+    sources = torch.nn.functional.pad(sources, (0, len(padded) - 1 - len(sources)), value=-1)
+    return indices, mask[indices], SourcedPackedSeqParams(**told, dataset_ids=sources)
+
+
+def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
+    """Returns how many tokens fill a pack up to its shape."""
+    num_rows, alignment = settings.max_seqlen_per_dp_cp_rank, settings.pad_packed_seq_alignment
+    if isinstance(alignment, int):
+        num_rows = -(-num_tokens // (cp_size * alignment)) * alignment
+    tail = num_rows * cp_size - num_tokens
+    if tail < 0:
+        message = f"expected at most {num_rows} tokens for each of {cp_size} ranks in a pack, found {num_tokens} in all"
+        raise ConfigError(message, hint="raise `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
+    if settings.cp_partition_mode == ZIGZAG and cp_size > 1 and tail % (2 * cp_size):
+        message = f"expected a tail of a multiple of 2 * {cp_size} tokens, to cut it for these ranks, found {tail}"
+        raise ConfigError(message, hint="fill up to an even number of tokens per rank")
+    return tail
+
+
+def _with_tail(settings: PackingConfig, tail: int, real: Any, padded: Any, longest: int) -> tuple[Any, Any, int]:
+    """Returns the boundaries of a pack that is filled up, without and with padding, and its longest sequence."""
+    cat = require("torch", extra="torch").cat
+    if tail and settings.thd_tail_padding_policy == EXTEND_LAST:
+        padded = cat([padded[:-1], padded[-1:] + tail])
+    elif tail:
+        real, padded = (cat([row, row[-1:] + tail]) for row in (real, padded))
+    if (most := settings.thd_max_packed_sequences) is None:
+        return real, padded, max(longest, int(padded[-1] - padded[-2]))
+    missing = most + 1 - len(padded)
+    if missing < 0:
+        message = f"expected at most {most} sequences in a pack, found {len(padded) - 1}"
+        raise ConfigError(message, hint="raise `thd_max_packed_sequences`")
+    real, padded = (cat([row, row[-1:].expand(missing)]) for row in (real, padded))
+    return real, padded, int(padded[-1])
+
+
+def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
+    """Returns bool[T], True at padding, from the boundaries of a pack without and with it."""
+    torch = require("torch", extra="torch")
+    lengths, padded = cu_seqlens.diff(), cu_seqlens_padded.diff()
+    if lengths.shape != padded.shape or bool((lengths > padded).any()) or bool((lengths < 0).any()):
+        message = f"boundaries {cu_seqlens_padded.tolist()} do not hold sequences bounded by {cu_seqlens.tolist()}"
+        raise InputError(message)
+    index = torch.arange(int(cu_seqlens_padded[-1]), device=padded.device)
+    return index >= torch.repeat_interleave(cu_seqlens_padded[:-1] + lengths, padded)
+
+
+@cache
+def _transformer_engine() -> Any:
+    """Returns Transformer Engine's extension for torch, or None where it is not installed."""
+    try:
+        return require("transformer_engine_torch", extra="torch")
+    except MissingExtraError:
+        return None
+
+
+SubSample = dict[str, Any]
+"""1-D tensors of one length under the names in `DTYPES`, and the integers `original_seq_len` (tokens without padding)
+and `padded_seq_len`. The tensors have either length; what lies beyond the original one is padding. And `dataset_id`,
+where its item says that: the number of the dataset of a blend, or the source of a run, that it is from."""
+
+DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
+"""The tensors of a sub-sample and of a pack. Wide ones first, so that a run of bytes keeps each aligned."""
+
+_WORD_BYTES = 8
+
+
+def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
+    """Yields the sub-samples of the items of a data iterator, without their padding.
+
+    An item is a mapping with the tensors of `DTYPES`, or a list of such. The tensors may have a leading axis of 1. It
+    is one sub-sample with its lengths in `original_seq_len` and `padded_seq_len` (both are the length of the tensors
+    where they are missing), or, with `cu_seqlens`, several in a row: boundaries of the padded sub-samples, with those
+    of the originals in `cu_seqlens_original` where they differ. `dataset_id`, if there is one, is that of all, or has
+    a number for each. Other entries are left out.
+
+    Raises:
+        InputError: a tensor is missing, has another shape than its item's tokens, or fewer elements than is said.
+    """
+    for number, item in enumerate(items):
+        for part in item if isinstance(item, list) else [item]:
+            yield from _take_apart(part, f"item {number} of the data iterator")
+
+
+def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
+    if not isinstance(item, Mapping):
+        message = f"expected a mapping of tensors, or a list of such, found {type(item).__name__} as {where}"
+        raise InputError(message)
+    missing = [name for name in DTYPES if name not in item]
+    if missing:
+        message = f"{', '.join(f'`{name}`' for name in missing)} missing in {where}, which has {', '.join(item)}"
+        raise InputError(message)
+    tensors = {name: _row(item[name], dtype, f"`{name}` of {where}") for name, dtype in DTYPES.items()}
+    size = len(tensors["tokens"])
+    for name, tensor in tensors.items():
+        if len(tensor) != size:
+            message = f"expected `{name}` as long as the {size} tokens, found {len(tensor)} elements in {where}"
+            raise InputError(message)
+    bounds = list(_bounds(item, size))
+    sources = _row(item["dataset_id"], "int64", "`dataset_id`").tolist() if "dataset_id" in item else None
+    if sources is not None and len(sources) not in (1, len(bounds)):
+        message = f"expected one `dataset_id`, or {len(bounds)} for the sub-samples of {where}, found {len(sources)}"
+        raise InputError(message)
+    for number, (start, original, padded) in enumerate(bounds):
+        if not 0 <= original <= padded or start + original > size:
+            message = (
+                f"expected at least {start + original} tokens and no more than are left after padding, "
+                f"found {size} tokens, original length {original} and padded length {padded} in {where}"
+            )
+            raise InputError(message)
+        sample: SubSample = {name: tensor[start : start + original] for name, tensor in tensors.items()}
+        sample |= {"original_seq_len": original, "padded_seq_len": padded}
+        if sources is not None:
+            sample["dataset_id"] = sources[number % len(sources)]
+        yield sample
+
+
+def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]]:
+    """Yields (first element, original length, padded length) of each sub-sample of an item."""
+    if "cu_seqlens" not in item:
+        original = int(item.get("original_seq_len", size))
+        yield 0, original, int(item.get("padded_seq_len", max(size, original)))
+        return
+    padded = _row(item["cu_seqlens"], "int64", "`cu_seqlens`").tolist()
+    originals = _row(item.get("cu_seqlens_original", item["cu_seqlens"]), "int64", "`cu_seqlens_original`").tolist()
+    for (start, stop), (original_start, original_stop) in zip(
+        itertools.pairwise(padded), itertools.pairwise(originals), strict=True
+    ):
+        if stop > start:  # boundaries are filled up by repeating the last
+            yield start, original_stop - original_start, stop - start
+
+
+def _row(value: Any, dtype: str, what: str) -> Any:
+    """Returns a 1-D tensor of the dtype, from one with or without a leading axis of 1, from an array or a number."""
+    torch = require("torch", extra="torch")
+    tensor = torch.as_tensor(value)
+    if tensor.ndim == 0 or (tensor.ndim == 2 and len(tensor) == 1):
+        tensor = tensor.reshape(-1)
+    if tensor.ndim != 1:
+        message = f"expected one row, found shape {list(tensor.shape)} for {what}"
+        raise InputError(message, hint="packing takes micro-batches of size 1")
+    return tensor.to(getattr(torch, dtype))
+
+
+def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
+    """Returns the named tensors of several sub-samples as one uint8 tensor: name by name, filled up to whole words."""
+    torch = require("torch", extra="torch")
+    if not samples:
+        return torch.empty(0, dtype=torch.uint8)
+    parts = [torch.cat([sample[name] for sample in samples]).view(torch.uint8) for name in names]
+    filler = -sum(map(len, parts)) % _WORD_BYTES
+    return torch.cat([*parts, torch.zeros(filler, dtype=torch.uint8, device=parts[0].device)])
+
+
+def num_bytes(lengths: Iterable[int], names: Iterable[str] = DTYPES) -> int:
+    """Returns the size of what `to_bytes` makes of sub-samples whose tensors have these lengths."""
+    torch = require("torch", extra="torch")
+    size: int = sum(lengths) * sum(getattr(torch, DTYPES[name]).itemsize for name in names)
+    return size + -size % _WORD_BYTES
+
+
+def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES) -> list[SubSample]:
+    """Returns the sub-samples that `to_bytes` was given, as views of `data`."""
+    torch = require("torch", extra="torch")
+    samples: list[SubSample] = [{} for _ in lengths]
+    offset, total = 0, sum(lengths)
+    for name in names:
+        dtype = getattr(torch, DTYPES[name])
+        stop = offset + total * dtype.itemsize
+        for sample, part in zip(samples, data[offset:stop].view(dtype).split(list(lengths)), strict=True):
+            sample[name] = part
+        offset = stop
+    return samples
+
 
 Pack = dict[str, Any]
 """The tensors of `DTYPES`, 1-D, concatenated with padding between; `cu_seqlens` and `cu_seqlens_padded`, int32[n + 1],
@@ -35,17 +356,14 @@ def build_packed_microbatches(
 ) -> list[Pack]:
     """Returns the pack of each microbatch, its sub-samples concatenated in order, each padded to its padded length.
 
-    Padding has token, label, position and loss mask 0.
+    Padding has token, label, position and loss mask 0. A pack has tokens, labels, position_ids int64[T] and loss_mask
+    float32[T]; cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, padding included;
+    local_cp_size, where given; dataset_ids int64[n], where a sub-sample has a `dataset_id`.
 
     Args:
         grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
         dev: the device of the packs.
         cp_sizes: the ranks that share each pack, where that differs between packs.
-
-    Returns:
-        One dict per microbatch: tokens, labels, position_ids int64[T] and loss_mask float32[T]; cu_seqlens and
-        cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, padding included; local_cp_size, where given;
-        dataset_ids int64[n], where a sub-sample has a `dataset_id`.
 
     Raises:
         ConfigError: a microbatch has no sub-sample, or more tokens than 32 bits count.
@@ -73,20 +391,18 @@ def build_packed_microbatches(
 
 def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp_size: int | None = None) -> Pack:
     """Returns what every stage of a pipeline has of a pack, from the lengths of its sub-samples."""
-    torch = require("torch", extra="torch")
     if sum(padded) > _INT32_MAX:
         message = f"expected at most {_INT32_MAX} tokens in a pack, found {sum(padded)}"
         raise ConfigError(message)
+    bounds, padded_bounds = ([0, *itertools.accumulate(counts)] for counts in (lengths, padded))
+    return _metadata(bounds, padded_bounds, max(padded), cp_size or 0, dev)
 
-    def boundaries(counts: Sequence[int]) -> Any:
-        return torch.tensor([0, *itertools.accumulate(counts)], dtype=torch.int32, device=dev)
 
-    metadata = {
-        "cu_seqlens": boundaries(lengths),
-        "cu_seqlens_padded": boundaries(padded),
-        "max_seqlen": torch.tensor(max(padded), dtype=torch.int32, device=dev),
-    }
-    return metadata if cp_size is None else metadata | {"local_cp_size": cp_size}
+def _metadata(bounds: Sequence[int], padded_bounds: Sequence[int], longest: int, cp_size: int, dev: Any) -> Pack:
+    torch = require("torch", extra="torch")
+    named = zip(METADATA, (bounds, padded_bounds, longest), strict=False)
+    pack = {name: torch.tensor(value, dtype=torch.int32, device=dev) for name, value in named}
+    return pack | {"local_cp_size": cp_size} if cp_size else pack
 
 
 def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
@@ -107,14 +423,8 @@ def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
     while start < len(integers):
         count, num_sources, max_seqlen, cp_size = integers[start : start + 4]
         first, second = start + 4 + count, start + 4 + 2 * count
-        pack = {
-            "cu_seqlens": torch.tensor(integers[start + 4 : first], dtype=torch.int32, device=dev),
-            "cu_seqlens_padded": torch.tensor(integers[first:second], dtype=torch.int32, device=dev),
-            "max_seqlen": torch.tensor(max_seqlen, dtype=torch.int32, device=dev),
-        }
+        pack = _metadata(integers[start + 4 : first], integers[first:second], max_seqlen, cp_size, dev)
         start = second + num_sources
-        if cp_size:
-            pack["local_cp_size"] = cp_size
         if num_sources:
             pack["dataset_ids"] = torch.tensor(integers[second:start], dtype=torch.int64, device=dev)
         packs.append(pack)
@@ -172,10 +482,7 @@ def batch_in(
     config: Any,
     tells_gaps: bool = False,
 ) -> Batch:
-    """Returns what `get_batch_on_this_rank_for_sequence_packing` does, of a process at a place.
-
-    With `tells_gaps`, boundaries without padding are told of all packs, not only of those that are filled up.
-    """
+    """Returns what `get_batch_on_this_rank_for_sequence_packing` does, of a process at a place; see `cut_for_rank`."""
     torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
     settings = _PLAIN

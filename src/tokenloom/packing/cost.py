@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.numbers import finite_or_none
+from tokenloom.numbers import checked_number
+from tokenloom.packing.plan import Int64s
 
-Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
 
 
@@ -52,11 +52,7 @@ class PolynomialCost:
 
     def __post_init__(self) -> None:
         for name in ("linear", "quadratic", "communication"):
-            value = getattr(self, name)
-            number = finite_or_none(value)
-            if number is None or number < 0:
-                message = f"`{name}` of a cost must be finite and not negative, got {value!r}"
-                raise ConfigError(message)
+            checked_number(f"`{name}` of a cost", getattr(self, name), at_least=0)
         if self.linear == 0 and self.quadratic == 0:
             message = "`linear` and `quadratic` of a cost are both 0, so nothing costs anything"
             raise ConfigError(message)

@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.numbers import checked_integer
 from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.cost import CostModel
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order
 
 SLACK = 0.05
@@ -30,15 +29,7 @@ Subsamples = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Group:
-    """Ranks that share a pack.
-
-    Attributes:
-        size: number of ranks.
-        members: the sub-samples, in the order in which they came.
-        tokens: what they hold together.
-        per_rank: tokens of each rank, rounded as the reference rounds them.
-        work: attention work of each rank.
-    """
+    """Ranks that share a pack: tokens, and those and the attention work of each rank, rounded as the reference does."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -83,26 +74,15 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
 
     is_dynamic_cp = True
 
-    def __init__(
-        self,
-        max_seqlen_per_dp_cp_rank: int,
-        cp_size: int,
-        dp_size: int,
-        microbatch_group_size_per_vp_stage: int | None = None,
-        max_num_seqs: int | None = None,
-        *,
-        min_cp_size: int = 1,
-        cost_model: CostModel | None = None,
-    ) -> None:
-        settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage, max_num_seqs)
-        super().__init__(*settings, cost_model=cost_model)
-        self.min_cp_size: int = checked_integer("min_cp_size", min_cp_size, at_least=1)
+    def __init__(self, *args: Any, min_cp_size: int = 1, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.min_cp_size: int = min_cp_size
         known = [2**k for k in range(self.num_ranks.bit_length())]
-        if self.min_cp_size not in (*known, self.num_ranks):
+        if min_cp_size not in (*known, self.num_ranks):
             expected = sorted({*known, self.num_ranks})
-            message = f"min_cp_size={self.min_cp_size} is no size of a group: expected one of {expected}"
+            message = f"min_cp_size={min_cp_size!r} is no size of a group: expected one of {expected}"
             raise ConfigError(message)
-        self.sizes: list[int] = [size for size in known if size >= self.min_cp_size]
+        self.sizes: list[int] = [size for size in known if size >= min_cp_size]
 
     @property
     def max_tokens(self) -> int:
@@ -213,9 +193,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
 class _Forming:
     """A microbatch that takes in sub-samples, the longest first.
 
-    Attributes:
-        groups: in the order in which they were opened, which is from large to small.
-        longest: no sub-sample above this has a place.
+    Groups come in the order in which they were opened, from large to small; no sub-sample above `longest` has a place.
     """
 
     def __init__(self, scheduler: DefaultDynamicCPScheduler, number: int, length: int) -> None:

@@ -80,12 +80,8 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 class Sharing:
     """Ranks for each of the longest sub-samples; all others stay whole, in packs of one rank.
 
-    Attributes:
-        numbers: int64[n], the sub-samples that are shared, those first that cost their ranks most.
-        sizes: int64[n], ranks of each.
-        costs: int64[n], what each costs each of these ranks.
-        least: a cost below which the slowest ranks of all microbatches together cannot come.
-        even_share: that cost, if all ranks had the same work.
+    Arrays are int64[n], those first that cost their ranks most. `least` is a cost below which the slowest ranks of all
+    microbatches together cannot come; `even_share` that cost, if all ranks had the same work.
     """
 
     numbers: Int64s

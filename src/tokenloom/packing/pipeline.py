@@ -21,18 +21,21 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.optional import require
 from tokenloom.packing.batch import (
     Pack,
+    SubSample,
     build_packed_microbatches,
     decode_metadata,
     encode_metadata,
+    from_bytes,
     metadata_of,
+    num_bytes,
     pack_metadata,
     refuse_iterator,
+    take_apart,
+    to_bytes,
 )
-from tokenloom.packing.channels import Channel
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.groups import Place
+from tokenloom.packing.groups import Channel, Place
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
-from tokenloom.packing.subsamples import SubSample, from_bytes, num_bytes, take_apart, to_bytes
 
 if TYPE_CHECKING:
     from tokenloom.packing.base import BasePackingScheduler
@@ -54,13 +57,7 @@ def run_pipeline(
 ) -> Wrapped:
     """Schedules and exchanges one global batch, as `wrap_data_iterator` says; all ranks of the run call this together.
 
-    Args:
-        scheduler: plans.
-        place: the process groups.
-        data_iterator: an iterator, a list of one for each virtual stage, or None.
-        num_microbatches: how many items are taken from the iterator.
-        config: a `PackingConfig`, or what has its attributes.
-        sums_padding: whether the sums are those of padded lengths, as the data say them.
+    With `sums_padding`, the sums are those of padded lengths, as the data say them.
     """
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
@@ -150,14 +147,9 @@ def plan_global_batch(
 ) -> Planned:
     """Returns the plan of a scheduler, and what each sub-sample is padded to in it.
 
-    Where a scheduler chooses how many ranks share a sub-sample, it sees lengths as they come; if packs with the padding
-    that its choice asks for are then too long, it plans once more, with lengths that any choice can cut.
-
-    Args:
-        lengths: int64[num_subsamples], what each takes up at least: the padded lengths that the data come with.
-        settings: of packing.
-        place: the process groups.
-        scheduler: the scheduler.
+    Lengths are int64[num_subsamples], what each takes up at least. Where a scheduler chooses how many ranks share a
+    sub-sample, it sees lengths as they come; if packs with the padding that its choice asks for are then too long, it
+    plans once more, with lengths that any choice can cut.
     """
     per_rank = place.tp.size if settings.sequence_parallel else 1
 
@@ -201,14 +193,8 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that a rank has fetched, and the lengths of those of all data-parallel ranks.
 
-    Sub-samples have ids 0, 1, …, those of data-parallel rank 0 first.
-
-    Attributes:
-        samples: this rank's.
-        offsets: int64[dp size + 1], where the ids of each data-parallel rank begin.
-        lengths: int64[num_subsamples], without padding.
-        padded_lengths: int64[num_subsamples], as the data say them.
-        sources: int64[num_subsamples], the dataset or source of each; -1 where it says none.
+    Sub-samples have ids 0, 1, …, those of data-parallel rank 0 first; `offsets` are where the ids of each rank begin.
+    All arrays are int64, padded lengths as the data say them; a source is -1 where its sub-sample says none.
     """
 
     samples: list[SubSample]
@@ -219,11 +205,7 @@ class GlobalBatch:
 
 
 def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequence[str]) -> list[SubSample]:
-    """Returns the sub-samples of the next items of an iterator that has `__next__` only.
-
-    Raises:
-        InputError: the iterator ended, yields something else, or a sub-sample lacks what is required.
-    """
+    """Returns the sub-samples of the next items of an iterator that has `__next__` only."""
     items: list[Any] = []
     while len(items) < num_microbatches and (item := next(data_iterator, _END)) is not _END:
         items.append(item)
@@ -271,17 +253,10 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends each sub-sample to the ranks that work on it, in one all-to-all of bytes. Collective.
+    """Sends each sub-sample to the ranks that work on it, in one all-to-all of bytes; returns those of this rank by id.
 
-    What a rank keeps is not sent, nor is padding.
-
-    Args:
-        fetched: the global batch.
-        wanted: the ids that each rank of `dp` works on, ascending.
-        dp: data-parallel ranks that hold the whole global batch between them.
-
-    Returns:
-        The sub-samples of this rank, by id.
+    What a rank keeps is not sent, nor is padding. `wanted` are the ids that each rank of `dp` works on, ascending;
+    these ranks hold the whole global batch between them. Collective.
     """
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
@@ -338,11 +313,7 @@ def broadcast_to_stages(
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
     """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
 
-    Args:
-        packs: those of this rank.
-        tp: the tensor-parallel group, whose rank 0 reads.
-        stages: whether each virtual stage needs tokens; the others get the metadata only.
-        in_list: whether there are virtual stages.
+    `stages` says which virtual stages need tokens; the others get the metadata only.
     """
     iterators: list[Any] = [None] * len(stages)
     if tp.rank == 0:

@@ -70,12 +70,6 @@ class PackPlan(HasFacts):
         """Returns the sub-samples of a rank by microbatch; views."""
         return [self.ids_of(microbatch, rank) for microbatch in range(self.num_microbatches)]
 
-    def group_of(self, microbatch: int, rank: int) -> range:
-        """Returns the ranks that share the pack of a rank in a microbatch, itself included."""
-        size = int(self.cp_sizes[microbatch, rank])
-        first = rank // size * size
-        return range(first, first + size)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PackPlan):
             return NotImplemented
@@ -110,11 +104,7 @@ def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1)
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
     """Returns the plan in which pack m × dp_size + d belongs to microbatch m and the d-th context-parallel group.
 
-    Args:
-        pack_of: int64[num_subsamples], the pack of each sub-sample; none of the packs is empty.
-        num_microbatches: dp_size packs each.
-        cp_size: ranks of every group.
-        dp_size: groups.
+    `pack_of` is the pack of each sub-sample, int64[num_subsamples]; none of the packs is empty.
     """
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
@@ -122,12 +112,9 @@ def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_siz
 
 
 def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
-    """Returns a plan; sub-samples lie in their packs in rising order.
+    """Returns a plan with packs and cp_sizes as `PackPlan` has them; sub-samples lie in their packs in rising order.
 
-    Args:
-        pack_of: int64[num_subsamples], the pack of each sub-sample.
-        packs: int64[num_microbatches, num_ranks], the pack of each rank.
-        cp_sizes: int64[num_microbatches, num_ranks], ranks in the group of each rank.
+    `pack_of` is the pack of each sub-sample, int64[num_subsamples].
     """
     num_packs = int(packs.max()) + 1
     counts = np.bincount(pack_of, minlength=num_packs)
@@ -143,12 +130,8 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
 def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
     """Returns the plan that a scheduler of a user gives as lists; sub-samples lie in packs in the order of the lists.
 
-    Args:
-        groups: by microbatch and rank, the sub-samples, 0 to num_subsamples - 1; ranks that share a pack have equal
-            lists.
-        num_subsamples: of the global batch.
-        num_ranks: dp × cp.
-        cp_size: ranks that share each pack; None where neighbours with equal lists do.
+    By microbatch and rank, `groups` are the sub-samples, 0 to num_subsamples - 1; ranks that share a pack have equal
+    lists: `cp_size` ranks, or neighbours where that is None.
 
     Raises:
         ConfigError: a sub-sample is missing or in several packs, a rank has none, or ranks that share a pack are not
@@ -170,11 +153,10 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
             others = (rank for rank in range(first, num_ranks) if rows[rank] != rows[first])
             size = next(others, num_ranks) - first if cp_size is None else cp_size
             if first % size or any(row != rows[first] for row in rows[first : first + size]):
-                message = (
-                    f"expected {size} ranks from rank {first // size * size} on to share a pack in microbatch "
-                    f"{microbatch}, found {rows[first // size * size : first // size * size + size]}"
-                )
-                raise ConfigError(message, hint="a scheduler that chooses how many share a pack sets `is_dynamic_cp`")
+                at = first // size * size
+                message = f"expected {size} ranks from rank {at} on to share a pack in microbatch {microbatch}, found "
+                hint = "a scheduler that chooses how many share a pack sets `is_dynamic_cp`"
+                raise ConfigError(message + str(rows[at : at + size]), hint=hint)
             packs[microbatch, first : first + size] = len(offsets) - 1
             cp_sizes[microbatch, first : first + size] = size
             ids += rows[first]

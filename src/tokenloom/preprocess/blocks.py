@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -29,7 +29,6 @@ from tokenloom.inputs.records import (
     Texts,
     UnusableLineError,
     bad_line,
-    joined_left_out,
     left_out_of,
     parse_block,
     records_of,
@@ -48,57 +47,44 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 
-class Isolating:
-    """Works on blocks, and sets apart the records on which the work fails; as safe from several threads as the work.
-
-    Args:
-        work: work on some blocks together; what it makes of several is what it makes of each, one after the other.
-    """
-
-    def __init__(self, work: Callable[[Sequence[Block]], TokenizedBlock]) -> None:
-        self._work = work
-
-    def rejected(self, bad: BadLine) -> TokenizedBlock:
-        """Returns what comes out of a block with nothing but a bad record."""
-        return replace(self._work([]), bad_lines=[bad], left_out=left_out_of([0]))
-
-    def __call__(self, bundle: Sequence[Block]) -> list[TokenizedBlock]:
-        """Returns what is made of some blocks, at least one, in their order; in several pieces if a record is bad."""
-        try:
-            return [self._work(bundle)]
-        except RefusedTextError as error:
-            reason = error.message
-        halves = halved(bundle)
-        if halves is None:
-            return [self.rejected(sole_record(bundle, reason))]
-        return [made for half in halves for made in self(half)]
+Work = Callable[[Sequence[Block]], "TokenizedBlock"]
+"""Work on some blocks together; what it makes of several is what it makes of each, one after the other."""
 
 
-def halved(bundle: Sequence[Block]) -> tuple[list[Block], list[Block]] | None:
+def isolated(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
+    """Returns what is made of some blocks, in order; in several pieces if a record is bad, which is then set apart."""
+    try:
+        return [work(bundle)]
+    except RefusedTextError as error:
+        reason = error.message
+    if (halves := _halved(bundle)) is None:
+        return [rejected(work, bundle, reason)]
+    return [made for half in halves for made in isolated(work, half)]
+
+
+def rejected(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
+    """Returns what comes of the only record of some blocks, which a tokenizer refuses."""
+    [block] = bundle
+    bad = bad_line(block, next(iter(records_of(block))), reason)
+    return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], left_out=left_out_of([0]))
+
+
+def _halved(bundle: Sequence[Block]) -> tuple[Sequence[Block], Sequence[Block]] | None:
     """Returns the first and the last records of some blocks; None if there is one record only."""
     if len(bundle) > 1:
         middle = len(bundle) // 2
-        return list(bundle[:middle]), list(bundle[middle:])
-    [block] = bundle
-    halves = block.halves()
+        return bundle[:middle], bundle[middle:]
+    halves = bundle[0].halves()
     return None if halves is None else ([halves[0]], [halves[1]])
 
 
-def singles(bundle: Sequence[Block]) -> Iterator[list[Block]]:
+def singles(bundle: Sequence[Block]) -> Iterator[Sequence[Block]]:
     """Yields the records of some blocks, in order, each as a block of its own."""
-    halves = halved(bundle)
-    if halves is None:
-        yield list(bundle)
+    if (halves := _halved(bundle)) is None:
+        yield bundle
         return
     for half in halves:
         yield from singles(half)
-
-
-def sole_record(bundle: Sequence[Block], reason: str) -> BadLine:
-    """Returns the only record of some blocks, as one that a tokenizer refuses."""
-    [block] = bundle
-    record = next(iter(records_of(block)))
-    return replace(bad_line(block, record, reason), error=RefusedTextError)
 
 
 def rejected_path(prefix: str) -> str:
@@ -123,25 +109,10 @@ class DocumentTokens:
     bos: int | None = None
     eod: int | None = None
 
-    def __post_init__(self) -> None:
-        for name, number in (("bos", self.bos), ("eod", self.eod)):
-            if number is not None and number < 0:
-                message = f"expected an id of at least 0 for `{name}`, got {number!r}"
-                raise ConfigError(message)
-
     @classmethod
     def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
-        """Returns the policy with the ids of a tokenizer.
-
-        Raises:
-            MissingTokenError: it does not have one of them.
-        """
+        """Returns the policy with the ids of a tokenizer; a `MissingTokenError` where it does not have one of them."""
         return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
-
-    @property
-    def num_added(self) -> int:
-        """Tokens added to each document that has any."""
-        return (self.bos is not None) + (self.eod is not None)
 
     def add(
         self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]
@@ -155,7 +126,7 @@ class DocumentTokens:
             lengths: int32[num_sequences], tokens per sequence, none of them 0.
             document_ends: int64[num_documents], the number of sequences before each document's end.
         """
-        if not self.num_added:
+        if self.bos is self.eod is None:
             return tokens, lengths, 0
         begins = np.concatenate([np.zeros(1, dtype=np.int64), document_ends[:-1]])
         used = document_ends > begins[: len(document_ends)]
@@ -249,11 +220,7 @@ class SentenceSplitter:
 
 
 def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
-    """Returns the sentences of documents; a document of several texts has the sentences of each of them in turn.
-
-    Raises:
-        RefusedTextError: the splitter fails on a text.
-    """
+    """Returns the sentences of documents; a document of several texts has the sentences of each of them in turn."""
     with refusals("the splitter of sentences"):
         rows = [splitter.split(text) for text in texts.texts]
     ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
@@ -312,20 +279,17 @@ class TokenizedBlock(RecordsDone):
     largest_token: int | None = None
 
 
-def made_of_records(
-    bundle: Sequence[Block], make: Callable[[Any], Made], *, loads: Callable[[bytes], Any] | None = None
-) -> tuple[list[Made], list[BadLine], LeftOut]:
+def made_of_records(bundle: Sequence[Block], make: Callable[[Any], Made]) -> tuple[list[Made], list[BadLine], LeftOut]:
     """Returns what is made of the records of some blocks, the bad ones among them, and those that gave nothing.
 
     Args:
         bundle: the blocks.
         make: takes the value of a record; raises an UnusableLineError or InputError where it is bad.
-        loads: reads JSON; None for that of `orjson`.
     """
     made: list[Made] = []
     bad_lines: list[BadLine] = []
     left_out: list[int] = []
-    records = ((block, record) for block in bundle for record in records_of(block, loads=loads))
+    records = ((block, record) for block in bundle for record in records_of(block))
     for number, (block, record) in enumerate(records):
         left_out.append(number)
         if record.is_blank:
@@ -352,8 +316,8 @@ class BlockTokenizer:
         self._document_tokens = recipe.document_tokens
         tokenizer = recipe.tokenizer
         for number in (self._document_tokens.bos, self._document_tokens.eod):
-            if number is not None and number >= tokenizer.vocab_size:
-                message = f"expected an id below {tokenizer.vocab_size} to add to documents, got {number}"
+            if number is not None and not 0 <= number < tokenizer.vocab_size:
+                message = f"expected an id in [0, {tokenizer.vocab_size}) to add to documents, got {number}"
                 raise ConfigError(message)
         self._template_tokens = recipe.template_tokens
         self._splitter = recipe.splitter
@@ -362,12 +326,7 @@ class BlockTokenizer:
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens of some blocks.
-
-        Raises:
-            RefusedTextError: the tokenizer or the splitter refuses a text.
-            TokenizerError: the engines disagree.
-        """
+        """Returns the tokens of some blocks; a `RefusedTextError` where a text is refused."""
         num_bytes = sum(block.num_text_bytes for block in bundle)
         parsed = parse_bundle(bundle, self._keys)
         num_documents = parsed.num_documents
@@ -426,11 +385,12 @@ def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
     parsed = [parse_block(block, keys) for block in bundle]
     if len(parsed) == 1:
         return parsed[0]
+    starts = accumulate((each.num_records for each in parsed), initial=0)
     return ParsedBlock(
         columns=tuple(_joined(texts) for texts in zip(*(each.columns for each in parsed), strict=True)),
         num_documents=sum(each.num_documents for each in parsed),
         bad_lines=[bad_line for each in parsed for bad_line in each.bad_lines],
-        left_out=joined_left_out((each.left_out, each.num_records) for each in parsed),
+        left_out=np.concatenate([each.left_out + start for each, start in zip(parsed, starts, strict=False)]),
     )
 
 

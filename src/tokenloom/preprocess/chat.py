@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from tokenloom.indexed.roles import PartKind, role_bytes
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import SliceReader, open_slice
-from tokenloom.inputs.records import Block, Texts, UnusableLineError, records_of
+from tokenloom.inputs.records import Block, Texts, UnusableLineError, records_of, refuse_record
 from tokenloom.preprocess.blocks import (
     Column,
     DocumentTokens,
@@ -29,15 +29,12 @@ from tokenloom.preprocess.blocks import (
     made_of_records,
 )
 from tokenloom.preprocess.chat_templates import ChatML, JinjaTemplate, Part, TemplateSource, find_chat_template
-from tokenloom.preprocess.job import run_job
-from tokenloom.preprocess.plan import plan_job
-from tokenloom.preprocess.recipe import Making, Recipe
+from tokenloom.preprocess.job import CorpusSummary, JobArguments, check_arguments, run_job
+from tokenloom.preprocess.plan import Making, Recipe, plan_job
 from tokenloom.preprocess.schemas import Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings
 from tokenloom.preprocess.shard import WorkerThreads
-from tokenloom.preprocess.sharded import JobProgress, Runner
-from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.secrets import admit
@@ -87,10 +84,6 @@ class SpanEncoder:
         Args:
             texts: texts of one block.
             number: any; it selects the text by which a fast engine is checked.
-
-        Raises:
-            RefusedTextError: the tokenizer fails on a text.
-            TokenizerError: the engines disagree.
         """
         if self._token_bytes is not None and (found := self._by_bytes(texts, self._token_bytes, number)) is not None:
             return found
@@ -155,11 +148,7 @@ def schema_of(block: Block | None) -> Schema:
 
 
 def sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate | None) -> list[list[Part]]:
-    """Returns the sequences of the document that a record holds, as their parts.
-
-    Raises:
-        UnusableLineError: it holds none.
-    """
+    """Returns the sequences of the document that a record holds, as their parts."""
     record = read_record(value, schema)
     if isinstance(record, str):
         return [[Part(record, is_answer=True)]]
@@ -167,8 +156,7 @@ def sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate
     rendered = [template.render(conversation) for conversation in record]
     if not all(rendered):
         which = f"conversation {rendered.index([]) + 1}" if len(rendered) > 1 else "the conversation"
-        reason = f"{template.name} makes nothing of {which}: no text at all"
-        raise UnusableLineError(reason)
+        refuse_record(f"{template.name} makes nothing of {which}: no text at all")
     return rendered
 
 
@@ -187,12 +175,7 @@ class ConversationTokenizer:
         self._hash_texts = recipe.settings.document_hashes
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens and roles of a block, or of none.
-
-        Raises:
-            RefusedTextError: the tokenizer refuses a text, or makes no token of it.
-            TokenizerError: the engines disagree.
-        """
+        """Returns the tokens and roles of a block, or of none."""
         documents, bad_lines, left_out = made_of_records(
             bundle, partial(sequences_of, schema=self._schema, template=self._template)
         )
@@ -306,14 +289,7 @@ def preprocess_chat(
     output_prefix: str | os.PathLike[str],
     tokenizer: TextTokenizer | str | os.PathLike[str] | Any,
     settings: ChatSettings | None = None,
-    *,
-    num_processes: int | None = None,
-    num_workers: int | None = None,
-    runner: Runner | None = None,
-    work_folder: str | os.PathLike[str] | None = None,
-    restart: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[JobProgress], None] | None = None,
+    **how: Unpack[JobArguments],
 ) -> CorpusSummary:
     """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles.npy`.
 
@@ -345,6 +321,7 @@ def preprocess_chat(
             token, or the engine asked for cannot be used.
         TokenloomError: see `preprocess_corpus`.
     """
+    check_arguments(how)
     started = time.monotonic()
     path = admit(checked_path("input_path", input_path, example="such as `chat.jsonl`"))
     output_prefix = checked_output_prefix("output_prefix", output_prefix)
@@ -365,17 +342,7 @@ def preprocess_chat(
         sample=sample,
         stream=reader if file.is_stream else None,
     )
-    return run_job(
-        plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
-        num_processes=num_processes,
-        num_workers=num_workers,
-        runner=runner,
-        work_folder=work_folder,
-        restart=restart,
-        overwrite=overwrite,
-        progress=progress,
-        started=started,
-    )
+    return run_job(plan_job(recipe, admit(os.fspath(output_prefix)), [file]), started=started, **how)
 
 
 def _first_look(

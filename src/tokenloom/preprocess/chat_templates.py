@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import TokenizerError
-from tokenloom.inputs.records import UnusableLineError, checked_text
+from tokenloom.inputs.records import UnusableLineError, checked_text, refuse_record
 from tokenloom.optional import require
 from tokenloom.preprocess.schemas import Conversation
 from tokenloom.tokenizers.text_tokenizer import in_words, shortened
@@ -111,8 +111,7 @@ class ChatML:
         prompt = ""
         for number, message in enumerate(conversation, 1):
             if message["content"] is None:
-                reason = f"turn {number}: the template {BUILT_IN!r} knows no tool calls, and there is no content"
-                raise UnusableLineError(reason)
+                refuse_record(f"turn {number}: the template {BUILT_IN!r} knows no tool calls, and there is no content")
             prompt += f"<|im_start|>{message['role']}\n"
             said = f"{message['content']}<|im_end|>"
             if message["role"] == "assistant":
@@ -168,8 +167,7 @@ class JinjaTemplate:
         if self._has_markers:
             said = json.dumps(messages, ensure_ascii=False, default=str)
             if _BEGIN in said or _END in said:
-                reason = "it holds the noncharacters U+FDD0 or U+FDD1, which mark generations here"
-                raise UnusableLineError(reason)
+                refuse_record("it holds the noncharacters U+FDD0 or U+FDD1, which mark generations here")
             return self._marked_parts(self._text(messages, prompt=False))
         return self._parts_by_turn(messages)
 
@@ -210,8 +208,7 @@ class JinjaTemplate:
         for number, piece in enumerate(text.split(_BEGIN)):
             answer, end, prompt = piece.partition(_END) if number else ("", "", piece)
             if bool(number) != bool(end) or _END in prompt:
-                reason = f"{self.name} marks what is generated inside of what is, or without an end"
-                raise UnusableLineError(reason)
+                refuse_record(f"{self.name} marks what is generated inside of what is, or without an end")
             parts += [Part(answer, is_answer=True), Part(prompt, is_answer=False)]
         return [part for part in parts if part.text]
 

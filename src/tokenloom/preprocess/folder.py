@@ -27,8 +27,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from itertools import count
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import ConfigError, StorageError
@@ -58,6 +57,8 @@ _MOST_JOB_BYTES = 1 << 29
 _OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
 """Name of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
 
+_REPORT_NAME = re.compile(r"[0-9a-f]{24}\.json")
+
 _MOST_ATTEMPTS = 100
 """Attempts to join: each fails only because somebody else left at that very moment."""
 _OWNER_BYTES = 100
@@ -82,6 +83,7 @@ class JobFolder:
         self._job = job
         self._lock_path = os.path.join(path, "job.lock")
         self._job_path = os.path.join(path, JOB)
+        self._removed_path = f"{path}.removed"
         self._member: int | None = None
         self._reports: dict[str, Any] = {}
         self._machine = boot_id()
@@ -118,11 +120,10 @@ class JobFolder:
                     )
                     raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
             with suppress(FolderGoneError), ExitStack() as stack:
-                descriptor = stack.enter_context(self._open_lock(self._lock_path))
-                with suppress(BlockingIOError):
-                    self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
+                descriptor = stack.enter_context(_open_lock(self._lock_path))
+                if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path):
                     self._take_over()
-                self._lock(descriptor, fcntl.LOCK_SH, self._lock_path)
+                _lock(descriptor, fcntl.LOCK_SH, self._lock_path)
                 self._require_same_job()
                 self._member = descriptor
                 return stack.pop_all()
@@ -136,7 +137,7 @@ class JobFolder:
         """
         if (found := read_description(self._job_path)) == (expected := self._description()):
             return
-        if found is not None and any(True for _ in done_keys(self.path)):
+        if found is not None and any(done_keys(self.path)):
             problem = ""
             if found["settings"] != expected["settings"]:
                 problem = f"settings: {differences_of(found['settings'], expected['settings'])}"
@@ -166,17 +167,17 @@ class JobFolder:
 
     def _remove_alone(self, *, if_done: bool) -> None:
         """Removes the folder if it is of this very job, and nobody takes part; only if no shard is done, or any."""
-        # Nothing to do where somebody else takes part, or has removed it.
-        with suppress(BlockingIOError, FolderGoneError, StorageError), ExitStack() as stack:
-            if os.path.isdir(self.path) and (if_done or not any(True for _ in done_keys(self.path))):
-                descriptor = stack.enter_context(self._open_lock(self._lock_path))
-                self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
-                if read_description(self._job_path) in (None, self._description()):
-                    self.remove()
+        # Nothing to do where somebody else has removed it.
+        with suppress(FolderGoneError, StorageError):
+            if os.path.isdir(self.path) and (if_done or not any(done_keys(self.path))):
+                with _open_lock(self._lock_path) as descriptor:
+                    is_alone = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
+                    if is_alone and read_description(self._job_path) in (None, self._description()):
+                        self.remove()
 
     def remove_remains(self) -> None:
         """Removes what was left behind of this very job, which is finished: by a kill, or a loss of power."""
-        self._free_removed_path()
+        remove_own(self._removed_path)
         self._remove_alone(if_done=True)
 
     def restart(self) -> None:
@@ -184,12 +185,10 @@ class JobFolder:
         if self.is_gone:
             return
         # Nothing to do where somebody else has removed it meanwhile.
-        with suppress(FolderGoneError), self._open_lock(self._lock_path) as descriptor:
-            try:
-                self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
-            except BlockingIOError as error:
+        with suppress(FolderGoneError), _open_lock(self._lock_path) as descriptor:
+            if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path):
                 message = f"`{self.path}`: another process is working on this job"
-                raise ConfigError(message, hint="end it first, or leave out `restart=True`") from error
+                raise ConfigError(message, hint="end it first, or leave out `restart=True`")
             self.remove()
 
     def remove(self) -> None:
@@ -197,22 +196,13 @@ class JobFolder:
 
         What is no part of a job stays, and the folder around it.
         """
-        if any(True for _ in foreign_names(self.path)):
-            remove_own(self.path)
-            return
-        with suppress(OSError):
-            removed_path = self._free_removed_path()
-            os.rename(self.path, removed_path)
-            remove_own(removed_path)
-
-    def _free_removed_path(self) -> str:
-        """Returns a path that nothing has, to move the folder to; removes what is left of jobs before it."""
-        for number in count():
-            path = f"{self.path}.removed" + (f"-{number}" if number else "")
-            remove_own(path)
-            if not os.path.lexists(path):  # otherwise it holds what is somebody else's
-                break
-        return path
+        remove_own(self._removed_path)
+        path = self.path
+        with suppress(OSError):  # as where somebody else's file is under the other name
+            if not any(foreign_names(path)):
+                os.rename(path, self._removed_path)
+                path = self._removed_path
+        remove_own(path)
 
     @property
     def is_gone(self) -> bool:
@@ -243,9 +233,8 @@ class JobFolder:
         except StorageError as error:
             if isinstance(error.__cause__, OSError):
                 raise
-            _LOGGER.warning(
-                "shard %d is done again: %s", shard.number, error.message
-            )  # a loss of power may leave it so
+            # A loss of power may leave it so.
+            _LOGGER.warning("shard %d is done again: %s", shard.number, error.message)
         return None
 
     def forget(self, shard: Any) -> None:
@@ -274,15 +263,14 @@ class JobFolder:
         waited, seen = 0.0, None
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
-                is_free = descriptor is not None and self.report(shard) is None
-                # No report may also mean that the job was finished after the lock was taken, and its folder removed.
-                if is_free and descriptor is not None and not _is_at(descriptor, path):
-                    raise FolderGoneError
-                if descriptor is not None or not wait:
-                    with _touched(descriptor, timeout_seconds) if is_free and descriptor is not None else nullcontext():
-                        yield is_free
+                if descriptor is not None and self.report(shard) is None:
+                    # Else the job was finished, and its folder removed, after the lock was taken.
+                    if not _is_at(descriptor, path):
+                        raise FolderGoneError
+                    with _touched(descriptor, timeout_seconds):
+                        yield True
                     return
-            if self.report(shard) is not None:
+            if descriptor is not None or not wait or self.report(shard) is not None:
                 yield False
                 return
             began = time.monotonic()
@@ -310,10 +298,8 @@ class JobFolder:
             FolderGoneError: the job was finished meanwhile.
         """
         path = os.path.join(self.path, name)
-        with self._open_lock(path) as descriptor:
-            try:
-                self._lock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), path)
-            except BlockingIOError:
+        with _open_lock(path) as descriptor:
+            if not _lock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), path):
                 yield None
                 return
             if self._member is not None and not _is_at(self._member, self._lock_path):
@@ -326,32 +312,32 @@ class JobFolder:
                 write_at(descriptor, memoryview(f"{self._machine} {os.getpid()}".encode()), 0)
             yield descriptor
 
-    @contextmanager
-    def _open_lock(self, path: str) -> Iterator[int]:
+
+@contextmanager
+def _open_lock(path: str) -> Iterator[int]:
+    with storage_errors("open", path):
         try:
             descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError as error:
             raise FolderGoneError from error
-        except OSError as error:
-            message = f"cannot open `{path}`: {error.strerror or error}"
-            raise StorageError(message) from error
-        try:
-            yield descriptor
-        finally:
-            close_lock(descriptor)
+    try:
+        yield descriptor
+    finally:
+        close_lock(descriptor)
 
-    def _lock(self, descriptor: int, operation: int, path: str) -> None:
+
+def _lock(descriptor: int, operation: int, path: str) -> bool:
+    """Locks an open file; returns False where another process holds it, and this one is not to wait."""
+    with storage_errors("lock", path):
         try:
             if not lock(descriptor, operation):
                 message = f"cannot lock `{path}`: its filesystem has no locks, and processes of a job need them"
                 raise StorageError(message, hint="mount it with locks, or name a `work_folder` on one that has them")
         except BlockingIOError:
-            raise
-        except OSError:
-            with storage_errors("lock", path):
-                raise
-        if not _is_at(descriptor, path):
-            raise FolderGoneError
+            return False
+    if not _is_at(descriptor, path):
+        raise FolderGoneError
+    return True
 
 
 def _is_at(descriptor: int, path: str) -> bool:
@@ -384,37 +370,26 @@ def journal_path(part_prefix: str) -> str:
     return f"{part_prefix}.journal"
 
 
-def is_own_name(name: str) -> bool:
-    """Whether a file of this name is one of a job."""
-    return _OWN_NAME.fullmatch(name) is not None
-
-
 def foreign_names(folder: str) -> Iterator[str]:
     """Yields the names of what lies in a folder and is no file of a job."""
-    with storage_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in list(entries):
-            if not is_own_name(entry.name) or entry.is_dir(follow_symlinks=False):
-                yield entry.name
+    with storage_errors("list", folder), suppress(FileNotFoundError):
+        yield from (name for name in os.listdir(folder) if not _OWN_NAME.fullmatch(name))
 
 
 def done_keys(folder: str) -> Iterator[str]:
     """Yields the keys of the shards that have a report."""
-    with storage_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for name in [entry.name for entry in entries]:
-            if name.endswith(".json") and not name.startswith(".") and "_" not in name and name != JOB:
-                yield name.removesuffix(".json")
+    with storage_errors("list", folder), suppress(FileNotFoundError):
+        yield from (name.removesuffix(".json") for name in os.listdir(folder) if _REPORT_NAME.fullmatch(name))
 
 
 def remove_own(folder: str) -> None:
     """Removes the files of a job from a folder, and the folder if nothing else is in it."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        names = [entry.name for entry in entries]
-        own = [name for name in names if is_own_name(name)]
-        for name in sorted(own, key=lambda name: name != JOB):  # what is left without it is nobody's job
+    with suppress(OSError):
+        names = filter(_OWN_NAME.fullmatch, os.listdir(folder))
+        for name in sorted(names, key=lambda name: name != JOB):  # what is left without it is nobody's job
             with suppress(OSError):
                 os.unlink(os.path.join(folder, name))
-        if len(own) == len(names):
-            os.rmdir(folder)
+        os.rmdir(folder)
 
 
 def read_description(path: str) -> Any:

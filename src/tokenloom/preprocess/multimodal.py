@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import os
-import stat
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError
-from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
+from tokenloom.errors import InputError, StorageError
+from tokenloom.indexed.layout import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.indexed.manifests import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.find import inspect_input
@@ -33,25 +32,22 @@ from tokenloom.inputs.records import (
     UnusableLineError,
     checked_text,
     kind_of,
+    refuse_record,
     too_long,
 )
 from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, made_of_records, singles
-from tokenloom.preprocess.job import run_job
-from tokenloom.preprocess.plan import plan_job
-from tokenloom.preprocess.recipe import Making, Recipe
+from tokenloom.preprocess.job import CorpusSummary, JobArguments, check_arguments, run_job
+from tokenloom.preprocess.plan import Making, Recipe, plan_job
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
-from tokenloom.preprocess.sharded import JobProgress, Runner
-from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.publishing import write_report
 from tokenloom.storage.secrets import admit
+from tokenloom.storage.versions import open_regular
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, in_words, refusals, require_sound
 
 _TEXT_SUFFIX = ".txt"
-
-
 _BLOCK_BYTES = 1 << 18
 _FOLDER_SHARE = 256
 """A shard of a folder holds the bytes of the images, one of records only leads to them."""
@@ -74,16 +70,7 @@ class PairBlock(Block):
     stem: str
     names: tuple[str, ...]
 
-    @property
-    def num_text_bytes(self) -> int:
-        """Nothing is known of its text."""
-        return 0
-
-    def beginning(self) -> bytes:
-        """Returns the stem."""
-        return os.fsencode(self.stem)
-
-    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self) -> Iterator[NumberedRecord]:
         """Yields the pair, as the paths of text and image."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
@@ -92,7 +79,7 @@ class PairBlock(Block):
         else:
             expected = f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name"
             value = UnusableLineError(f"{expected}, found {', '.join(self.names)}")
-        yield NumberedRecord(self.first_record, value, self.beginning())
+        yield NumberedRecord(self.first_record, value, os.fsencode(self.stem))
 
 
 class ImageTokenizer:
@@ -109,7 +96,7 @@ class ImageTokenizer:
         """Returns both sequences of each record of some blocks, or why there are none."""
         numbers = Counter[str]()
         make = partial(self._pair, numbers=numbers)
-        pairs, bad_lines, left_out = made_of_records(bundle, make, loads=json.loads)
+        pairs, bad_lines, left_out = made_of_records(bundle, make)
         sequences = [sequence for _, *both in pairs for sequence in both]
         largest_token = max((int(tokens.max(initial=-1)) for _, tokens, _ in pairs), default=-1)
         num_documents, hashes = len(pairs), None
@@ -131,27 +118,25 @@ class ImageTokenizer:
             numbers=numbers,
         )
 
-    def _image_path(self, value: Any) -> str:
+    def _text_and_path(self, value: Any) -> tuple[str, str]:
+        """Returns the text of a record and the path of its image."""
         if isinstance(value, tuple):
-            image_path: str = value[1]
-            return image_path
+            text_path, image_path = value
+            return _read_text(text_path, self._settings.max_record_bytes), image_path
         if not isinstance(value, dict):
-            reason = f"expected an object, found {kind_of(value)}"
-            raise UnusableLineError(reason)
-        for key in (self._settings.text_key, self._settings.image_key):
+            refuse_record(f"expected an object, found {kind_of(value)}")
+        keys = self._settings.text_key, self._settings.image_key
+        for key in keys:
             if not isinstance(value.get(key), str):
-                found = f"found {kind_of(value[key])}" if key in value else "found none"
-                reason = f"expected a string under {key!r}, {found}"
-                raise UnusableLineError(reason)
-        return os.path.join(self._folder, value[self._settings.image_key])
+                found = kind_of(value[key]) if key in value else "none"
+                refuse_record(f"expected a string under {key!r}, found {found}")
+        text, path = (value[key] for key in keys)
+        return checked_text(text, repr(keys[0])), os.path.join(self._folder, path)
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
         """Returns the text of a record, its tokens and its image, and counts them."""
-        image_path, key, pad_length = self._image_path(value), self._settings.text_key, self._settings.pad_length
-        if isinstance(value, tuple):
-            text = _read_text(value[0], self._settings.max_record_bytes)
-        else:
-            text = checked_text(value[key], repr(key))
+        text, image_path = self._text_and_path(value)
+        pad_length = self._settings.pad_length
         item = image_to_item(image := _read(image_path, "image", check_image_size))
         with refusals(f"tokenizer `{self._tokenizer.path}`"):
             tokens = list(self._tokenizer.tokenize(text))
@@ -182,13 +167,11 @@ def _read_text(path: str, max_bytes: int) -> str:
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
     """Returns the bytes of a file; does not wait for somebody to write to a pipe."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError("expected a file, found something else")  # noqa: TRY301, EM101 - worded below
-            check_size(status.st_size)
-            return stream.read(status.st_size)
-    except InputError as error:
+        with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
+            num_bytes = os.fstat(stream.fileno()).st_size
+            check_size(num_bytes)
+            return stream.read(num_bytes)
+    except (InputError, StorageError) as error:
         message = f"{what} `{path}`: {error.message}"
         raise InputError(message) from error
     except OSError as error:
@@ -311,7 +294,7 @@ class ImageRecipe(Recipe):
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         reader = partial(self.open, block_bytes=_BLOCK_BYTES)
-        return Making(engine="", engine_reason="", open=reader, bundles=_bundled, work=ImageTokenizer(self))
+        return Making(open=reader, bundles=_bundled, work=ImageTokenizer(self))
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
         if self.is_folder:
@@ -331,14 +314,7 @@ def preprocess_multimodal(
     output_prefix: str | os.PathLike[str],
     tokenizer: TextTokenizer,
     settings: MultimodalSettings | None = None,
-    *,
-    num_processes: int | None = None,
-    num_workers: int | None = None,
-    runner: Runner | None = None,
-    work_folder: str | os.PathLike[str] | None = None,
-    restart: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[JobProgress], None] | None = None,
+    **how: Unpack[JobArguments],
 ) -> CorpusSummary:
     """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
 
@@ -366,6 +342,7 @@ def preprocess_multimodal(
         StuckRecordError: a thread does not come to an end with some of the pairs in ten minutes.
         TokenloomError: see `preprocess_corpus`.
     """
+    check_arguments(how)
     started = time.monotonic()
     settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
@@ -378,17 +355,7 @@ def preprocess_multimodal(
         unit=PairBlock.unit if is_folder else None,
         document_tokens=DocumentTokens(eod=tokenizer.eod if settings.append_eod else None),
     )
-    return run_job(
-        plan_job(recipe, admit(os.fspath(output_prefix)), [recipe.file]),
-        num_processes=num_processes,
-        num_workers=num_workers,
-        runner=runner,
-        work_folder=work_folder,
-        restart=restart,
-        overwrite=overwrite,
-        progress=progress,
-        started=started,
-    )
+    return run_job(plan_job(recipe, admit(os.fspath(output_prefix)), [recipe.file]), started=started, **how)
 
 
 def write_image_records(
@@ -416,16 +383,12 @@ def write_image_records(
         raise InputError(message, hint="they are paired by their order, records by line and images by name")
     rows = []
     for (number, line), name in zip(lines, names, strict=True):
-        where = f"line {number} of `{texts_path}`"
         try:
-            record = parse_json(line)
-        except UnusableJsonError as error:
-            message = f"{where} is not JSON: {error}"
+            record = {**parse_json(line), image_key: os.path.join(folder, name)}
+        except (TypeError, ValueError) as error:
+            message = f"line {number} of `{texts_path}` is no object in JSON: {error}"
             raise InputError(message) from error
-        if not isinstance(record, dict):
-            message = f"{where}: expected an object, found {type(record).__name__}"
-            raise InputError(message)
-        rows.append(json.dumps({**record, image_key: os.path.join(folder, name)}, ensure_ascii=False))
+        rows.append(json.dumps(record, ensure_ascii=False))
     data = "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogatepass")
     write_report(output_path, data, overwrite=overwrite)
     return len(rows)

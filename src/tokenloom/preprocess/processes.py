@@ -6,11 +6,9 @@ its parent, however that ends.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pickle
-import selectors
 import signal
 import subprocess
 import sys
@@ -19,9 +17,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, Any
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
 
-from tokenloom import errors
 from tokenloom.errors import ConfigError, StuckRecordError, TokenloomError, WorkerError
 from tokenloom.machine import descriptor_path, usable_processors
 from tokenloom.numbers import checked_integer
@@ -39,6 +37,7 @@ _IMPORTABLE = "put functions and classes of your own into a module that can be i
 _MOST_DEATHS = 3
 """Deaths at one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not
 do so for ever."""
+_STUCK = "stuck"
 
 
 def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int, num_workers: int, book: Book) -> None:
@@ -60,15 +59,21 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
         for _ in range(num_processes):
             children.start()
         for child, news in children.news():
-            if news is None:
-                if child.returncode == 0:
-                    continue
-                where, end = "a shard", _end_of(child)
+            if isinstance(news, Exception):
+                raise news
+            if isinstance(news, tuple):
+                number, counts, is_done = news
+                child.shard = None if is_done else number
+                book.tell(number, counts, is_done=is_done)
+            elif news:
+                where, end = "a shard", f"died ({f'signal {-news}' if news < 0 else f'exit status {news}'})"
+                if child.is_stuck:
+                    end = "showed no sign of life, or of an end"
                 if child.shard is not None:
                     where = f"shard {child.shard} ({job.whereabouts(job.shards[child.shard])})"
                 message = f"a process that worked on {where} {end}"
                 num_deaths[child.shard] += 1
-                if child.shard is not None and (child.is_stuck or -child.returncode in _OWN_SIGNALS):
+                if child.shard is not None and (child.is_stuck or -news in _OWN_SIGNALS):
                     reason = f"a process that tokenised it and nothing else {end}"
                     if (found := job.blame(folder.journal_path(job.shards[child.shard]), reason)) is not None:
                         num_deaths[child.shard] = 0  # the next attempt is without that record
@@ -79,20 +84,6 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
                     raise WorkerError(message, hint=hint)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
-            elif "error" in news:
-                if (kind := news["error"].pop("kind")) == "FolderGoneError":
-                    raise FolderGoneError
-                raise getattr(errors, kind)(**news["error"])
-            else:
-                child.shard = None if news["is_done"] else news["shard"]
-                book.tell(news["shard"], news["counts"], is_done=news["is_done"])
-
-
-def _end_of(child: _Child) -> str:
-    if child.is_stuck:
-        return "showed no sign of life, or of an end"
-    cause = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
-    return f"died ({cause})"
 
 
 class _Child:
@@ -104,28 +95,24 @@ class _Child:
     """
 
     def __init__(self, order: int) -> None:
-        command = [sys.executable, "-c", "from tokenloom.preprocess.processes import main; main()", str(order)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[order])
+        self.news, theirs = Pipe(duplex=False)
+        call = "from tokenloom.preprocess.processes import main; main()"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", call, str(order), str(theirs.fileno())],
+            stdin=subprocess.PIPE,  # by whose end it notices that of its parent
+            stdout=2,
+            pass_fds=[order, theirs.fileno()],
+        )
+        theirs.close()
         self.shard: int | None = None
         self.is_stuck = self.has_told = False
         self.silent_seconds = 0.0
-        self._unread = b""
 
-    @property
-    def stdout(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    @property
-    def returncode(self) -> int:
-        return self.process.wait()
-
-    def read(self) -> list[dict[str, Any]] | None:
-        """Returns what it told since; None once it has ended."""
-        if not (data := os.read(self.stdout.fileno(), 1 << 16)):
-            return None
-        *lines, self._unread = (self._unread + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+    def close(self) -> int:
+        """Waits for its end, closes its pipes and returns its exit status."""
+        self.news.close()
+        with self.process as process:
+            return process.wait()
 
 
 class _Children:
@@ -136,49 +123,44 @@ class _Children:
         self._order = os.memfd_create("tokenloom-order")
         with open(self._order, "wb", closefd=False) as file:
             file.write(order)
-        self._selector = selectors.DefaultSelector()
-        self._children: list[_Child] = []
+        self._running: dict[Any, _Child] = {}
 
     def __enter__(self) -> _Children:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for child in self._children:
+        for child in self._running.values():
             child.process.kill()  # what it writes appears whole or not at all
-            child.process.wait()
-            with suppress(BrokenPipeError), child.process:  # which closes its pipes
-                pass
-        self._selector.close()
+        for child in self._running.values():
+            child.close()
         os.close(self._order)
 
     def start(self) -> None:
         """Starts one more."""
         child = _Child(self._order)
-        self._children.append(child)
-        self._selector.register(child.stdout, selectors.EVENT_READ, child)
+        self._running[child.news] = child
 
-    def news(self) -> Iterator[tuple[_Child, dict[str, Any] | None]]:
-        """Yields what each tells, None when it ends, until all have ended."""
+    def news(self) -> Iterator[tuple[_Child, Any]]:
+        """Yields what each tells, how far a shard is or an error, and its exit status when it ends, until all have."""
         look = min(1.0, self._timeout_seconds / 4)
-        while self._selector.get_map():
+        while self._running:
             began = time.monotonic()
-            ready = [key.data for key, _ in self._selector.select(look)]
+            ready = [self._running[each] for each in wait(list(self._running), look)]
             passed = min(time.monotonic() - began, 2 * look)  # time in which we were stopped ourselves does not count
-            self._end_silent(ready, passed)
+            self._kill_silent(ready, passed)
             for child in ready:
-                if (told := child.read()) is None:
-                    self._selector.unregister(child.stdout)
-                    yield child, None
-                for each in told or ():
-                    if "stuck" in each:
-                        child.is_stuck = True
-                    elif "beat" not in each:
-                        yield child, each
+                try:
+                    told = child.news.recv()
+                except (EOFError, OSError):
+                    del self._running[child.news]
+                    told = child.close()
+                child.is_stuck |= told == _STUCK
+                if told not in (_STUCK, None):
+                    yield child, told
 
-    def _end_silent(self, heard: list[_Child], passed: float) -> None:
+    def _kill_silent(self, heard: list[_Child], passed: float) -> None:
         """Kills the processes that have told nothing for too long."""
-        for key in self._selector.get_map().values():
-            child: _Child = key.data
+        for child in self._running.values():
             child.has_told |= child in heard
             child.silent_seconds = 0.0 if child in heard else child.silent_seconds + passed
             patience = self._timeout_seconds if child.has_told else max(self._timeout_seconds, _SECONDS_TO_START)
@@ -188,21 +170,18 @@ class _Children:
 
 
 def main() -> None:
-    """What a child does: reads its order, works, and tells of it on its standard output."""
+    """What a child does: reads its order, works, and tells its parent of it."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal sends them to the parent too, which ends us
-    parent = _Parent(os.fdopen(os.dup(1), "w", buffering=1))
-    os.dup2(2, 1)  # whatever a library prints must not be taken for news
+    parent = _Parent(Connection(int(sys.argv[2]), readable=False))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _work(parent)
-    except FolderGoneError:
-        parent.send({"error": {"kind": "FolderGoneError"}})
-    except StuckRecordError as error:
-        parent.send({"stuck": error.message})
+    except StuckRecordError:
+        parent.send(_STUCK)
         os._exit(1)  # a thread will never end
-    except TokenloomError as error:  # others are bugs, and printed as such
-        parent.send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+    except (FolderGoneError, TokenloomError) as error:  # others are bugs, and printed as such
+        parent.send(error)
 
 
 def _work(parent: _Parent) -> None:
@@ -213,39 +192,38 @@ def _work(parent: _Parent) -> None:
         message = f"a new process cannot find what the job is made of: {error}"
         raise ConfigError(message, hint=_IMPORTABLE) from error
     remember(queries)
-    threading.Thread(target=_beat, args=(parent, job.worker_timeout_seconds / 8), daemon=True).start()
+    threading.Thread(target=parent.beat, args=(job.worker_timeout_seconds / 8,), daemon=True).start()
     folder: JobFolder = JobFolder(path, job)
     with folder.joined(makes=False):
         work_on_shards(job, folder, num_workers=num_workers, book=parent, waits_aloud=False)
 
 
 class _Parent:
-    """The process that started this one; a `Book`, which is told by lines of JSON, and not too often."""
+    """The process that started this one; a `Book`, which is told not too often."""
 
-    def __init__(self, out: IO[str]) -> None:
-        self._out = out
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._lock = threading.Lock()
         self._told = 0.0
         self._told_of: int | None = None
 
-    def send(self, news: dict[str, Any]) -> None:
+    def send(self, news: Any) -> None:
         """Tells it something."""
         with self._lock:
-            print(json.dumps(news), file=self._out)
+            self._connection.send(news)
 
     def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         """Tells it how far the shard of a number is."""
         if is_done or number != self._told_of or time.monotonic() - self._told > _SECONDS_BETWEEN_NEWS:
             self._told, self._told_of = time.monotonic(), number
-            self.send({"shard": number, "counts": dict(counts), "is_done": is_done})
+            self.send((number, dict(counts), is_done))
 
-
-def _beat(parent: _Parent, seconds: float) -> None:
-    """Tells the parent that this process runs."""
-    while True:
-        with suppress(OSError):
-            parent.send({"beat": True})
-        time.sleep(min(_SECONDS_BETWEEN_BEATS, seconds))
+    def beat(self, seconds: float) -> None:
+        """Tells it again and again that this process runs."""
+        while True:
+            with suppress(OSError):
+                self.send(None)
+            time.sleep(min(_SECONDS_BETWEEN_BEATS, seconds))
 
 
 def _end_with_parent() -> None:

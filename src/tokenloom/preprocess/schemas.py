@@ -7,10 +7,11 @@ Four schemas: `messages` (a list of role and content), `sharegpt` (`conversation
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.records import UnusableLineError, checked_text, kind_of
+from tokenloom.inputs.records import checked_text, kind_of, refuse_record
 
 Schema = Literal["messages", "sharegpt", "alpaca", "text"]
 SCHEMAS: tuple[Schema, ...] = get_args(Schema)
@@ -57,18 +58,13 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
     """Returns what a record holds: conversations, or a text.
 
     A list of messages is cut before each system turn: it opens a conversation.
-
-    Raises:
-        UnusableLineError: it holds no conversation; the reason names the message.
     """
     if type(record) is not dict:
-        reason = f"expected an object, found {kind_of(record)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"expected an object, found {kind_of(record)}")
     if schema == "text":
         text = _text(record, ("text",))
         if not text:
-            reason = "the text is empty"
-            raise UnusableLineError(reason)
+            refuse_record("the text is empty")
         return text
     if schema == "alpaca":
         instruction, output = _text(record, _INSTRUCTIONS), _text(record, _OUTPUTS)
@@ -85,16 +81,10 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _conversations(messages: list[Message]) -> list[Conversation]:
-    groups: list[Conversation] = []
-    first = 1
-    for number, message in enumerate(messages, 1):
-        if message["role"] in _OPENING or not groups:
-            if groups:
-                _check(groups[-1], first)
-            groups.append([])
-            first = number
-        groups[-1].append(message)
-    _check(groups[-1], first)
+    starts = [at for at, message in enumerate(messages) if not at or message["role"] in _OPENING]
+    groups = [messages[start:stop] for start, stop in pairwise([*starts, len(messages)])]
+    for start, group in zip(starts, groups, strict=True):
+        _check(group, start + 1)
     return groups
 
 
@@ -102,34 +92,31 @@ def _check(messages: list[Message], first: int) -> None:
     """Refuses what no conversation is; `first` is the number of its first message in the record."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
-        reason = f"message {first + roles.index('assistant')}: expected a user turn before the assistant's"
-        raise UnusableLineError(reason)
+        refuse_record(f"message {first + roles.index('assistant')}: expected a user turn before the assistant's")
     if "assistant" not in roles:
         last = first + len(roles) - 1
         where = f"message {first}" if last == first else f"messages {first} to {last}"
-        reason = f"{where}: a conversation without an assistant turn has nothing to train"
-        raise UnusableLineError(reason)
+        refuse_record(f"{where}: a conversation without an assistant turn has nothing to train")
 
 
 def _turns(record: Mapping[str, Any], column: str) -> list[Any]:
-    turns = _column(record, column)
+    if column not in record:
+        found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
+        refuse_record(f"no key {column!r}; found {found}")
+    turns = record[column]
     if type(turns) is not list:
-        reason = f"expected an array under {column!r}, found {kind_of(turns)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"expected an array under {column!r}, found {kind_of(turns)}")
     if not turns:
-        reason = f"the conversation under {column!r} is empty"
-        raise UnusableLineError(reason)
-    return turns
+        refuse_record(f"the conversation under {column!r} is empty")
+    return list(turns)
 
 
 def _message(turn: Any, number: int) -> Message:
     if type(turn) is not dict:
-        reason = f"message {number}: expected an object, found {kind_of(turn)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"message {number}: expected an object, found {kind_of(turn)}")
     role = turn.get("role")
     if role not in ROLES:
-        reason = f"message {number}: expected a role out of {', '.join(ROLES)}, found {role!r}"
-        raise UnusableLineError(reason)
+        refuse_record(f"message {number}: expected a role out of {', '.join(ROLES)}, found {role!r}")
     # A null stands for an absent key: Parquet has every key in every row.
     rest = {key: value for key, value in turn.items() if value is not None and key != "content"}
     calls = bool(rest.get("tool_calls"))
@@ -138,12 +125,10 @@ def _message(turn: Any, number: int) -> Message:
 
 def _sharegpt(turn: Any, number: int) -> Message:
     if type(turn) is not dict:
-        reason = f"message {number}: expected an object, found {kind_of(turn)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"message {number}: expected an object, found {kind_of(turn)}")
     speaker = turn.get("from")
     if type(speaker) is not str or speaker.lower() not in _SPEAKERS:
-        reason = f"message {number}: expected a speaker out of {', '.join(_SPEAKERS)}, found {speaker!r}"
-        raise UnusableLineError(reason)
+        refuse_record(f"message {number}: expected a speaker out of {', '.join(_SPEAKERS)}, found {speaker!r}")
     return {
         "role": _SPEAKERS[speaker.lower()],
         "content": _content(turn.get("value"), f"message {number} ({speaker})", may_be_null=False),
@@ -157,14 +142,12 @@ def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
     if content is None and may_be_null:
         return None
     if type(content) is not list:
-        reason = f"{where}: expected text as content, found {kind_of(content)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"{where}: expected text as content, found {kind_of(content)}")
     texts = []
     for number, part in enumerate(content, 1):
         if type(part) is not dict or part.get("type") != "text" or type(part.get("text")) is not str:
             found = repr(part.get("type")) if type(part) is dict else kind_of(part)
-            reason = f"{where}: expected parts of type 'text', found {found} as part {number}"
-            raise UnusableLineError(reason)
+            refuse_record(f"{where}: expected parts of type 'text', found {found} as part {number}")
         texts.append(checked_text(part["text"], where))
     return "\n".join(texts)
 
@@ -174,19 +157,10 @@ def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool
     present = [column for column in columns if record.get(column) not in (None, "")]
     if not present:
         if required and not any(record.get(column) == "" for column in columns):
-            reason = f"no text under {' or '.join(map(repr, columns))}; found {', '.join(map(repr, record)) or 'none'}"
-            raise UnusableLineError(reason)
+            found = ", ".join(map(repr, record)) or "none"
+            refuse_record(f"no text under {' or '.join(map(repr, columns))}; found {found}")
         return ""
     value = record[present[0]]
     if type(value) is not str:
-        reason = f"expected a string under {present[0]!r}, found {kind_of(value)}"
-        raise UnusableLineError(reason)
+        refuse_record(f"expected a string under {present[0]!r}, found {kind_of(value)}")
     return checked_text(value, repr(present[0]))
-
-
-def _column(record: Mapping[str, Any], column: str) -> Any:
-    if column not in record:
-        found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
-        reason = f"no key {column!r}; found {found}"
-        raise UnusableLineError(reason)
-    return record[column]

@@ -66,9 +66,9 @@ def hash_of_text(text: str | bytes) -> DocumentHashes:
         >>> [hex(half) for half in hash_of_text("one text").tolist()]
         ['0x28cae114a8d50ed1', '0x720f96af2c019d21']
     """
-    data = text if isinstance(text, bytes) else encodable(text).encode()
-    digest = hashlib.blake2b(b"".join([*map(_eight_bytes, (1, len(data))), data]), digest_size=_DIGEST_BYTES).digest()
-    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+    texts = Texts(texts=[encodable(text) if isinstance(text, str) else text.decode()])
+    found: DocumentHashes = hash_documents([texts], 1)[0]
+    return found
 
 
 def _eight_bytes(number: int) -> bytes:
@@ -155,20 +155,14 @@ def first_occurrences(
     for hashes in hash_arrays:
         _check_hashes(hashes)
     masks = [np.ones(len(hashes), dtype=np.bool_) for hashes in hash_arrays]
-    num_bits = _num_bits(sum(map(len, hash_arrays)), memory_bytes)
+    num_passes = -(-sum(map(len, hash_arrays)) * _BYTES_PER_ROW // max(1, memory_bytes))
+    if num_passes > _MOST_PASSES:
+        message = f"{memory_bytes} bytes are too few to compare {sum(map(len, hash_arrays))} documents"
+        raise ConfigError(message, hint=f"give at least {-(-num_passes * memory_bytes // _MOST_PASSES)}")
+    num_bits = max(0, num_passes - 1).bit_length()
     for number in range(1 << num_bits):
         _mark_pass(hash_arrays, masks, number, num_bits, min(_ROWS_AT_ONCE, max(1, memory_bytes // _BYTES_PER_ROW)))
     return masks
-
-
-def _num_bits(num_documents: int, memory_bytes: int) -> int:
-    """Returns how many leading bits tell the passes apart."""
-    num_passes = -(-num_documents * _BYTES_PER_ROW // max(1, memory_bytes))
-    if num_passes > _MOST_PASSES:
-        needed = -(-num_documents * _BYTES_PER_ROW // _MOST_PASSES)
-        message = f"{memory_bytes} bytes are too few to compare {num_documents} documents"
-        raise ConfigError(message, hint=f"give at least {needed}")
-    return max(0, num_passes - 1).bit_length()
 
 
 def _mark_pass(
@@ -184,7 +178,9 @@ def _mark_pass(
     for shard, (hashes, mask) in enumerate(zip(hash_arrays, masks, strict=True)):
         for start in range(0, len(hashes), rows_at_once):
             rows = np.asarray(hashes[start : start + rows_at_once])
-            chosen = _rows_of_pass(rows, number, num_bits)
+            # In two steps: a shift by all 64 bits is undefined.
+            leading = rows[:, 0] >> np.uint64(32) >> np.uint64(32 - num_bits)
+            chosen = np.flatnonzero(leading == number)
             first = _is_first(rows[chosen])
             mask[start + chosen[~first]] = False
             kept = chosen[first]
@@ -193,12 +189,6 @@ def _mark_pass(
     repeated = np.concatenate(places)[~_is_first(np.concatenate(found))]
     for shard in np.unique(repeated[:, 0]).tolist():
         masks[shard][repeated[repeated[:, 0] == shard, 1]] = False
-
-
-def _rows_of_pass(rows: DocumentHashes, number: int, num_bits: int) -> NDArray[np.int64]:
-    if not num_bits:
-        return np.arange(len(rows), dtype=np.int64)
-    return np.flatnonzero(rows[:, 0] >> np.uint64(64 - num_bits) == number).astype(np.int64)
 
 
 def _is_first(rows: DocumentHashes) -> NDArray[np.bool_]:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError
+from tokenloom.inputs import ReadLimits
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import ReadLimits, check_shard_bytes
 from tokenloom.numbers import checked_integer, checked_number, parse_integer, parse_percentage, quoted
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.setting_types import Bytes, Count, Seconds, check_types
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
+
+LEAST_SHARD_BYTES = 64_000
+"""A shard costs its own files and some milliseconds: a corpus in shards of single bytes takes for ever."""
 
 _MAX_BLOCK_BYTES = 64 << 20
 _MOST_SPLITS = 127
@@ -33,9 +36,8 @@ class BadRecordBudget:
 
     def __post_init__(self) -> None:
         check_types(self)
-        if self.most is not None and self.most < 0:
-            message = f"expected a number of bad records from 0 on, got {self.most!r}"
-            raise ConfigError(message)
+        if self.most is not None:
+            checked_integer("number of bad records", self.most, at_least=0)
         if not 0 <= self.most_share <= 1:
             message = f"expected a share of bad records from 0 to 1, got {self.most_share!r}"
             raise ConfigError(message)
@@ -99,7 +101,7 @@ class JobSettings(ReadLimits):
         """Checks the settings."""
         check_types(self)
         ReadLimits.__post_init__(self)
-        check_shard_bytes(self.shard_bytes)
+        checked_integer("shard_bytes", self.shard_bytes, at_least=LEAST_SHARD_BYTES)
         for name in ("record_timeout_seconds", "worker_timeout_seconds"):
             checked_number(name, getattr(self, name), above=0)
 

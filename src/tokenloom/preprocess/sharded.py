@@ -232,11 +232,7 @@ def work_on_shards(
     """Returns when all shards of the job are done, by this process or by others.
 
     First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
-    leaves behind.
-
-    Raises:
-        FolderGoneError: the job was finished meanwhile.
-        TokenloomError: a shard cannot be done.
+    leaves behind. A `FolderGoneError` says that the job was finished meanwhile.
     """
     told: set[int] = set()
     with ExitStack() as stack:
@@ -287,10 +283,6 @@ def do_and_assemble(
         damaged: returns the shards whose files are not what was written, and in what: they are done again.
         assemble: makes of the reports, and of the files beside them, what the job is for.
         pending: beginnings of the paths that it writes on this machine.
-
-    Raises:
-        FolderGoneError: the job was finished meanwhile.
-        TokenloomError: a shard cannot be done, or the result cannot be written.
     """
     while True:
         run(job, folder, book)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +23,19 @@ from tokenloom.preprocess.blocks import (
     BlockTokenizer,
     Column,
     DocumentTokens,
-    Isolating,
     SentenceSplitter,
     TemplateTokens,
     bundled,
+    isolated,
     singles,
 )
-from tokenloom.preprocess.job import run_job
-from tokenloom.preprocess.plan import JobPlan, plan_job
-from tokenloom.preprocess.recipe import Making, Mask, PlannedDataset, Recipe
+from tokenloom.preprocess.job import CorpusSummary, JobArguments, check_arguments, run_job
+from tokenloom.preprocess.plan import JobPlan, Making, Mask, PlannedDataset, Recipe, plan_job
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.sharded import JobProgress, Runner
-from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.setting_types import checked_output_prefix, checked_path, checked_paths
 from tokenloom.storage.secrets import admit
-from tokenloom.tokenizers.engines import EngineChoice, choose_engine
+from tokenloom.tokenizers.engines import choose_engine
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
@@ -48,9 +45,6 @@ _SHOWN_IDS = 8
 
 _MOST_THREADS = 8
 """Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
-
-_MOST_NAME_BYTES = 200
-"""Longest name of a dataset without suffixes: filesystems take 255 bytes, and files being written need some 40."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,22 +93,14 @@ class TextRecipe(Recipe):
                 name = "_".join(names)
                 yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
 
-    def choose_engine(self, first: InputSlice) -> EngineChoice:
-        """Returns the engine, checked on the beginning of the corpus: the same in every process.
-
-        Of what can be read once only nothing is looked at first; every block is checked as it comes, anyhow.
-        """
+    def making(self, first: InputSlice, *, num_workers: int) -> Making:
         texts: list[str] = []
-        if not first.file.is_stream:
-            reader = self.open(first, block_bytes=_SAMPLE_BYTES)
-            with closing(reader):
+        if not first.file.is_stream:  # whose beginning is read once; every block is checked as it comes, anyhow
+            with closing(self.open(first, block_bytes=_SAMPLE_BYTES)) as reader:
                 block = next(iter(reader.blocks()), None)
             columns = [] if block is None else parse_block(block, self.settings.keys).columns
             texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
-        return choose_engine(self.settings.engine, self.tokenizer, texts)
-
-    def making(self, first: InputSlice, *, num_workers: int) -> Making:
-        choice = self.choose_engine(first)
+        choice = choose_engine(self.settings.engine, self.tokenizer, texts)
         block_bytes = self.settings.block_bytes or choice.block_bytes
         return Making(
             engine=choice.recorded,
@@ -176,7 +162,7 @@ def _names_of_own(files: Sequence[InputFile]) -> list[str]:
 
 
 def _check_names(datasets: Iterable[PlannedDataset]) -> None:
-    """Refuses names that could not be written in the end, or twice."""
+    """Refuses names that would be written twice."""
     owners: dict[str, PlannedDataset] = {}
     for dataset in datasets:
         owner = owners.setdefault(dataset.prefix, dataset)
@@ -184,10 +170,6 @@ def _check_names(datasets: Iterable[PlannedDataset]) -> None:
             also = " of ".join(f"{name!r}" for name in (owner.key, owner.split) if name is not None)
             message = f"the datasets of {dataset.key!r} and of {also} would both be written as `{dataset.prefix}`"
             raise ConfigError(message, hint="choose other names for splits, or make them one by one")
-        name = os.path.basename(dataset.prefix)
-        if len(os.fsencode(name)) > _MOST_NAME_BYTES:
-            message = f"expected names of at most {_MOST_NAME_BYTES} bytes, got {name!r}"
-            raise ConfigError(message, hint="choose a shorter output prefix")
 
 
 def preprocess_corpus(
@@ -195,14 +177,7 @@ def preprocess_corpus(
     output_prefix: str | os.PathLike[str],
     tokenizer: TextTokenizer | str | os.PathLike[str] | Any,
     settings: CorpusSettings | None = None,
-    *,
-    num_processes: int | None = None,
-    num_workers: int | None = None,
-    runner: Runner | None = None,
-    work_folder: str | os.PathLike[str] | None = None,
-    restart: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[JobProgress], None] | None = None,
+    **how: Unpack[JobArguments],
 ) -> CorpusSummary:
     """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
 
@@ -240,6 +215,7 @@ def preprocess_corpus(
         WorkerError: processes keep dying.
         StorageError: reading or writing failed.
     """
+    check_arguments(how)
     started = time.monotonic()
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
     names = checked_paths("inputs", names, example='such as "corpus.jsonl" or ["crawl/", "books.jsonl"]')
@@ -247,17 +223,7 @@ def preprocess_corpus(
         message = f"expected `CorpusSettings` as `settings`, found {settings!r}"
         raise ConfigError(message, hint="such as `CorpusSettings(append_eod=True)`")
     plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
-    return run_job(
-        plan,
-        num_processes=num_processes,
-        num_workers=num_workers,
-        runner=runner,
-        work_folder=work_folder,
-        restart=restart,
-        overwrite=overwrite,
-        progress=progress,
-        started=started,
-    )
+    return run_job(plan, started=started, **how)
 
 
 # --- what a job would do ----------------------------------------------------------------------------------------------
@@ -335,13 +301,12 @@ def preview_corpus(
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
     making = plan.recipe.making(plan.shards[0].slices[0], num_workers=1)
-    work = Isolating(making.work)
     documents: list[DocumentPreview] = []
     bad_lines: list[BadLine] = []
     for record in _records(plan):
         if len(documents) >= count * len(settings.keys):
             break
-        [made] = work([record])
+        [made] = isolated(making.work, [record])
         bad_lines += made.bad_lines
         if made.num_documents:
             columns = zip(settings.keys, parse_block(record, settings.keys).columns, made.columns, strict=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, count
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 import tomlkit
@@ -41,7 +42,6 @@ from tokenloom.run.settings import (
     SIZES,
     DenialSettings,
     RunSettings,
-    Shares,
     SourceSettings,
     StageSettings,
     from_folder,
@@ -238,37 +238,10 @@ def _value(value: object) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if not isinstance(value, Fraction):
         return str(value)
-    decimal = Context(prec=100).divide(Decimal(value.numerator), Decimal(value.denominator))
-    if Fraction(decimal) != value:
-        message = f"expected a number that ends as a decimal, found {value}"
-        raise ConfigError(message, hint="give weights as whole numbers")
-    return f"{decimal:f}"
+    return f"{Context(prec=100).divide(Decimal(value.numerator), Decimal(value.denominator)):f}"
 
 
 _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDraft:
-    """What a new `run.toml` will say.
-
-    Attributes:
-        data: prefixes, globs or folders, each of which becomes a source; relative to the working directory.
-        weights: weight of each; empty if they are to be read in proportion to their tokens.
-        tokens, samples: size of the stage; at most one. With none, data without weights are read once, and others for
-            ever.
-        holdout: share of the documents of each source that is held out; None for none.
-    """
-
-    data: tuple[str, ...]
-    weights: tuple[Fraction, ...] = ()
-    sequence_length: int
-    tokens: int | None = None
-    samples: int | None = None
-    seed: int = 1234
-    tokenizer: str | None = None
-    holdout: Fraction | None = None
-    settings: Mapping[str, bool] = field(default_factory=dict)
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
@@ -284,51 +257,62 @@ def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fra
     return tuple(prefixes), ()
 
 
-def draft_text(draft: RunDraft, *, path: str) -> str:
-    """Returns the text of a new `run.toml`, with comments for who reads it."""
-    folder = os.path.dirname(path)
-    names = _names(draft.data)
-    sources = [
-        SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=draft.holdout)
-        for name, entry in zip(names, draft.data, strict=True)
-    ]
-    shares: Shares = tuple(zip(names, draft.weights or (Fraction(1),) * len(names), strict=True))
-    is_sized = draft.tokens is not None or draft.samples is not None
-    stage = StageSettings(
-        name="main",
-        sequence_length=draft.sequence_length,
-        tokens=draft.tokens,
-        samples=draft.samples,
-        passes=None if draft.weights or is_sized else shares,
-        weights=shares if draft.weights or is_sized else None,
-    )
-    text = _text(draft, sources, stage, folder)
-    settings = parse_run(text, path=path)
-    if not is_sized or draft.weights or len(sources) == 1:
-        return text
-    prefixes = [find_pairs(source, settings) for source in settings.sources]
-    counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
-    if 0 in counts:
-        message = f"expected tokens in `{draft.data[counts.index(0)]}`, found none"
-        raise ConfigError(message, hint="leave it out")
-    counted = zip(names, map(Fraction, counts), strict=True)
-    weights = tuple((name, Fraction(weight)) for name, weight in whole_weights(counted))
-    return _text(draft, sources, replace(stage, weights=weights), folder)
+def draft_text(
+    data: Sequence[str],
+    *,
+    path: str,
+    sequence_length: int,
+    weights: Sequence[Fraction] = (),
+    tokens: int | None = None,
+    samples: int | None = None,
+    seed: int = 1234,
+    tokenizer: str | None = None,
+    holdout: Fraction | None = None,
+    settings: Mapping[str, bool] = MappingProxyType({}),
+) -> str:
+    """Returns the text of a new `run.toml`, with comments for who reads it.
 
-
-def _text(draft: RunDraft, sources: Sequence[SourceSettings], stage: StageSettings, folder: str) -> str:
-    tokenizer = draft.tokenizer
+    Args:
+        data: prefixes, globs or folders, each of which becomes a source; relative to the working directory.
+        path: the file.
+        weights: weight of each; empty if they are to be read in proportion to their tokens.
+        tokens, samples: size of the stage; at most one. With none, data without weights are read once, and others for
+            ever.
+        holdout: share of the documents of each source that is held out.
+        settings: of [samples].
+    """
+    folder, names = os.path.dirname(path), _names(data)
     if tokenizer and os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
         tokenizer = from_folder(tokenizer, folder)
-    named = "" if tokenizer is None else f"{f'tokenizer = {_value(tokenizer)}':<24}  # of the data\n"
-    samples = "".join(f"{name} = {str(value).lower()}\n" for name, value in draft.settings.items())
-    return _TEXT.format(
-        seed=f"seed = {draft.seed}",
-        tokenizer=named,
-        samples=f"\n[samples]\n{samples}" if samples else "",
-        sources="\n".join(f"{as_key(source.name)} = {source_value(source)}" for source in sources),
-        stage="\n".join(stage_lines(stage)),
-    )
+    lines = []
+    for name, entry in zip(names, data, strict=True):
+        source = SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=holdout)
+        lines.append(f"{as_key(name)} = {source_value(source)}")
+    said = "".join(f"{name} = {str(value).lower()}\n" for name, value in settings.items())
+
+    def text_of(**shares: Any) -> str:
+        sizes: Any = {"sequence_length": sequence_length, "tokens": tokens, "samples": samples}
+        return _TEXT.format(
+            seed=f"seed = {seed}",
+            tokenizer="" if tokenizer is None else f"{f'tokenizer = {_value(tokenizer)}':<24}  # of the data\n",
+            samples=f"\n[samples]\n{said}" if said else "",
+            sources="\n".join(lines),
+            stage="\n".join(stage_lines(StageSettings(name="main", **sizes, **shares))),
+        )
+
+    shares = tuple(zip(names, weights or (Fraction(1),) * len(names), strict=True))
+    is_sized = tokens is not None or samples is not None
+    text = text_of(**{"weights" if weights or is_sized else "passes": shares})
+    run = parse_run(text, path=path)
+    if not is_sized or weights or len(names) == 1:
+        return text
+    prefixes = [find_pairs(source, run) for source in run.sources]
+    counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
+    if 0 in counts:
+        message = f"expected tokens in `{data[counts.index(0)]}`, found none"
+        raise ConfigError(message, hint="leave it out")
+    in_proportion = whole_weights(zip(names, map(Fraction, counts), strict=True))
+    return text_of(weights=tuple((name, Fraction(weight)) for name, weight in in_proportion))
 
 
 _TEXT = """\
@@ -377,12 +361,11 @@ class Amendment:
 
     Attributes:
         position: the first position that may hold something else.
-        weights: shares of the sources in a new stage that begins there; empty for those of now.
+        weights, sequence_length: of a new stage that begins there; empty, and None, for those of now.
         stage_name: name of the new stage; None for one of its position.
-        sequence_length: tokens per sample in the new stage; None for that of now.
         tokens, samples: size of the new stage; with none, it is what is left of the stage that it cuts short.
         sources: data of new sources, by name.
-        denied: a file that lists documents to be padding from there on; None for none.
+        denied: a file that lists documents to be padding from there on.
         denied_documents: names of such documents.
         reason: why they are denied, in words.
         grows: whether sources take up pairs that they did not have.
@@ -394,7 +377,7 @@ class Amendment:
     sequence_length: int | None = None
     tokens: int | None = None
     samples: int | None = None
-    sources: Mapping[str, str] | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
     denied: str | None = None
     denied_documents: tuple[str, ...] = ()
     reason: str | None = None
@@ -436,35 +419,25 @@ def amend_run(
     """
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():  # else one of two changes would be lost
-        amended = _amended(path, amendment, reading=reading)
+        old, before = read_lock(lock_path(path)), read_text(path)
+        settings = parse_run(before, path=path)
+        _check(amendment, settings, old)
+        located = ((name, from_folder(data, settings.folder)) for name, data in amendment.sources.items())
+        sources = [SourceSettings(name=name, data=(data,)) for name, data in located]
+        settings = replace(settings, sources=(*settings.sources, *sources))
+        if amendment.has_stage:
+            settings = replace(settings, stages=_with_stage(settings, amendment, old))
+        settings = replace(settings, denied=(*settings.denied, *_new_denials(amendment, settings)))
+        after, new = rewritten(before, settings)
+        locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
+        _check_growth(amendment, locked)
+        if amendment.denies and not _added(locked):
+            records = ", ".join(locked.empty_records[:3])
+            message = f"expected documents to deny, found none: {records or 'the list is empty'}"
+            hint = "records that were blank, bad or duplicates gave no document, or went into other data"
+            raise ConfigError(message, hint=hint if records else None)
         if write:
-            write_both(path, amended.after, amended.locked.lock)
-    return amended
-
-
-def _amended(path: str, amendment: Amendment, *, reading: Reading | None) -> Amended:
-    old = read_lock(lock_path(path))
-    before = read_text(path)
-    settings = parse_run(before, path=path)
-    _check(amendment, settings, old)
-    added = amendment.sources or {}
-    if known := next((source.name for source in settings.sources if source.name in added), None):
-        message = f"`{settings.path}` has a source {known!r} already"
-        raise ConfigError(message, hint="choose another name")
-    located = {name: (from_folder(data, settings.folder),) for name, data in added.items()}
-    sources = [SourceSettings(name=name, data=data) for name, data in located.items()]
-    settings = replace(settings, sources=(*settings.sources, *sources))
-    if amendment.has_stage:
-        settings = replace(settings, stages=_with_stage(settings, amendment, old))
-    settings = replace(settings, denied=(*settings.denied, *_new_denials(amendment, settings)))
-    after, new = rewritten(before, settings)
-    locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
-    _check_growth(amendment, locked)
-    if amendment.denies and not _added(locked):
-        records = ", ".join(locked.empty_records[:3])
-        message = f"expected documents to deny, found none: {records or 'the list is empty'}"
-        hint = "records that were blank, bad or duplicates gave no document, or went into other data"
-        raise ConfigError(message, hint=hint if records else None)
+            write_both(path, after, locked.lock)
     return Amended(before=before, after=after, locked=locked)
 
 
@@ -476,6 +449,9 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
         message = f"expected `{settings.path}` as it was locked, found it changed since"
         raise ConfigError(message, hint="lock it first: `tokenloom run lock`; new data are taken up with --grow, too")
+    if known := next((source.name for source in settings.sources if source.name in amendment.sources), None):
+        message = f"`{settings.path}` has a source {known!r} already"
+        raise ConfigError(message, hint="choose another name")
     if amendment.position < old.consumed:
         message = f"training has read the {old.consumed} positions before {old.consumed}, found a change at "
         message += f"{amendment.position}"
@@ -514,10 +490,10 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     """Returns the stages with one that begins at the position of an amendment."""
     path, stages, position = settings.path, list(settings.stages), amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
-    number = next((number for number, stage in enumerate(stages) if stage.name == segment.stage), None)
-    if number is None:
+    if segment.stage not in (known := [stage.name for stage in stages]):
         message = f"the lock has a stage {segment.stage!r}, which `{path}` has not"
         raise ConfigError(message, hint=f"lock it first: tokenloom run lock {path}")
+    number = known.index(segment.stage)
     current = stages[number]
     start = min(each.start for each in old.segments if each.stage == current.name)
     following = [each.start for each in old.segments if each.start >= position and each.stage != current.name]
@@ -569,7 +545,6 @@ class Denied:
     """What a denial came to.
 
     Attributes:
-        amended: the edit and the locks.
         documents: all documents that it names.
         again: those of them that were denied already, at its position or before.
         held_out: those of them that are held out: training never reads them, and they are padding in what is held out.
@@ -607,10 +582,8 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` to `run.toml`, and locks the run anew.
 
-    Args:
-        path, denial, reading, write: see `amend_run`.
-        until: where the listing of changes ends; None for the end of the run, or a million positions of an endless one.
-        since_start: whether to tell where the documents are read before the position.
+    See `amend_run`. The listing of changes ends at `until`, else at the end of the run, or after a million positions of
+    an endless one; `since_start` tells where the documents are read before the position, too.
 
     Raises:
         ConfigError: there is no such document or record, nothing would be left of a source that is read on, or the
@@ -629,37 +602,32 @@ def deny_documents(
     stop = min(ahead if until is None else until, new.end)
     changed = run.occurrences(documents, start=position, stop=stop)
     seen = run.occurrences(documents, stop=position) if since_start else None
-    was_denied = np.empty(len(changed), dtype=np.int64)
-    for source in documents:
-        was_denied[changed.sources == source] = denied_from(old, source, changed.documents[changed.sources == source])
-    bare_old, bare_new = replace(old, denials=()), replace(new, denials=())
+    again: dict[int, NDArray[np.int64]] = {}
+    held_out: dict[int, NDArray[np.int64]] = {}
+    is_new = changed.denied.copy()
+    for source, chosen in documents.items():
+        again[source] = chosen[denied_from(old, source, chosen) <= position]
+        held_out[source] = chosen[are_held_out(new, source, chosen)]
+        rows = np.flatnonzero(changed.sources == source)
+        is_new[rows] &= changed.positions[rows] < denied_from(old, source, changed.documents[rows])
     return Denied(
         amended=amended,
         documents=documents,
-        again=_some(documents, lambda source, chosen: denied_from(old, source, chosen) <= position),
-        held_out=_some(documents, lambda source, chosen: are_held_out(new, source, chosen)),
-        changed=changed.take(changed.denied & (changed.positions < was_denied)),
+        again=again,
+        held_out=held_out,
+        changed=changed.take(is_new),
         stop=stop,
         seen=None if seen is None else seen.take(~seen.denied),
         digests=(order_digest(old, position), order_digest(new, position)),
-        order_digests=(order_digest(bare_old, stop), order_digest(bare_new, stop)),
+        order_digests=(order_digest(replace(old, denials=()), stop), order_digest(replace(new, denials=()), stop)),
     )
 
 
 def _added(locked: LockedRun) -> dict[int, NDArray[np.int64]]:
     """Returns the documents of the denials that a lock has more than the one before."""
     assert locked.old is not None
-    added = Counter(locked.lock.denials) - Counter(locked.old.denials)
     found: dict[int, set[int]] = {}
-    for denial in added:
+    for denial in Counter(locked.lock.denials) - Counter(locked.old.denials):
         for source, documents in denial.documents:
             found.setdefault(source, set()).update(documents)
     return {source: np.array(sorted(documents), dtype=np.int64) for source, documents in sorted(found.items())}
-
-
-def _some(
-    documents: Documents, which: Callable[[int, NDArray[np.int64]], NDArray[np.bool_]]
-) -> dict[int, NDArray[np.int64]]:
-    """Returns some of the documents; no sources without any."""
-    found = {source: chosen[which(source, chosen)] for source, chosen in documents.items()}
-    return {source: chosen for source, chosen in found.items() if len(chosen)}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import zip_longest
@@ -55,22 +55,18 @@ WHOLE = "the reference's order is reshuffled as a whole by any change"
 
 def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
     """Checks that a lock leaves the positions that were read as they are."""
-    moved = first_moved(old, new, consumed)
-    if moved is None:
-        return
-    message = f"expected the {consumed} positions that were read to stay as they are, found position {moved.position} "
-    message += f"moved: {moved.before} would become {moved.after}"
-    hint = "undo that change; `tokenloom run amend` changes a run with `order = 1` from a later position on"
-    raise ConfigError(message, hint=hint)
+    if (moved := first_moved(old, new, consumed)) is not None:
+        message = f"expected the {consumed} positions that were read to stay as they are, found position "
+        message += f"{moved.position} moved: {moved.before} would become {moved.after}"
+        hint = "undo that change; `tokenloom run amend` changes a run with `order = 1` from a later position on"
+        raise ConfigError(message, hint=hint)
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     """Returns the first position before `stop` at which two locks differ; None if there is none.
 
-    If one of them is in the reference's order, that is the very first for any difference.
-
-    Where they agree on every window, but not on what decides them, that is the first position that is decided
-    otherwise: a digest of the order up to there is another one.
+    Of the reference's order that is the very first for any difference. Where all windows agree, but not what decides
+    them, it is the first position that is decided otherwise: a digest of the order up to there is another one.
     """
     if not stop:
         return None
@@ -116,18 +112,17 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 
 
 def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) -> Moved | None:
-    locks = before.lock, after.lock
     names = [name for name in MAKE_SAMPLES if getattr(before.lock, name) != getattr(after.lock, name)]
     if names and start < stop:
-        old, new = (", ".join(f"{name} {getattr(lock, name)!r}" for name in names) for lock in locks)
+        old, new = (", ".join(f"{name} {getattr(of.lock, name)!r}" for name in names) for of in (before, after))
         return Moved(position=start, before=f"a sample of {old}", after=f"one of {new}")
     stop = min(stop, start + _MOST_COMPARED)
     numbers: dict[Hashable, int] = {}
-    one, other = _Samples(before, numbers), _Samples(after, numbers)
+    one, other = _samples_of(before, numbers), _samples_of(after, numbers)
     size = 1 << 10
     while start < stop:
         positions = np.arange(start, min(start + size, stop), dtype=np.int64)
-        differs = (one.at(positions) != other.at(positions)).any(axis=0)
+        differs = (one(positions) != other(positions)).any(axis=0)
         if differs.any():
             position = int(positions[differs.argmax()])
             old, new = _place(before, position), _place(after, position)
@@ -137,30 +132,31 @@ def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) 
     return None
 
 
-class _Samples:
-    """What stands at positions of a run, as numbers that are equal where two runs have one sample there."""
+def _samples_of(timeline: Timeline, numbers: dict[Hashable, int]) -> Callable[[Int64s], Int64s]:
+    """Returns what tells the samples at positions of a run as numbers, which are equal for one sample of two runs.
 
-    def __init__(self, timeline: Timeline, numbers: dict[Hashable, int]) -> None:
-        self._timeline, self._lock, self._numbers = timeline, timeline.lock, numbers
-        self._denied = DeniedDocuments(self._lock)
-        self._starts = sorted({0, *(denial.start for denial in self._lock.denials)})
-        self._of_walk = cache(self._number)
+    These are the number of the walk with its data and denials, and windows in it: int64[2, num_positions].
+    """
+    lock, denied = timeline.lock, DeniedDocuments(timeline.lock)
+    starts = sorted({0, *(denial.start for denial in lock.denials)})
 
-    def at(self, positions: Int64s) -> Int64s:
-        """Returns numbers of the walk and its data, and windows in it: int64[2, num_positions]."""
-        found = self._timeline.locate(positions)
-        levels = np.searchsorted(self._starts, positions, side="right") - 1
-        walks = (found.sources * np.int64(MOST_WALKS) + found.walks) * len(self._starts) + levels
-        groups, which = np.unique(walks, return_inverse=True)
-        numbers = [self._of_walk(*divmod(group, len(self._starts))) for group in groups.tolist()]
-        return np.stack([np.array(numbers, dtype=np.int64)[which], found.windows])
-
-    def _number(self, walk: int, level: int) -> int:
+    @cache
+    def number_of(walk: int, level: int) -> int:
         source, number = divmod(walk, MOST_WALKS)
-        locked, walked = self._lock.sources[source], self._timeline.walk_of(source, number)
+        locked, walked = lock.sources[source], timeline.walk_of(source, number)
         data = tuple(tuple(content_of(pair)) for pair in locked.pairs[walked.first_pair : walked.last_pair])
-        denied = self._denied.of(source, bisect_right(self._denied.starts(source), self._starts[level]))
-        return self._numbers.setdefault((locked.name, walked, data, denied), len(self._numbers))
+        without = denied.of(source, denied.level(source, starts[level]))
+        return numbers.setdefault((locked.name, walked, data, without), len(numbers))
+
+    def at(positions: Int64s) -> Int64s:
+        found = timeline.locate(positions)
+        levels = np.searchsorted(starts, positions, side="right") - 1
+        walks = (found.sources * np.int64(MOST_WALKS) + found.walks) * len(starts) + levels
+        groups, which = np.unique(walks, return_inverse=True)
+        known = [number_of(*divmod(group, len(starts))) for group in groups.tolist()]
+        return np.stack([np.array(known, dtype=np.int64)[which], found.windows])
+
+    return at
 
 
 def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
@@ -201,24 +197,22 @@ class LockChanges:
 
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
-    was = _first_denied(old)
+    was, denied = _first_denied(old), _first_denied(new)
     before = {source.name: Counter(map(_named_content, source.pairs)) for source in old.sources}
     names, known = {source.name for source in new.sources}, {_facts(old, segment) for segment in old.segments}
     data = []
     for source in new.sources:
-        left, added = before.get(source.name, Counter[Hashable]()).copy(), []
+        left, added = Counter(before.get(source.name)), []
         for pair in source.pairs:
             left[_named_content(pair)] -= 1
             added += [pair] if left[_named_content(pair)] < 0 else []
-        data.append(replace(source, pairs=tuple(added)))
+        data += [replace(source, pairs=tuple(added))] if added else []
     return LockChanges(
-        new_data=tuple(found for found in data if found.pairs),
-        new_sources=tuple(found.name for found in data if found.pairs and found.name not in before),
+        new_data=tuple(data),
+        new_sources=tuple(found.name for found in data if found.name not in before),
         gone=tuple(name for name in before if name not in names),
         new_segments=tuple(segment for segment in new.segments if _facts(new, segment) not in known),
-        num_denied=sum(
-            denied not in was or start < was[denied][0] for denied, (start, *_) in _first_denied(new).items()
-        ),
+        num_denied=sum(each not in was or start < was[each][0] for each, (start, *_) in denied.items()),
         others=tuple(name for name in _SETTINGS if _setting(old, name) != _setting(new, name)),
     )
 
@@ -253,20 +247,19 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
     for denial in lock.denials:
         for number, documents in denial.documents:
             source = lock.sources[number]
-            for document, pair, row in zip(
-                documents, *(each.tolist() for each in source.locate(documents)), strict=True
-            ):
+            pairs, rows = (each.tolist() for each in source.locate(documents))
+            for document, pair, row in zip(documents, pairs, rows, strict=True):
                 found.setdefault((source.name, document), (denial.start, _content(source.pairs[pair]), row))
     return found
 
 
+def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
+    """Returns what tells the data of a pair from others, wherever they lie; 6 parts have the checksum of tokens."""
+    return tuple(content_of(pair)[:parts])
+
+
 def _named_content(pair: LockedPair) -> Hashable:
-    """Returns what a pair is known by where it lies elsewhere now."""
     return os.path.basename(pair.prefix), _content(pair)
-
-
-def _content(pair: LockedPair) -> Hashable:
-    return pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes, pair.index_start_crc32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,11 +276,9 @@ class SharedSource:
     """What two runs have in common of the source of one name. Tokens are of whole samples, each time they are read.
 
     Attributes:
-        tokens_before, tokens_after: tokens that each reads of it.
-        common_tokens: those of samples that both read.
+        tokens_before, tokens_after, common_tokens: tokens that each reads of it, and those of samples that both read.
         data_before, data_after: tokens of its pairs in each lock.
-        common_data: those of pairs of the first run that the second has, too, under any name.
-        names_after: sources of the second run that have these pairs.
+        common_data: those of pairs of the first run that the second has, too, in its sources `names_after`.
     """
 
     name: str
@@ -349,10 +340,9 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
     reason = None if moved is None else f"{moved.before} → {moved.after}"
     stop = shorter if until is None or is_stored else until
     before, after, sources = None, None, None
-    if is_stored:
-        if moved is not None or ends[0] != ends[1]:
-            position, reason = 0, 'with `order = "megatron"` any difference shuffles all samples anew'
-    else:
+    if is_stored and (moved is not None or ends[0] != ends[1]):
+        position, reason = 0, 'with `order = "megatron"` any difference shuffles all samples anew'
+    if not is_stored:
         timelines = Timeline(old), Timeline(new)
         if position is not None:
             before, after = (place_at(each, position) if position < each.lock.end else None for each in timelines)
@@ -381,13 +371,13 @@ def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource,
     owners: dict[tuple[object, ...], set[str]] = {}
     for owner in new.sources:
         for pair in owner.pairs:
-            owners.setdefault(_data(pair), set()).add(owner.name)
+            owners.setdefault(_content(pair, 6), set()).add(owner.name)
     found = []
     sources, others = ({source.name: source for source in lock.sources} for lock in (old, new))
     for name in {**sources, **others}:
         mine, its = read.get(name, {}), other.get(name, {})
         pairs = sources[name].pairs if name in sources else ()
-        shared = [pair for pair in pairs if _data(pair) in owners]
+        shared = [pair for pair in pairs if _content(pair, 6) in owners]
         common = {cut: list(overlaps(ranges, its[cut])) for cut, ranges in mine.items() if cut in its}
         found.append(
             SharedSource(
@@ -398,7 +388,7 @@ def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource,
                 data_before=sum(pair.num_tokens for pair in pairs),
                 data_after=others[name].num_tokens if name in others else 0,
                 common_data=sum(pair.num_tokens for pair in shared),
-                names_after=tuple(sorted({owner for pair in shared for owner in owners[_data(pair)]})),
+                names_after=tuple(sorted({owner for pair in shared for owner in owners[_content(pair, 6)]})),
             )
         )
     return tuple(found)
@@ -453,20 +443,11 @@ def _denials(lock: RunLock) -> list[str]:
     ]
 
 
-def _data(pair: LockedPair) -> tuple[object, ...]:
-    """Returns what tells the data of a pair from others, wherever they lie and whatever is held out of them."""
-    return tuple(content_of(pair)[:-3])
-
-
 def _contents(source: LockedSource) -> list[tuple[object, ...]]:
     return [(*content_of(pair), pair.since) for pair in source.pairs]
 
 
 def _described(source: LockedSource) -> str:
     held = sum(pair.held_tokens for pair in source.pairs)
-    words = [
-        counted(len(source.pairs), "pair"),
-        f"{source.num_tokens:,} tokens",
-        *([f"{held:,} held out"] * (held > 0)),
-    ]
-    return ", ".join(words)
+    words = f"{counted(len(source.pairs), 'pair')}, {source.num_tokens:,} tokens"
+    return f"{words}, {held:,} held out" if held else words

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from tokenloom.run.lock import LockedPair, LockedSource, LockedTokenizer, RunLoc
 from tokenloom.run.progress import Walk
 from tokenloom.run.settings import CONVERSATIONS, KINDS, class_of, most_in_pack
 from tokenloom.run.sources import check_opened
-from tokenloom.run.timeline import Located, Timeline, bounds_of
+from tokenloom.run.timeline import Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
@@ -102,27 +103,29 @@ class RunDataset(Composite):
         self._check_overrides()
         self.timeline = timeline
         self.lock: RunLock = timeline.lock
-        self._data_lock = self.lock if held_out_of is None else held_out_of
+        self._data_lock = self.lock if held_out_of is None else held_out_of  # where data are, and what is held out
         self.makes_batches: bool = self.lock.dataset != "varlen"
         """Whether `batch` gives samples at all: those of different lengths make no batch."""
+        self.digests_tokens: bool = self.lock.dataset not in CONVERSATIONS
+        """Whether `batch` gives digests of tokens."""
         self.tokenizer = tokenizer
         self.reading = reading
         self._number_type = number_type(len(self.lock.sources))
-        self._identity = run_identity(self.lock)
         digest_at = partial(order_digest, self.lock)
-        self._order = KnownOrder(run=self._identity, num_samples=len(self), digest_at=digest_at)
+        self.run_order: KnownOrder = KnownOrder(run=run_identity(self.lock), num_samples=len(self), digest_at=digest_at)
         self._lengths = sorted({segment.sequence_length for segment in self.lock.segments})
         self._configs = {length: run_config(self.lock, length, tokenizer, reading) for length in self._lengths}
         self._begin()
 
     def _begin(self) -> None:
         self._layouts: dict[int, BatchLayout] = {}
-        self.groups: SourceGroups = SourceGroups(
-            self.timeline, self._configs, self.reading, data=self._data_lock, identity=self._identity
-        )
+        self._denied = DeniedDocuments(self.lock)
+        self._lookups = Lookups(self.timeline)
+        self._opened: dict[int, SourceData] = {}
+        self._members: dict[tuple[int, int, int], Member] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = ("_layouts", "groups", "_overrides")
+        opened = ("_layouts", "_denied", "_lookups", "_opened", "_members", "_overrides")
         return {name: value for name, value in self.__dict__.items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -139,7 +142,7 @@ class RunDataset(Composite):
 
     def facts(self) -> dict[str, Any]:
         """Returns what the lock says, and what is open; see `HasFacts`."""
-        return lock_facts(self.lock) | {"open pairs": sum(data.pairs.num_open for data in self.groups.opened.values())}
+        return lock_facts(self.lock) | {"open pairs": sum(data.pairs.num_open for data in self._opened.values())}
 
     def place(self, idx: int) -> Place:
         """Returns what stands at a position; opens nothing."""
@@ -154,20 +157,57 @@ class RunDataset(Composite):
         spans: Spans = group.ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
+    def _shares(self, positions: NDArray[np.int64]) -> list[Share]:
+        """Returns the samples of a batch by source, in the order of their numbers."""
+        located = self._lookups.at(positions)
+        numbers, sources = located.numbers, located.sources.tolist()
+        denies = bool(self._denied)
+        if not denies and sources and sources.count(sources[0]) == len(sources):
+            rows: dict[tuple[int, int], Any] = {(sources[0], 0): None}
+        else:
+            rows = {}
+            for row, (source, position) in enumerate(zip(sources, positions.tolist(), strict=True)):
+                level = self._denied.level(source, position) if denies else 0
+                rows.setdefault((source, level), []).append(row)
+        groups = []
+        for (source, level), chosen in sorted(rows.items()):
+            at = None if chosen is None else np.array(chosen, dtype=np.int64)
+            own = numbers if at is None else numbers[at]
+            walks = set((own >> WINDOW_BITS).tolist())
+            groups.append(Share(source, own, at, self.member(source, located.length, level, walks).ask))
+        return groups
+
+    def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
+        """Returns the samples of a source, with so many of its denials in force, and at least these walks of them."""
+        member = self._members.get((source, length, level))
+        if member is not None and walks <= member.walks:
+            return member
+        with READING_LOCK:
+            config = self._configs[length]
+            if source not in self._opened:
+                held = self._data_lock is not self.lock
+                self._opened[source] = SourceData(self._data_lock, source, self.reading, config, held=held)
+            if (member := self._members.get((source, length, level))) is None:
+                identity = f"{self.run_order.run} source {source} length {length} denied {level}"
+                denied = self._denied.of(source, level)
+                member = Member(self._opened[source], self.lock, config, denied=denied, identity=identity)
+            for walk in walks - member.walks:
+                member.add_walk(self.timeline.walk_of(source, walk))
+            self._members[source, length, level] = member
+            return member
+
     def groups_of(
         self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
         """Yields samples by segment and source, and which of the positions they stand at: int64[count].
 
-        Args:
-            positions: int64[num_positions], from 0 on, in any order; samples may differ in length.
-            segments: int32[num_positions], where that is known.
+        Positions are in any order, and samples may differ in length; `segments` are those of the positions, if known.
         """
         if segments is None:
             segments = self.timeline.locate(positions).segments
         for segment in np.unique(segments).tolist():
             rows = np.flatnonzero(segments == segment)
-            for group in self.groups.of(positions[rows]):
+            for group in self._shares(positions[rows]):
                 yield rows[group.places], group
 
     def _position(self, idx: int) -> int:
@@ -178,7 +218,7 @@ class RunDataset(Composite):
         return position if position >= 0 else position + count
 
     def _group(self, idx: int | None) -> Share:
-        [group] = self.groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
+        [group] = self._shares(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
         return group
 
     def __getitem__(self, idx: int | None) -> Sample:
@@ -226,11 +266,6 @@ class RunDataset(Composite):
             layout = self._layouts[length] = self._with_number(dataset.layout.outputs)
         return layout
 
-    @property
-    def digests_tokens(self) -> bool:
-        """Whether `batch` gives digests of tokens: not of conversations."""
-        return self.lock.dataset not in CONVERSATIONS
-
     def batch(
         self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
     ) -> Sample:
@@ -239,10 +274,10 @@ class RunDataset(Composite):
         Args:
             positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
             out: the arrays to fill and return, as `allocate_batch` gives them; without them new ones are made.
-            digests: uint64[count, 2], where to put a digest of the tokens of each sample; see `DigestsTokens`.
+            digests: uint64[count, 2], where to put a digest of the tokens of each sample; see `FillsBatches`.
         """
         known, fillers = self._known(positions)
-        groups = self.groups.of(known)
+        groups = self._shares(known)
         if self.lock.dataset in CONVERSATIONS and out is None:
             out = self._join(groups, len(known))
         else:
@@ -300,7 +335,7 @@ class RunDataset(Composite):
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> dict[int, SlotCounts]:
         """Returns what became of the slots of samples, by source; reads tokens only where these decide."""
         counts: dict[int, SlotCounts] = {}
-        for group in self.groups.of(self._known(positions)[0]):
+        for group in self._shares(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
             counts[group.number] = counts.get(group.number, SlotCounts()) + found
         return counts
@@ -308,7 +343,7 @@ class RunDataset(Composite):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        prefixes = dict.fromkeys(pair.prefix for source in self.lock.sources for pair in source.pairs)
+        prefixes = [pair.prefix for source in self.lock.sources for pair in source.pairs]
         return [f"{prefix}.bin" for prefix in prefixes if is_remote(prefix)]
 
     def will_need(self, positions: Sequence[int | None]) -> None:
@@ -316,14 +351,6 @@ class RunDataset(Composite):
         known, _ = self._known([position for position in positions if position is not None])
         for _, group in self.groups_of(known):
             group.ask(lambda dataset, numbers: dataset.will_need(numbers.tolist()))
-
-    def order_state(self, position: int) -> dict[str, Any]:
-        """Returns what to keep of a run that has consumed the samples before a position."""
-        return self._order.order_state(position)
-
-    def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position that a state is of."""
-        return self._order.position_of_state(state)
 
 
 def lock_facts(lock: RunLock) -> dict[str, Any]:
@@ -351,64 +378,6 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
     }
 
 
-class SourceGroups:
-    """The datasets of the sources of a run, and who gives which samples of a batch. Safe from several threads."""
-
-    def __init__(
-        self, timeline: Timeline, configs: Mapping[int, Any], reading: Reading, *, data: RunLock, identity: str
-    ) -> None:
-        self._timeline = timeline
-        self._configs = configs
-        self._reading = reading
-        self._data_lock = data  # where data are, and what of them is held out, which the timeline's may be about
-        self._identity = identity
-        self._denied = DeniedDocuments(timeline.lock)
-        self._lookups = Lookups(timeline)
-        self.opened: dict[int, SourceData] = {}
-        self._members: dict[tuple[int, int, int], Member] = {}
-
-    def of(self, positions: NDArray[np.int64]) -> list[Share]:
-        """Returns the samples of a batch by source, in the order of their numbers."""
-        located = self._lookups.at(positions)
-        numbers, sources = located.numbers, located.sources.tolist()
-        if not self._denied and sources and sources.count(sources[0]) == len(sources):
-            rows: dict[tuple[int, int], Any] = {(sources[0], 0): None}
-        else:
-            levels = self._denied.levels(positions, sources) if self._denied else [0] * len(sources)
-            rows = {}
-            for row, key in enumerate(zip(sources, levels, strict=True)):
-                rows.setdefault(key, []).append(row)
-        groups = []
-        for (source, level), chosen in sorted(rows.items()):
-            at = None if chosen is None else np.array(chosen, dtype=np.int64)
-            own = numbers if at is None else numbers[at]
-            walks = set((own >> WINDOW_BITS).tolist())
-            groups.append(Share(source, own, at, self.member(source, located.length, level, walks).ask))
-        return groups
-
-    def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source, with so many of its denials in force, and at least these walks of them."""
-        member = self._members.get((source, length, level))
-        if member is not None and walks <= member.walks:
-            return member
-        with READING_LOCK:
-            if source not in self.opened:
-                lock, held = self._data_lock, self._data_lock is not self._timeline.lock
-                self.opened[source] = SourceData(lock, source, self._reading, self._configs[length], held=held)
-            if (member := self._members.get((source, length, level))) is None:
-                member = Member(
-                    self.opened[source],
-                    self._timeline.lock,
-                    self._configs[length],
-                    denied=self._denied.of(source, level),
-                    identity=f"{self._identity} source {source} length {length} denied {level}",
-                )
-            for walk in walks - member.walks:
-                member.add_walk(self._timeline.walk_of(source, walk))
-            self._members[source, length, level] = member
-            return member
-
-
 _NEAR = 2048
 """Positions of a batch that differ by less are looked up with those around them."""
 
@@ -416,23 +385,15 @@ _KEPT = 4
 """Lookups that are kept: as many as threads ask for batches in different places, mostly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """What stands at some positions: of consecutive ones in [start, stop), if they are.
+class Samples(NamedTuple):
+    """What stands at some positions: samples of `length` tokens, of int32[count] sources.
 
-    Samples of `length` tokens, by int32[count] sources, and int64[count] numbers: `walk << WINDOW_BITS | window`.
+    Their int64[count] numbers are `walk << WINDOW_BITS | window`.
     """
 
-    start: int
-    stop: int
     length: int
     sources: NDArray[np.int32]
     numbers: NDArray[np.int64]
-
-    def at(self, positions: NDArray[np.int64]) -> Samples:
-        """Returns the same of some of consecutive positions."""
-        places = positions - self.start
-        return Samples(self.start, self.stop, self.length, self.sources[places], self.numbers[places])
 
 
 class Lookups:
@@ -440,9 +401,8 @@ class Lookups:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._lengths = sorted({segment.sequence_length for segment in timeline.lock.segments})
-        self._end = timeline.lock.end
-        self._kept: tuple[Samples, ...] = ()
+        self._lengths = {segment.sequence_length for segment in timeline.lock.segments}
+        self._chunk = lru_cache(_KEPT)(self._look_up_chunk)
         self._asked = -_NEAR
 
     def at(self, positions: NDArray[np.int64]) -> Samples:
@@ -452,41 +412,31 @@ class Lookups:
         thousand are looked up at once. Others are looked up by themselves.
         """
         if not len(positions):
-            return Samples(0, 0, self._lengths[0], np.empty(0, np.int32), positions)
+            return Samples(0, np.empty(0, np.int32), positions)
         first, last = bounds_of(positions)
-        for chunk in self._kept:
-            if chunk.start <= first and last < chunk.stop:
-                return chunk.at(positions)
         asked, self._asked = self._asked, last
-        if last - first >= _NEAR or abs(first - asked) >= _NEAR:
-            return self._look_up(positions, first)
-        start = first - first % _NEAR
-        end = min(start + 2 * _NEAR, self._end)
-        try:
-            chunk = self._look_up(np.arange(start, end, dtype=np.int64), start)
-        except ConfigError:  # of two lengths, or of a walk too far, perhaps without these
-            return self._look_up(positions, first)
-        self._kept = (chunk, *self._kept[: _KEPT - 1])
-        return chunk.at(positions)
+        if last - first < _NEAR and abs(first - asked) < _NEAR:
+            start = first - first % _NEAR
+            with suppress(ConfigError):  # of two lengths, or of a walk too far, perhaps without these
+                length, sources, numbers = self._chunk(start)
+                return Samples(length, sources[positions - start], numbers[positions - start])
+        return self._look_up(positions)
 
-    def _look_up(self, positions: NDArray[np.int64], start: int) -> Samples:
+    def _look_up_chunk(self, start: int) -> Samples:
+        return self._look_up(np.arange(start, min(start + 2 * _NEAR, self._timeline.lock.end), dtype=np.int64))
+
+    def _look_up(self, positions: NDArray[np.int64]) -> Samples:
         found = self._timeline.locate(positions)
-        length = self._length_of(found)
-        numbers = sample_numbers(found.walks, found.windows)
-        return Samples(start, start + len(positions), length, found.sources, numbers)
-
-    def _length_of(self, found: Located) -> int:
-        if len(self._lengths) == 1:
-            return self._lengths[0]
-        numbers: list[int] = np.unique(found.segments).tolist()
-        segments = [self._timeline.lock.segments[number] for number in numbers]
-        first = segments[0]
-        if other := next((each for each in segments if each.sequence_length != first.sequence_length), None):
-            message = f"expected samples of one length in a batch, found {first.sequence_length} tokens of stage "
-            message += f"{first.stage!r} and {other.sequence_length} of stage {other.stage!r}, "
-            message += f"which begins at position {other.start}"
-            raise ConfigError(message, hint="let stages of another sequence length begin where a batch does")
-        return first.sequence_length
+        segments = self._timeline.lock.segments
+        first = segments[int(found.segments.min())]
+        if len(self._lengths) > 1:
+            for other in (segments[number] for number in np.unique(found.segments).tolist()):
+                if other.sequence_length != first.sequence_length:
+                    message = f"expected samples of one length in a batch, found {first.sequence_length} tokens of "
+                    message += f"stage {first.stage!r} and {other.sequence_length} of stage {other.stage!r}, "
+                    message += f"which begins at position {other.start}"
+                    raise ConfigError(message, hint="let stages of another sequence length begin where a batch does")
+        return Samples(first.sequence_length, found.sources, sample_numbers(found.walks, found.windows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -571,13 +521,7 @@ class Member:
     """Samples of one source and length, by `walk << WINDOW_BITS | window`."""
 
     def __init__(
-        self,
-        data: SourceData,
-        lock: RunLock,
-        config: GPTDatasetConfig,
-        *,
-        denied: Sequence[int],
-        identity: str,
+        self, data: SourceData, lock: RunLock, config: GPTDatasetConfig, *, denied: Sequence[int], identity: str
     ) -> None:
         if lock.dataset == "fim":  # samples of two sources have the same numbers
             config = replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
@@ -627,21 +571,17 @@ _KNOWN = ("loaded", "eos", "special_tokens_dict")
 
 
 class RunTokenizer:
-    """What samples ask of a tokenizer, from the lock alone: a start loads none."""
+    """What samples ask of a tokenizer, from the lock alone: a start loads none.
+
+    Attributes:
+        vocab_size: one more than the largest id; None if it is not known.
+        unique_identifiers: what tells this tokenizer from another.
+    """
 
     def __init__(self, locked: LockedTokenizer | None, located: str | None) -> None:
-        self._locked = locked
-        self._located = located
-
-    @property
-    def vocab_size(self) -> int | None:
-        """One more than the largest id; None if it is not known."""
-        return None if self._locked is None else self._locked.vocab_size
-
-    @property
-    def unique_identifiers(self) -> Mapping[str, Any]:
-        """What tells this tokenizer from another."""
-        return {"run": None if self._locked is None else self._locked.fingerprint}
+        self._locked, self._located = locked, located
+        self.vocab_size = None if locked is None else locked.vocab_size
+        self.unique_identifiers = {"run": None if locked is None else locked.fingerprint}
 
     @property
     def eod(self) -> int:
@@ -673,5 +613,5 @@ class RunTokenizer:
             raise AttributeError(name)
         return getattr(self.loaded, name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_locked": self._locked, "_located": self._located}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunTokenizer, (self._locked, self._located)

@@ -37,13 +37,9 @@ def order_digest(lock: RunLock, position: int) -> str:
     for source, read_from in sorted(starts.items()):
         _add(hashed, _source(lock.sources[source], read_from, lengths))
     names = [source.name for source in lock.sources]
-    denials = [
-        (denial.start, sorted((names[source], list(documents)) for source, documents in denial.documents))
-        for denial in lock.denials
-        if denial.start < position
-    ]
-    for start, documents in sorted(denials):
-        _add(hashed, [start, documents])
+    denials = [(denial.start, denial.documents) for denial in lock.denials if denial.start < position]
+    for denial in sorted((start, sorted((names[source], named) for source, named in each)) for start, each in denials):
+        _add(hashed, denial)
     return hashed.hexdigest()
 
 
@@ -64,11 +60,7 @@ def run_identity(lock: RunLock) -> str:
 class KnownOrder:
     """What tells the order of a run from others, for the states of loaders.
 
-    Attributes:
-        run: identity of the run.
-        num_samples: its positions.
-        digest_at: returns the digest of what decides the positions before one.
-        why: why a digest may be another one, for messages.
+    `digest_at` returns the digest of what decides the positions before one, `why` says why it may be another one.
     """
 
     run: str
@@ -125,9 +117,7 @@ def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int,
     Beside its start and sequence length that is the length of the mixing block of its last position there: the blocks
     before are whole. Of passes that several lengths share also their stretches, and how far it was planned.
     """
-    stop = position - segment.start
-    if segment.num_samples is not None:
-        stop = min(stop, segment.num_samples)
+    stop = min(position, segment.stop or position) - segment.start
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
     length = min(lock.mixing_block, mixed_size(segment) - block)
     shared = () if segment.stretch_length is None else (segment.stretch_length, planned_size(segment))

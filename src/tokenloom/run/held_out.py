@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -22,14 +23,11 @@ from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
 from tokenloom.order.walk_order import source_key
 from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedDenial, LockedPair, LockedSegment, RunLock
-from tokenloom.run.progress import WalkSizes
+from tokenloom.run.progress import extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
 
 FEWEST_BLOCKS = 32
 """A source holds out single documents where its share would be fewer blocks: a holdout of one block says little."""
-
-
-_HALF = Fraction(1, 2)
 
 
 def num_blocks(pair: LockedPair) -> int:
@@ -51,15 +49,11 @@ def with_holdout(
     """
     if share is None:
         return list(pairs)
-
     units = num_blocks if by_blocks else attrgetter("num_documents")
-    total = sum(map(units, after))
-    chosen = []
-    for pair in pairs:
-        before, total = total, total + units(pair)
-        held = math.floor(total * share + _HALF) - math.floor(before * share + _HALF)
-        chosen.append(replace(pair, held_blocks=held) if by_blocks else replace(pair, held_documents=held))
-    return chosen
+    totals = accumulate(map(units, pairs), initial=sum(map(units, after)))
+    held = (stop - start for start, stop in pairwise(math.floor(total * share + Fraction(1, 2)) for total in totals))
+    member = "held_blocks" if by_blocks else "held_documents"
+    return [replace(pair, **{member: count}) for pair, count in zip(pairs, held, strict=True)]
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
@@ -72,8 +66,6 @@ def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64
 
 def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, number: int) -> int:
     """Returns the tokens of all that is held out of a pair."""
-    if not (pair.held_blocks or pair.held_documents):
-        return 0
     held = held_numbers(pair, key=key, number=number)
     if pair.held_blocks:
         starts = np.arange(0, pair.num_documents, BLOCK_DOCUMENTS)
@@ -108,17 +100,15 @@ class DeniedDocuments:
                 known.append(tuple(sorted({*known[-1], *documents})))
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self._starts)
 
     def starts(self, source: int) -> list[int]:
         """Returns the positions from which on documents of a source are denied, rising; each as often as a denial."""
         return self._starts.get(source, [])
 
-    def levels(self, positions: NDArray[np.int64], sources: Sequence[int]) -> list[int]:
-        """Returns how many denials of its source are in force at each position."""
-        both = zip(positions.tolist(), sources, strict=True)
-        return [bisect_right(self._starts.get(source, []), position) for position, source in both]
+    def level(self, source: int, position: int) -> int:
+        """Returns how many denials of a source are in force at a position."""
+        return bisect_right(self.starts(source), position)
 
     def of(self, source: int, level: int) -> tuple[int, ...]:
         """Returns the documents of a source that so many denials deny, rising."""
@@ -129,15 +119,13 @@ def check_not_emptied(lock: RunLock) -> None:
     """Checks that denials leave something of each source that is still read."""
     denied = DeniedDocuments(lock)
     for source, locked in enumerate(lock.sources):
-        starts = denied.starts(source)
+        starts, count = denied.starts(source), locked.num_documents
         documents = denied.of(source, len(starts))
-        count = locked.num_documents
         if not starts or 2 * len(documents) < count:  # at most half is held out
             continue
         held = are_held_out(lock, source, np.arange(count, dtype=np.int64))
         held[list(documents)] = True
-        reading = [segment for segment in lock.segments if source in dict(segment.weights)]
-        last = reading[-1] if reading else None
+        last = next((each for each in reversed(lock.segments) if source in dict(each.weights)), None)
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
             message = f"expected documents of source {locked.name!r} that are not denied, found none from position "
             message += f"{starts[-1]} on, where stage {last.stage!r} reads it"
@@ -155,36 +143,35 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
         message = f"expected sources of the run, found {quoted(unknown[0])}"
         raise ConfigError(message, hint=f"it has {', '.join(by_name)}")
     nothing: Any = {"held_tokens": 0, "held_blocks": 0, "held_documents": 0, "since": 0}
-    pairs = [
-        tuple(replace(pair, num_tokens=pair.held_tokens, **nothing) for pair in each.pairs) for each in lock.sources
-    ]
-    held = replace(
-        lock,
-        documents="file",
-        windows="concat",
-        sources=tuple(replace(each, pairs=own, max_passes=None) for each, own in zip(lock.sources, pairs, strict=True)),
-        denials=tuple(LockedDenial(start=0, documents=denial.documents) for denial in lock.denials),
-        segments=(),
-        consumed=0,
-    )
-    sizes = WalkSizes(held.sources, held)
+    sources = []
+    for each in lock.sources:
+        pairs = tuple(replace(pair, num_tokens=pair.held_tokens, **nothing) for pair in each.pairs)
+        sources.append(replace(each, pairs=pairs, max_passes=None))
+    extra = extra_tokens(lock)
     windows = {
-        number: sizes.windows(number, 0, len(source.pairs), sequence_length)
-        for number, source in enumerate(held.sources)
+        number: max(0, source.num_tokens - extra) // sequence_length
+        for number, source in enumerate(sources)
         if not names or source.name in names
     }
-    chosen = {number: count for number, count in windows.items() if count > 0}
-    if not chosen or (names and len(chosen) < len(windows)):
-        found = "no source"
-        if empty := next((held.sources[number] for number, count in windows.items() if not count), None):
-            found = f"source {empty.name!r} with {empty.num_tokens}"
-        message = f"expected sources that hold out a sample of {sequence_length} tokens or more, found {found}"
+    weights = tuple((number, count) for number, count in windows.items() if count)
+    if not weights or (names and len(weights) < len(windows)):
+        empty = next(sources[number] for number, count in windows.items() if not count)
+        message = f"expected sources that hold out a sample of {sequence_length} tokens or more, found source "
+        message += f"{empty.name!r} with {empty.num_tokens}"
         raise ConfigError(message, hint='give sources a `holdout` in run.toml, such as "0.1%", before they are locked')
     segment = LockedSegment(
         stage="holdout",
         start=0,
-        num_samples=sum(chosen.values()),
+        num_samples=sum(count for _, count in weights),
         sequence_length=sequence_length,
-        weights=tuple(sorted(chosen.items())),
+        weights=weights,
     )
-    return replace(held, segments=(segment,))
+    return replace(
+        lock,
+        documents="file",
+        windows="concat",
+        sources=tuple(sources),
+        denials=tuple(LockedDenial(start=0, documents=denial.documents) for denial in lock.denials),
+        segments=(segment,),
+        consumed=0,
+    )

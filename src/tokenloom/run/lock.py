@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,10 @@ class LockedPair:
     Attributes:
         prefix: its prefix; of local pairs as it is to be opened from the working directory.
         num_documents: its sequences, each of which is a document here.
-        num_tokens: tokens of all.
-        dtype: name of the dtype of the tokens.
-        idx_bytes: size of the `.idx` file.
-        index_start_crc32: checksum of the start of the `.idx` file, see `manifest.contents.index_start_crc32`.
-        tokens_crc32: checksum of the `.bin` file; None if there is no manifest that tells it.
-        index_crc32: checksum of the `.idx` file; likewise.
-        fingerprint: fingerprint of the tokenizer; likewise.
-        held_blocks: blocks of `BLOCK_DOCUMENTS` documents that are held out.
-        held_documents: single documents that are held out; this or `held_blocks` is 0.
+        index_start_crc32: checksum of the start of the `.idx` file, see `manifests.index_start_crc32`.
+        tokens_crc32, index_crc32, fingerprint: checksums of both files, and the tokenizer's fingerprint, as the
+            manifest has them; None without a manifest.
+        held_blocks, held_documents: blocks of `BLOCK_DOCUMENTS`, or single documents, that are held out; one is 0.
         held_tokens: tokens of all that is held out.
         packs: (sequence length, packs in a pass), where a window is a pack.
         since: position from which on the source has this pair.
@@ -166,17 +162,13 @@ class RunLock:
     Attributes:
         order: version of the order; `MEGATRON_ORDER` for the reference's.
         seed, documents, windows, mixing_block, dataset, samples: see `RunSettings`.
-        tokenizer: the tokenizer of the run; None if it names none.
-        sources: its sources, by number.
         segments: its segments, in the order of their positions, without gaps.
         denials: documents that are no longer read, by `start`.
         consumed: positions that training is known to have read: what lies before it may not move.
         amended: where the latest amendment begins: what lies before it stays as it is, read or not, until `run.toml`
             says otherwise.
         cut_short: the source whose `max_passes` end the run before its stages end; None for none.
-        settings_sha256: hash of the `run.toml` that this was made from.
-        content_sha256: hash of what that says, which comments and layout do not change.
-        version: version of the file.
+        settings_sha256, content_sha256: hashes of `run.toml`, and of what it says whatever its comments and layout.
     """
 
     order: int
@@ -195,7 +187,6 @@ class RunLock:
     cut_short: str | None = field(default=None, metadata=MAY_BE_MISSING)
     settings_sha256: str
     content_sha256: str = ""
-    version: int = VERSION
 
     @property
     def is_megatron(self) -> bool:
@@ -214,7 +205,7 @@ class RunLock:
 
     @property
     def end(self) -> int:
-        """The same as a number: `MOST_SAMPLES` for a run without an end."""
+        """Positions of the run; `MOST_SAMPLES` if its last stage is endless."""
         return MOST_SAMPLES if self.num_samples is None else self.num_samples
 
     def ratio_of(self, segment: LockedSegment) -> list[tuple[str, int]]:
@@ -232,8 +223,6 @@ class RunLock:
             "read `max_passes` times there; raise that, make the stages shorter, or set `on_exhausted` of the stage"
         )
 
-
-FORMAT = "tokenloom run lock"
 
 _FIRST_LINE = re.compile(rb'\{"format": "tokenloom run lock", "version": (\d{1,9}), "sha256": "([0-9a-f]{64})",\r?\n')
 
@@ -265,7 +254,7 @@ def read_lock(path: str) -> RunLock:
 
 
 def read_lock_if_there(path: str) -> RunLock | None:
-    """Returns the same, None if there is no file; one that was edited, or is of a newer version, is refused."""
+    """Returns the lock that a file holds, None if there is no file; an edited or newer one is a `ConfigError`."""
     recover(path)
     try:
         data = map_whole(path).data
@@ -280,7 +269,7 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
     """Returns the file of a lock."""
     content = "\n".join(_lines(lock, path)).encode()
     digest = hashlib.sha256(content).hexdigest()
-    first = json.dumps({"format": FORMAT, "version": lock.version, "sha256": digest})
+    first = json.dumps({"format": "tokenloom run lock", "version": VERSION, "sha256": digest})
     return f"{first[:-1]},\n".encode() + content
 
 
@@ -336,8 +325,7 @@ def _lines(lock: RunLock, path: str) -> Iterator[str]:
     yield "]}\n"
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, allow_nan=False)
+_json = partial(json.dumps, allow_nan=False)
 
 
 def _separated(rows: list[str]) -> list[str]:
@@ -385,15 +373,19 @@ class _RowReader:
             return LockedSource(**{**members, "pairs": tuple(members["pairs"])})
         if "stage" in members:
             exhausted = tuple(members["exhausted"]) if "exhausted" in members else None
-            return LockedSegment(**{**members, "weights": _tuples(members["weights"]), "exhausted": exhausted})
+            weights = tuple(map(tuple, members["weights"]))
+            return LockedSegment(**{**members, "weights": weights, "exhausted": exhausted})
         if "start" in members:
             documents = tuple((source, tuple(chosen)) for source, chosen in members["documents"])
             return LockedDenial(start=members["start"], documents=documents)
         return members
 
     def _pair(self, members: dict[str, Any]) -> LockedPair:
-        row = _PAIR | members
-        row["prefix"] = self._prefix(members["prefix"])
+        row, prefix = _PAIR | members, members["prefix"]
+        if self._folder is None or is_remote(prefix):
+            row["prefix"] = path_of_name(prefix, owner=self._path)
+        elif not prefix.startswith("/"):
+            row["prefix"] = self._folder + prefix
         row["dtype"] = sys.intern(members["dtype"])
         for name in ("index_start_crc32", "tokens_crc32", "index_crc32"):
             if (text := row[name]) is not None:
@@ -401,18 +393,8 @@ class _RowReader:
         if "fingerprint" in members:
             row["fingerprint"] = sys.intern(members["fingerprint"])
         if "packs" in members:
-            row["packs"] = _tuples(members["packs"])
+            row["packs"] = tuple(map(tuple, members["packs"]))
         pair = object.__new__(LockedPair)
         for name, set_slot in _SETTERS:
             set_slot(pair, row[name])
         return pair
-
-    def _prefix(self, name: str) -> str:
-        """Returns the prefix that a name in the lock stands for."""
-        if self._folder is not None and not is_remote(name):
-            return name if name.startswith("/") else self._folder + name
-        return path_of_name(name, owner=self._path)
-
-
-def _tuples(rows: list[list[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((number, value) for number, value in rows)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from tokenloom.run.settings import (
     DocumentName,
     RunSettings,
     StageSettings,
+    located,
     located_tokenizer,
     parse_name,
     read_run,
@@ -63,8 +65,7 @@ class LockedRun:
     """What locking came to.
 
     Attributes:
-        lock: the lock.
-        old: the lock that was there; None if there was none.
+        old: the lock that was there.
         moved: the first position where something else stands than before; None if all positions of the old lock are as
             they were.
         exhausted: where sources have been read as often as they may be.
@@ -76,7 +77,7 @@ class LockedRun:
 
     lock: RunLock
     old: RunLock | None
-    moved: Moved | None
+    moved: Moved | None = None
     exhausted: tuple[Exhausted, ...] = ()
     is_stopped: bool = False
     empty_records: tuple[str, ...] = ()
@@ -135,45 +136,41 @@ def _locked(
         hint = "if training went back to an earlier checkpoint: `tokenloom run lock --drop consumed`"
         raise ConfigError(message, hint=hint)
     begin = 0 if at is None else checked_integer("at", at, at_least=known)
-    amended = max(begin, 0 if old is None or consumed == 0 else old.amended)
+    amended = 0 if old is None else max(begin, 0 if consumed == 0 else old.amended)
     kept = 0 if old is None else max(known, amended)
     read = old if kept else None  # else nothing that was locked has to stay
-    since = kept if at is None else begin
-    new, named = _with_data(settings, read, since=since, reading=reading)
+    new, named = _with_data(settings, read, since=kept if at is None else begin, reading=reading)
     if settings.order == "megatron":
         resolved = Resolved(segments=(_megatron_segment(settings, new.sources),))
     else:
         resolved = resolve(settings, new.sources, read, kept)
-    amended = 0 if old is None else amended
     new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short, consumed=known, amended=amended)
     check_not_emptied(new)
-    moved: Moved | None = None
-    dropped: tuple[str, ...] = ()
-    if old is not None:
-        dropped = tuple(dropped_denials(old, new))
-        check_past(old, new, max(known, begin))
-        moved = first_moved(old, new, min(old.end, new.end))
-        if dropped and "denials" not in drop:
-            more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
-            names = ", ".join(dropped[:_MOST_NAMED]) + more
-            message = f"`{settings.path}` would deny no more, or later, what the lock denies: {names}"
-            hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
-            raise ConfigError(message, hint=hint)
-        if moved is not None and consumed is None and at is None and not old.consumed:
-            change = f"{moved.before} would become {moved.after}"
-            message = f"`{settings.path}` would change what stands at position {moved.position}: {change}"
-            hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
-            raise ConfigError(message, hint=hint)
-    return LockedRun(
+    locked = LockedRun(
         lock=new,
         old=old,
-        moved=moved,
         exhausted=resolved.exhausted,
         is_stopped=resolved.stopped,
         empty_records=tuple(dict.fromkeys(each for found in named for each in found.empty_records)),
         unknown_pairs=tuple(dict.fromkeys(each for found in named for each in found.unknown_pairs)),
-        dropped=dropped,
     )
+    if old is None:
+        return locked
+    dropped = tuple(dropped_denials(old, new))
+    check_past(old, new, max(known, begin))
+    moved = first_moved(old, new, min(old.end, new.end))
+    if dropped and "denials" not in drop:
+        more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
+        names = ", ".join(dropped[:_MOST_NAMED]) + more
+        message = f"`{settings.path}` would deny no more, or later, what the lock denies: {names}"
+        hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
+        raise ConfigError(message, hint=hint)
+    if moved is not None and consumed is None and at is None and not old.consumed:
+        change = f"{moved.before} would become {moved.after}"
+        message = f"`{settings.path}` would change what stands at position {moved.position}: {change}"
+        hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
+        raise ConfigError(message, hint=hint)
+    return replace(locked, moved=moved, dropped=dropped)
 
 
 def _with_data(
@@ -186,8 +183,8 @@ def _with_data(
     tokenizer = locked = None
     if settings.tokenizer is not None:
         tokenizer = load_tokenizer(located_tokenizer(settings.tokenizer, settings.folder))
-        is_ambiguous_allowed = bool(settings.samples.get("allow_ambiguous_pad_tokens"))
-        locked = locked_tokenizer(settings.tokenizer, tokenizer, allow_ambiguous_pad=is_ambiguous_allowed)
+        allow_ambiguous_pad = bool(settings.samples.get("allow_ambiguous_pad_tokens"))
+        locked = locked_tokenizer(settings.tokenizer, tokenizer, allow_ambiguous_pad=allow_ambiguous_pad)
     sources = lock_sources(
         settings,
         old=read,
@@ -265,14 +262,14 @@ def _denied(
         for start, by_source in by_start.items():
             chosen = tuple((source, tuple(documents)) for source, documents in sorted(by_source.items()))
             denials.append(LockedDenial(start=start, documents=chosen))
-    return tuple(sorted(denials, key=lambda denial: denial.start)), named
+    return tuple(sorted(denials, key=attrgetter("start"))), named
 
 
 def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentName]:
     yield from denial.documents
     if denial.file is None:
         return
-    path = settings.located(denial.file)
+    path = located(denial.file, settings.folder)
     names = [source.name for source in settings.sources]
     lines = read_text(path, missing="list documents such as `web:12345`, one a line").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -334,9 +331,9 @@ def resolve(
     is_meant = stopped is None or (stopped is settings.stages[-1] and stopped.is_endless)
     return Resolved(
         segments=tuple(resolving.segments),
-        exhausted=tuple(resolving.exhausted),
+        exhausted=tuple(resolving.exhausted.values()),
         stopped=stopped is not None,
-        cut_short=None if is_meant else resolving.exhausted[-1].source,
+        cut_short=None if is_meant else list(resolving.exhausted)[-1][0],
     )
 
 
@@ -347,7 +344,7 @@ class _Resolving:
         self, settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None, consumed: int
     ) -> None:
         self.segments: list[LockedSegment] = []
-        self.exhausted: list[Exhausted] = []
+        self.exhausted: dict[tuple[str, str], Exhausted] = {}
         self._sources = sources
         self._numbers = {source.name: number for number, source in enumerate(sources)}
         self._block = settings.mixing_block
@@ -369,9 +366,8 @@ class _Resolving:
 
     def add_stage(self, stage: StageSettings) -> bool:
         """Adds the segments of a stage; returns whether the run goes on behind it."""
-        start = self.position
         weights, size = self._weights_and_size(stage)
-        stop = None if size is None else start + size
+        stop = None if size is None else self.position + size
         if stop is not None and stop > MOST_SAMPLES:
             message = f"expected at most 2**60 samples up to the end of stage {stage.name!r}, found {stop}"
             raise ConfigError(message)
@@ -418,14 +414,11 @@ class _Resolving:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
             return _smallest(dict(whole)), stage.num_samples
-        numbers = np.array(sorted(self._numbers[name] for name, _ in stage.passes), dtype=np.int64)
+        passes = sorted((self._numbers[name], share) for name, share in stage.passes)
+        numbers = np.array([number for number, _ in passes], dtype=np.int64)
         num_pairs = self._progress.sizes.num_pairs(numbers, self.position)
-        sizes = self._progress.sizes.of_sources(numbers, num_pairs, stage.sequence_length)
-        passes = {self._numbers[name]: share for name, share in stage.passes}
-        quotas = {
-            source: max(1, int(passes[source] * num_windows))
-            for source, num_windows in zip(numbers.tolist(), sizes.tolist(), strict=True)
-        }
+        sizes = self._progress.sizes.of_sources(numbers, num_pairs, stage.sequence_length).tolist()
+        quotas = {number: max(1, int(share * size)) for (number, share), size in zip(passes, sizes, strict=True)}
         return _smallest(quotas), sum(quotas.values())
 
     def _gone(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
@@ -444,17 +437,18 @@ class _Resolving:
         caps = {each: cap for each in sorted(sources) if (cap := self._sources[each].max_passes) is not None}
         if not caps:
             return set()
-        entered = self._progress.copy().enter(self._segment(stage, [(each, 1) for each in caps]), checks_sizes=False)
+        only = self._segment(stage, tuple((each, 1) for each in caps))
+        entered = self._progress.copy().enter(only, checks_sizes=False)
         return {each for leaf, (each, cap) in enumerate(caps.items()) if not entered.takes_within(leaf, cap)}
 
-    def _segment(self, stage: StageSettings, weights: Iterable[tuple[int, int]]) -> LockedSegment:
+    def _segment(self, stage: StageSettings, weights: Weights) -> LockedSegment:
         """Returns a segment from here on, whose end is not known yet."""
         return LockedSegment(
             stage=stage.name,
             start=self.position,
             num_samples=None,
             sequence_length=stage.sequence_length,
-            weights=tuple(weights),
+            weights=weights,
             stretch_length=self._stretches[stage.name],
         )
 
@@ -482,15 +476,12 @@ class _Resolving:
 
         None: nowhere before `stop`. Where exhausted sources are read again, that is only noted.
         """
-        leaves, takes = [], []
-        for leaf, source in enumerate(entered.sources.tolist()):
-            if (cap := self._sources[source].max_passes) is not None:
-                leaves.append(leaf)
-                takes.append(entered.takes_within(leaf, cap))
+        caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
+        takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
-        ks = mixture.positions(np.array(leaves, dtype=np.int32), np.array(takes, dtype=np.int64))
+        ks = mixture.positions(np.array([*takes], dtype=np.int32), np.array([*takes.values()], dtype=np.int64))
         end = MOST_SAMPLES if stop is None else stop
-        found = sorted(zip((ks + segment.start).tolist(), leaves, strict=True))
+        found = sorted(zip((ks + segment.start).tolist(), takes, strict=True))
         reached = [(position, leaf) for position, leaf in found if segment.start <= position < end]
         if stage.on_exhausted == "repeat":
             for position, leaf in reached:
@@ -500,10 +491,8 @@ class _Resolving:
 
     def _note(self, stage: StageSettings, sources: set[int], position: int) -> None:
         for name in (self._sources[source].name for source in sorted(sources)):
-            if not any(known.source == name and known.stage == stage.name for known in self.exhausted):
-                self.exhausted.append(
-                    Exhausted(source=name, stage=stage.name, position=position, on_exhausted=stage.on_exhausted)
-                )
+            found = Exhausted(source=name, stage=stage.name, position=position, on_exhausted=stage.on_exhausted)
+            self.exhausted.setdefault((name, stage.name), found)
 
 
 def _first(*ends: int | None) -> int | None:
@@ -511,10 +500,8 @@ def _first(*ends: int | None) -> int | None:
 
 
 def _smallest(weights: dict[int, int]) -> Weights:
-    if not weights:
-        return ()
     numbers = sorted(weights)
-    return tuple(zip(numbers, smallest_weights([weights[number] for number in numbers]), strict=True))
+    return tuple(zip(numbers, smallest_weights(map(weights.__getitem__, numbers)), strict=True)) if weights else ()
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
@@ -529,13 +516,8 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
     size = stop - read.start
     begin = (size - 1) // block * block
     mixed_as = min(mixed_size(read), begin + block) if read.start + begin < consumed else size
-    planned = None if read.stretch_length is None else planned_size(read)
-    return replace(
-        read,
-        num_samples=size,
-        mixed_as=mixed_as if mixed_as > size else None,
-        planned=None if planned == size else planned,
-    )
+    planned = None if read.stretch_length is None or planned_size(read) == size else planned_size(read)
+    return replace(read, num_samples=size, mixed_as=mixed_as if mixed_as > size else None, planned=planned)
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:

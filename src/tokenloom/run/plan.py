@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby, islice
-from operator import attrgetter
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ class PlannedReading:
     Attributes:
         weight, weights: its weight, and the sum of all: the share that is wanted.
         num_samples, num_tokens, share: samples that it gives, their tokens, and its share of those of the segment; None
-            in an endless segment, as in what follows from it.
+            in an endless segment, as all that follows from its end.
         num_windows: samples of one of its passes.
         begun_before, begun_after: passes that were begun before the segment, and after it.
         left_before, left_after: samples that are left of those.
@@ -132,7 +131,6 @@ class RunPlan(HasFacts):
 
     Attributes:
         num_samples, num_tokens: how much, in all; None if its last stage is endless.
-        segments: what each segment reads.
         sources: what becomes of each source, up to an endless stage.
         caps: sources that may not be read as often as one likes.
     """
@@ -199,27 +197,9 @@ class _Planning:
         mixture = Mixture([weight for _, weight in segment.weights])
         ends = self._pass_ends(entered, mixture, segment)
         self._note_caps(entered, mixture, segment)
-        taken: list[dict[str, Any]] = [{} for _ in sources]
-        if size is not None:
-            mixed = self._progress.mixed(segment)
-            counts = num_taken(mixed, self._lock.mixing_block, size).tolist()
-            self._progress.leave(entered, segment, mixed)
-            begun_after = [self._progress.num_begun(source) for source in sources]
-            walks = self._begun(entered, np.subtract(begun_after, begun_before), set(self._progress.special) - known)
-            taken = [
-                {
-                    "num_samples": count,
-                    "share": count / size,
-                    "num_tokens": count * segment.sequence_length,
-                    "begun_after": after,
-                    "left_after": self._progress.left_of_pass(source),
-                    "walks": tuple(begun),
-                }
-                for source, count, after, begun in zip(sources, counts, begun_after, walks, strict=True)
-            ]
-        readings, total = [], sum(weight for _, weight in segment.weights)
-        for leaf, (source, weight) in enumerate(segment.weights):
-            reading = PlannedReading(
+        total = sum(weight for _, weight in segment.weights)
+        readings = [
+            PlannedReading(
                 source=self._lock.sources[source].name,
                 weight=weight,
                 weights=total,
@@ -229,10 +209,26 @@ class _Planning:
                 taken_over=entered.taken_over.get(leaf, 0),
                 num_pass_ends=ends[leaf][0],
                 pass_ends=ends[leaf][1],
-                **taken[leaf],
             )
-            self._read[source] += [] if size is None else [(entered, reading)]
-            readings.append(reading)
+            for leaf, (source, weight) in enumerate(segment.weights)
+        ]
+        if size is not None:
+            mixed = self._progress.mixed(segment)
+            counts = num_taken(mixed, self._lock.mixing_block, size).tolist()
+            self._progress.leave(entered, segment, mixed)
+            begun_after = [self._progress.num_begun(source) for source in sources]
+            walks = self._begun(entered, np.subtract(begun_after, begun_before), set(self._progress.special) - known)
+            for leaf, source in enumerate(sources):
+                readings[leaf] = replace(
+                    readings[leaf],
+                    num_samples=counts[leaf],
+                    share=counts[leaf] / size,
+                    num_tokens=counts[leaf] * segment.sequence_length,
+                    begun_after=begun_after[leaf],
+                    left_after=self._progress.left_of_pass(source),
+                    walks=tuple(walks[leaf]),
+                )
+                self._read[source].append((entered, readings[leaf]))
         return PlannedSegment(
             stage=segment.stage,
             start=segment.start,
@@ -276,11 +272,11 @@ class _Planning:
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
         """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
-        walks = [(entered.leaf_of(source), self._progress.special[source, walk], 1) for source, walk in sorted(special)]
+        leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
+        walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
         walks = [each for each in walks if each[1].first_pair]
         walks += [(leaf, entered.regular_walk(leaf, 0), int(counts[leaf])) for leaf in np.flatnonzero(counts).tolist()]
         for leaf, walk, count in walks:
-            assert leaf is not None  # a source grows where it is read
             pairs = {"first_pair": walk.first_pair, "last_pair": walk.last_pair}
             begun[leaf].append(PlannedWalks(**pairs, num_windows=walk.num_windows, count=count))
         return begun
@@ -389,14 +385,14 @@ def history_of(
     """Returns what a run has read before positions, see `Run.history`; without these, before mixing blocks."""
     points = _points(lock, until) if positions is None else _checked(lock, positions)
     samples, passes = read_before(points)
-    read = (segment for segment in lock.segments if len(points) and segment.start < points[-1])
-    stages = [(name, next(segments).start) for name, segments in groupby(read, attrgetter("stage"))]
+    last = points.max(initial=0)
+    starts = {segment.stage: segment.start for segment in reversed(lock.segments) if segment.start < last}
     return RunHistory(
         positions=points,
         sources=tuple(source.name for source in lock.sources),
         samples=samples,
         passes=passes,
-        stages=tuple(StageStart(stage=name, position=position) for name, position in stages),
+        stages=tuple(StageStart(stage=name, position=start) for name, start in reversed(starts.items())),
     )
 
 
@@ -405,40 +401,28 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
     lock = timeline.lock
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
     passes = np.zeros((len(points), len(lock.sources)), dtype=np.float64)
-    read, passed = np.zeros(len(lock.sources), dtype=np.int64), np.zeros(len(lock.sources), dtype=np.float64)
-    last = int(points[-1]) if len(points) else 0
+    last = int(points.max(initial=0))
     for number, segment in enumerate(lock.segments):
         if segment.start >= last:
             break
-        entered, mixed = timeline.entered(number), timeline.mixed(number)
-        stop = segment.stop or last
+        found = timeline.segment(number)
+        entered, mixed = found.entered, found.mixed
+        stop = min(last, segment.stop or last)
         first, end = np.searchsorted(points, [segment.start, stop], side="right").tolist()
-        for point in range(first, end):
-            counts = num_taken(mixed, lock.mixing_block, int(points[point]) - segment.start)
-            samples[point], passes[point] = read, passed
-            samples[point, entered.sources] += counts
-            passes[point, entered.sources] = _passes(entered, counts)
-        if stop < last:
-            counts = num_taken(mixed, lock.mixing_block, stop - segment.start)
-            read[entered.sources] += counts
-            passed[entered.sources] = _passes(entered, counts)
+        for point, position in enumerate([*points[first:end].tolist(), stop], first):
+            counts = num_taken(mixed, lock.mixing_block, position - segment.start)
+            rows = slice(point, point + 1 if point < end else None)  # the end counts for all points behind it
+            regular = entered.offsets + counts - entered.early_counts
+            samples[rows, entered.sources] += counts
+            passes[rows, entered.sources] = entered.passes + regular / entered.num_windows
     return samples, passes
-
-
-def _passes(entered: Entered, counts: Int64s) -> Float64s:
-    """Returns the passes of the sources of a segment after so many takes."""
-    regular = entered.offsets + counts - entered.early_counts
-    passes: Float64s = entered.passes + regular / entered.num_windows
-    return passes
 
 
 def _points(lock: RunLock, until: int | None) -> Int64s:
     """Returns the points of a history for which none were chosen."""
-    if until is None and lock.num_samples is None:
+    if (stop := lock.num_samples if until is None else checked_integer("until", until, at_least=1)) is None:
         message = "expected a position up to which the history goes, of a run without an end, found none"
         raise ConfigError(message, hint="name one with `until`")
-    stop = lock.num_samples if until is None else checked_integer("until", until, at_least=1)
-    assert stop is not None
     check_position(lock, stop)
     even = np.array([stop * number // NUM_POINTS for number in range(NUM_POINTS)], dtype=np.int64)  # exact
     starts = np.array([segment.start for segment in lock.segments if segment.start < stop], dtype=np.int64)

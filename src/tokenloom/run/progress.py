@@ -80,8 +80,6 @@ class TakeMap:
         return cls(TakeMap.of((-1, 0, sum(map(len, maps)))).parts, (_Merge(maps),))
 
     def __len__(self) -> int:
-        if len(self.parts) == 1:
-            return int(self.parts.item(2) - self.parts.item(1))
         return int((self.parts[:, 2] - self.parts[:, 1]).sum())
 
     def __add__(self, later: TakeMap) -> TakeMap:
@@ -139,7 +137,7 @@ class TakeMap:
 
 
 class _Merge:
-    """Maps whose takes are dealt to them as a mixture does."""
+    """Maps whose takes are dealt to them as a mixture does; see `TakeMap` for the methods."""
 
     def __init__(self, maps: Sequence[TakeMap]) -> None:
         self._maps, self._mixture = maps, Mixture(list(map(len, maps)))
@@ -171,15 +169,10 @@ _NOTHING = TakeMap.of()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """A walk of a source.
+    """A walk of a source: which, from 0, over pairs [first_pair, last_pair), as so many samples of `sequence_length`.
 
-    Attributes:
-        number: which of its walks, from 0.
-        first_pair, last_pair: the pairs that it goes over.
-        num_windows: samples in it.
-        pass_number: which pass it belongs to, from 0: a walk over new pairs alone belongs to the pass that it joins.
-        sequence_length: tokens of a sample.
-        part: what it is of a pass that windows of several lengths share.
+    A walk over new pairs alone belongs to the pass that it joins. `part` says what it is of a pass that windows of
+    several lengths share.
     """
 
     number: int
@@ -195,22 +188,21 @@ class Walk:
 class Entered:
     """What the sources of a segment give in it. Each first gives what `early` has of it, then regular walks.
 
+    Arrays are int64[num_leaves].
+
     Attributes:
-        start: first position of the segment.
-        sequence_length: tokens of a sample.
         phase: number of its phase.
-        sources: int64[num_leaves], numbers of the sources, rising.
-        walks: int64[num_leaves], the first regular walk.
-        offsets: int64[num_leaves], the first window of it that is still to come; 0 in a walk that was not begun.
-        num_windows: int64[num_leaves], windows of a regular walk.
-        num_pairs: int64[num_leaves], pairs of a regular walk.
-        passes: int64[num_leaves], number of the pass that is the first regular walk.
+        sources: numbers of the sources, rising.
+        walks: the first regular walk.
+        offsets: the first window of it that is still to come; 0 in a walk that was not begun.
+        num_windows, num_pairs: windows and pairs of a regular walk.
+        passes: number of the pass that is the first regular walk.
         early: by leaf, what comes before regular walks; all of it of passes that were begun.
-        early_counts: int64[num_leaves], how many takes these are.
+        early_counts: how many takes these are.
         unread: by leaf, see `Progress.unread`.
         taken_over: by leaf, windows of the rest of a pass that was begun in windows of another length.
         stretch_length: as in the segment; 0 for None.
-        num_tokens: int64[num_leaves], tokens that the windows of a regular walk cover, with less than one more.
+        num_tokens: tokens that the windows of a regular walk cover, with less than one more.
     """
 
     start: int
@@ -229,15 +221,6 @@ class Entered:
     stretch_length: int
     num_tokens: Int64s
 
-    def leaf_of(self, source: int) -> int | None:
-        """Returns the leaf of a source; None if it is not read."""
-        leaf = int(np.searchsorted(self.sources, source))
-        return leaf if leaf < len(self.sources) and self.sources[leaf] == source else None
-
-    def num_early(self, leaf: int) -> int:
-        """Returns how many takes come before regular walks."""
-        return int(self.early_counts[leaf])
-
     def regular_walk(self, leaf: int, number: int) -> Walk:
         """Returns what a regular walk goes over."""
         part = WHOLE_PASS
@@ -255,12 +238,11 @@ class Entered:
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
         """Returns the walk and window of takes that count from the start of the segment."""
-        if not self.early:
-            walks, windows = np.divmod(takes + self.offsets[leaves], self.num_windows[leaves])
-            return walks + self.walks[leaves], windows
-        later = takes - self.early_counts[leaves]
+        later = takes - self.early_counts[leaves] if self.early else takes
         walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
         walks += self.walks[leaves]
+        if not self.early:
+            return walks, windows
         early = np.flatnonzero(later < 0)
         early = early[np.argsort(leaves[early], kind="stable")]
         bounds = np.flatnonzero(np.diff(leaves[early], prepend=-1, append=-1))
@@ -277,12 +259,12 @@ class Entered:
         if leaf not in self.early:
             return found
         early = self.early[leaf].takes(walks, windows)
-        return np.where(early >= 0, early, np.where(found >= 0, found + self.num_early(leaf), -1))
+        return np.where(early >= 0, early, np.where(found >= 0, found + self.early_counts[leaf], -1))
 
     def left_of_pass(self, leaf: int) -> int:
         """Returns how many windows are left of the pass that was begun."""
         offset = int(self.offsets[leaf])
-        return self.num_early(leaf) + (int(self.num_windows[leaf]) - offset if offset else 0)
+        return int(self.early_counts[leaf]) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
         """Returns how many windows can be taken before a source was read more than so many times.
@@ -290,35 +272,22 @@ class Entered:
         What changes of length left unread does not count: a source is read as many windows more as come to so much of a
         pass, which may end one in the middle.
         """
-        begun = int(self.passes[leaf]) + (int(self.offsets[leaf]) > 0)
-        left, unread = self.left_of_pass(leaf), self.unread.get(leaf, Fraction(0))
-        passes = max_passes - begun
+        size, left, unread = int(self.num_windows[leaf]), self.left_of_pass(leaf), self.unread.get(leaf)
+        passes = max_passes - int(self.passes[leaf]) - (int(self.offsets[leaf]) > 0)
         if not unread:  # a pass that was begun goes on to its end, also if the cap is lower now
-            return left + max(0, passes) * int(self.num_windows[leaf])
-        return max(0, left + math.floor((passes + unread) * int(self.num_windows[leaf])))
+            return left + max(0, passes) * size
+        return max(0, left + math.floor((passes + unread) * size))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rest:
-    """The rest of a pass, as a walk of its own, of which nothing is read yet; windows are of the length read last.
-
-    `num_before` takes of its source come before it in the segment that was entered.
-    """
-
-    walk: Walk
-    num_before: int = 0
-
-    def of_length(self, sequence_length: int) -> _Rest | None:
-        """Returns the same in windows of another length; None if there is none, or stretches are no multiple of it."""
-        part = self.walk.part
-        if part.stretch_length % sequence_length:
-            return None
-        begin = -(-part.first_token // sequence_length)
-        num_windows = part.num_tokens // sequence_length - begin
-        if num_windows < 1:
-            return None
-        part = part._replace(first_token=begin * sequence_length)
-        return _Rest(walk=replace(self.walk, num_windows=num_windows, sequence_length=sequence_length, part=part))
+def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
+    """Returns the rest of a pass in windows of a length; None if there is none, or stretches are no multiple of it."""
+    part = rest.part
+    begin = -(-part.first_token // sequence_length)
+    num_windows = part.num_tokens // sequence_length - begin
+    if part.stretch_length % sequence_length or num_windows < 1:
+        return None
+    part = part._replace(first_token=begin * sequence_length)
+    return replace(rest, num_windows=num_windows, sequence_length=sequence_length, part=part)
 
 
 class Progress:
@@ -340,8 +309,8 @@ class Progress:
         self._phases = np.full(count, -1, dtype=np.int64)
         self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
         self._early: dict[int, TakeMap] = {}
-        self._rests: dict[int, _Rest] = {}
-        """By source, the rest of its pass, behind what is early."""
+        self._rests: dict[int, Walk] = {}
+        """By source, the rest of its pass, behind what is early: a walk of its own, of which nothing is read yet."""
         self._planned: dict[int, int] = {}
         """By source, the regular walk that a segment is planned to leave in its midst."""
 
@@ -358,7 +327,7 @@ class Progress:
         """Returns how many windows are left of the pass of a source that was begun."""
         offset, rest = int(self._offsets[source]), self._rests.get(source)
         left = int(self._num_windows[source]) - offset if offset else 0
-        return left + len(self._early.get(source, _NOTHING)) + (0 if rest is None else rest.walk.num_windows)
+        return left + len(self._early.get(source, _NOTHING)) + (0 if rest is None else rest.num_windows)
 
     def copy(self) -> Progress:
         """Returns how far the sources are here, to go on otherwise from there."""
@@ -368,10 +337,11 @@ class Progress:
                 setattr(other, name, value.copy())
         return other
 
-    def _unread_of(self, source: int) -> Fraction:
-        """Returns which part of the pass that was begun is left."""
+    def _give_up(self, source: int, taken_over: Fraction | int = 0) -> None:
+        """Counts as unread what is left of a pass that was begun, but for a part that other windows go on with."""
         left = self.left_of_pass(source)
-        return Fraction(left, int(self._num_windows[source])) if left else Fraction(0)
+        if part := (Fraction(left, int(self._num_windows[source])) if left else 0) - taken_over:
+            self.unread[source] = self.unread.get(source, Fraction(0)) + part
 
     def enter(self, segment: LockedSegment, *, checks_sizes: bool = True) -> Entered:
         """Returns what sources give from the start of a segment on, of which the end need not be known."""
@@ -386,22 +356,20 @@ class Progress:
         for leaf in np.flatnonzero(new).tolist() if self._rests else ():
             if (num_windows := self._take_over(int(sources[leaf]))) is not None:
                 taken_over[leaf], new[leaf] = num_windows, False
-        grown = sources[~new & (num_pairs != self._num_pairs[sources])]
+        grown = ~new & (num_pairs != self._num_pairs[sources])
         self._begin_phase(sources[new], num_pairs[new])
         if segment.stretch_length is not None:
             for source in sources[self._offsets[sources] > 0].tolist():
                 self._set_aside(source)
-        for source, last_pair in zip(grown.tolist(), self.sizes.num_pairs(grown, start).tolist(), strict=True):
+        for source, last_pair in zip(sources[grown].tolist(), num_pairs[grown].tolist(), strict=True):
             self._grow(source, last_pair)
         if checks_sizes:
             self._check_sizes(segment.stage, start, sources)
-        early = self._by_leaf(self._early, sources)
+        early = _by_leaf(self._early, sources)
         for leaf, source in enumerate(sources.tolist()) if self._rests else ():
             if (rest := self._rests.get(source)) is not None:
-                before = early.get(leaf, _NOTHING)
-                self._rests[source] = replace(rest, num_before=len(before))
-                early[leaf] = before + TakeMap.of((rest.walk.number, 0, rest.walk.num_windows))
-                self.special[source, rest.walk.number] = rest.walk
+                early[leaf] = early.get(leaf, _NOTHING) + TakeMap.of((rest.number, 0, rest.num_windows))
+                self.special[source, rest.number] = rest
                 if segment.stretch_length is None:  # nothing goes on with what it leaves
                     self._early[source] = early[leaf]
                     del self._rests[source]
@@ -419,16 +387,11 @@ class Progress:
             passes=self._passes[sources],
             early=early,
             early_counts=early_counts,
-            unread=self._by_leaf(self.unread, sources),
+            unread=_by_leaf(self.unread, sources),
             taken_over=taken_over,
             stretch_length=segment.stretch_length or 0,
             num_tokens=self._covered(sources) if segment.stretch_length else sources[:0],
         )
-
-    @staticmethod
-    def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
-        leaves = enumerate(sources.tolist()) if known else ()
-        return {leaf: known[source] for leaf, source in leaves if source in known}
 
     def plan(self, entered: Entered, segment: LockedSegment) -> None:
         """Says of the walks that a segment is planned to leave in their midst how far it reads them."""
@@ -436,11 +399,10 @@ class Progress:
             return
         planned = Mixture([weight for _, weight in segment.weights]).counts(size)
         for leaf, source in enumerate(entered.sources.tolist()):
-            count, rest = int(planned[leaf]), self._rests.get(source)
-            if rest is not None:
-                read = min(max(0, count - rest.num_before), rest.walk.num_windows)
-                self._plan_walk(source, rest.walk, read)
-            walks, read = divmod(max(0, count - entered.num_early(leaf)), int(entered.num_windows[leaf]))
+            count = int(planned[leaf]) - int(entered.early_counts[leaf])
+            if (rest := self._rests.get(source)) is not None:  # which comes last of what is early
+                self._plan_walk(source, rest, min(max(0, count + rest.num_windows), rest.num_windows))
+            walks, read = divmod(max(0, count), int(entered.num_windows[leaf]))
             if read:
                 self._planned[source] = int(entered.walks[leaf]) + walks
                 self._plan_walk(source, entered.regular_walk(leaf, self._planned[source]), read)
@@ -459,19 +421,22 @@ class Progress:
             leaves, takes = mixed.locate(np.arange(first, stop, dtype=np.int64))
             for leaf in np.unique(leaves).tolist():
                 left[leaf], counts[leaf] = _unread(np.sort(takes[leaves == leaf]), int(counts[leaf]))
-        odd = {leaf for leaf in (*left, *entered.early) if entered.num_early(leaf) or len(left.get(leaf, ()))}
-        taken = counts.copy()
-        for leaf in odd:
-            self._leave_early(entered, leaf, int(counts[leaf]), left.get(leaf, np.empty(0, dtype=np.int64)))
-            counts[leaf] = max(0, int(counts[leaf]) - entered.num_early(leaf))
-        sources = entered.sources
-        walks, self._offsets[sources] = np.divmod(entered.offsets + counts, entered.num_windows)
+        sources, taken = entered.sources, counts - entered.early_counts
+        for leaf in {*left, *entered.early}:
+            early = self._early.pop(int(sources[leaf]), _NOTHING).rest(int(counts[leaf]))
+            if len(again := left.get(leaf, ())):
+                walks, windows = entered.locate(np.full(len(again), leaf, dtype=np.int32), np.asarray(again))
+                early = TakeMap(np.stack([walks, windows, windows + 1], axis=1)) + early
+            if len(early):
+                self._early[int(sources[leaf])] = early
+        walks, self._offsets[sources] = np.divmod(entered.offsets + np.maximum(taken, 0), entered.num_windows)
         self._walks[sources] = entered.walks + walks
         self._passes[sources] = entered.passes + walks
         if segment.stretch_length is not None:
             for leaf in range(len(sources)):
                 self._leave_pass(entered, leaf, int(taken[leaf]))
-        self._check_walks(segment, sources)
+        for source in sources[self._walks[sources] >= MOST_WALKS].tolist():
+            raise too_many_walks(self._sources[source].name, f"stage {segment.stage!r}", int(self._walks[source]))
 
     def _leave_pass(self, entered: Entered, leaf: int, taken: int) -> None:
         """Makes a walk of the rest of a pass that was begun, behind what the walk that reads it is planned to read."""
@@ -485,7 +450,7 @@ class Progress:
             self._walks[source], self._offsets[source] = number + 1, 0
             self._passes[source] += 1
         elif rest is not None:
-            walk, offset = self.special.get((source, rest.walk.number), rest.walk), taken - rest.num_before
+            walk, offset = self.special.get((source, rest.number), rest), taken + rest.num_windows
             if offset <= 0:
                 self._rests[source] = rest
                 return
@@ -498,44 +463,35 @@ class Progress:
         first_token = walk.part.first_token + read * walk.sequence_length
         part = walk.part._replace(pass_walk=pass_walk, first_token=first_token, num_first=0)
         new = replace(walk, number=int(self._walks[source]), part=part)
-        if (left := _Rest(walk=new).of_length(walk.sequence_length)) is not None:
+        if (left := _in_windows(new, walk.sequence_length)) is not None:
             self._rests[source] = left
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
         """Goes on with the rest of a pass in windows of today's length; returns how many, None if there are none."""
         rest = self._rests.get(source)
-        if rest is None or (rest := rest.of_length(self._sequence_length)) is None:
+        if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None
-        if part := self._lost(source, rest):
-            self.unread[source] = self.unread.get(source, Fraction(0)) + part
+        size = self.sizes.windows(source, 0, int(self._num_pairs[source]), self._sequence_length)
+        self._give_up(source, Fraction(rest.num_windows, size))
         self._early.pop(source, None)
         self._rests[source] = rest
         self._phases[source] = self._phase
-        self._num_windows[source] = self._windows_of_pass(source, self._sequence_length)
-        return rest.walk.num_windows
+        self._num_windows[source] = size
+        return rest.num_windows
 
     def _covered(self, sources: Int64s) -> Int64s:
         """Returns the tokens of the walks of sources, without what a last window reads beyond."""
         both = zip(sources.tolist(), self._num_pairs[sources].tolist(), strict=True)
-        return (
-            np.array([self.sizes.tokens(source, 0, last) for source, last in both], dtype=np.int64) - self.sizes.extra
-        )
-
-    def _windows_of_pass(self, source: int, sequence_length: int) -> int:
-        return self.sizes.windows(source, 0, int(self._num_pairs[source]), sequence_length)
-
-    def _lost(self, source: int, rest: _Rest) -> Fraction:
-        """Returns which part of a pass is not read if it goes on in other windows; below 0 if these read more."""
-        now = Fraction(rest.walk.num_windows, self._windows_of_pass(source, rest.walk.sequence_length))
-        return self._unread_of(source) - now
+        tokens = [self.sizes.tokens(source, 0, last) for source, last in both]
+        return np.array(tokens, dtype=np.int64) - self.sizes.extra
 
     def _set_aside(self, source: int) -> TakeMap:
         """Puts all that is left of the pass of a source before its regular walks, which begin with the next pass."""
         left = self._early.pop(source, _NOTHING)
         if (rest := self._rests.pop(source, None)) is not None:
-            left += TakeMap.of((rest.walk.number, 0, rest.walk.num_windows))
-            self.special[source, rest.walk.number] = rest.walk
+            left += TakeMap.of((rest.number, 0, rest.num_windows))
+            self.special[source, rest.number] = rest
         if offset := int(self._offsets[source]):
             left += TakeMap.of((int(self._walks[source]), offset, int(self._num_windows[source])))
             self._offsets[source] = 0
@@ -545,20 +501,9 @@ class Progress:
             self._early[source] = left
         return left
 
-    def _leave_early(self, entered: Entered, leaf: int, count: int, left: Int64s) -> None:
-        """Keeps of a source what comes before its regular walks: what a cut gave back, and what is left of before."""
-        source = int(entered.sources[leaf])
-        early = self._early.pop(source, _NOTHING).rest(count)
-        if len(left):
-            walks, windows = entered.locate(np.full(len(left), leaf, dtype=np.int32), left)
-            early = TakeMap(np.stack([walks, windows, windows + 1], axis=1)) + early
-        if len(early):
-            self._early[source] = early
-
     def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
         for source in sources.tolist():
-            if part := self._unread_of(source):
-                self.unread[source] = self.unread.get(source, Fraction(0)) + part
+            self._give_up(source)
         begun = self._offsets[sources] > 0
         self._walks[sources] += begun
         self._passes[sources] += begun
@@ -591,22 +536,18 @@ class Progress:
 
     def _check_sizes(self, stage: str, start: int, sources: Int64s) -> None:
         sizes = self._num_windows[sources]
-        wrong = np.flatnonzero((sizes <= 0) | (sizes >= MOST_WINDOWS))
-        if not len(wrong):
-            return
-        number, size = int(sources[wrong[0]]), int(sizes[wrong[0]])
-        num_pairs = int(self._num_pairs[number])
-        found = f"{size} in the {self.sizes.tokens(number, 0, num_pairs)} tokens of {num_pairs} pairs"
-        message = f"expected a number of samples in [1, 2**40) of {self._sequence_length} tokens in source "
-        message += f"{self._sources[number].name!r} at position {start} (stage {stage!r}), found {found}"
-        hint = None if size else "add data to it, read shorter sequences, or leave it out of the stage"
-        raise ConfigError(message, hint=hint)
+        for number in sources[(sizes <= 0) | (sizes >= MOST_WINDOWS)].tolist():
+            size, num_pairs = int(self._num_windows[number]), int(self._num_pairs[number])
+            found = f"{size} in the {self.sizes.tokens(number, 0, num_pairs)} tokens of {num_pairs} pairs"
+            message = f"expected a number of samples in [1, 2**40) of {self._sequence_length} tokens in source "
+            message += f"{self._sources[number].name!r} at position {start} (stage {stage!r}), found {found}"
+            hint = None if size else "add data to it, read shorter sequences, or leave it out of the stage"
+            raise ConfigError(message, hint=hint)
 
-    def _check_walks(self, segment: LockedSegment, sources: Int64s) -> None:
-        walks = self._walks[sources]
-        if len(wrong := np.flatnonzero(walks >= MOST_WALKS)):
-            leaf = int(wrong[0])
-            raise too_many_walks(self._sources[int(sources[leaf])].name, f"stage {segment.stage!r}", int(walks[leaf]))
+
+def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
+    leaves = enumerate(sources.tolist()) if known else ()
+    return {leaf: known[source] for leaf, source in leaves if source in known}
 
 
 def too_many_walks(source: str, where: str, walk: int) -> ConfigError:

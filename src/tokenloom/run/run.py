@@ -20,7 +20,7 @@ from tokenloom.run.dataset import Place, Reading, RunDataset, RunTokenizer, lock
 from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
-from tokenloom.run.settings import CONVERSATIONS, read_locked
+from tokenloom.run.settings import CONVERSATIONS, located_tokenizer, parse_name, read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.publishing import recover
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
 
-_LOOK_SECONDS = 0.05
-
 _POSITIONS_AT_ONCE = 1 << 16
 """Positions whose spans are looked at together."""
 
@@ -46,7 +44,8 @@ class Run(HasFacts):
     `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written
     by `tokenloom run lock`, or when a run without a lock is opened first. Which tokens stand at a position is
     arithmetic over the lock: no index is built or stored, and opening reads these two files alone. Positions follow
-    neither from ranks nor from batch sizes.
+    neither from ranks nor from batch sizes. With `order = "megatron"` the order is built and cached by the builder, and
+    questions are answered from its index.
 
     Methods raise `ConfigError` for a position or document that the run does not have, and for what the reference's
     order cannot tell; and `DatasetFormatError` or `DatasetNotFoundError` where data are not what was locked.
@@ -128,10 +127,7 @@ class Run(HasFacts):
             path: path of `run.toml`; its lock lies beside it.
             tokenizer: tokenizer to use instead of the one that `run.toml` names, which is loaded only where texts are
                 needed, as for fill in the middle.
-            mmap: whether to map tokens; else they are read by position.
-            object_storage: how to read data in object storage.
-            allow_tokenizer_mismatch: whether data may have been made with another tokenizer.
-            allow_data_mismatch: whether data may be of another kind than the samples.
+            mmap, object_storage, allow_tokenizer_mismatch, allow_data_mismatch: how data are read, see `Reading`.
             path_to_cache: folder for the index arrays of `order = "megatron"`; None for beside the data.
 
         Warns:
@@ -161,7 +157,7 @@ class Run(HasFacts):
                 try:
                     lock_run(path, reading=reading)
                 except OutputBusyError:  # all ranks of a job may be here at once
-                    time.sleep(_LOOK_SECONDS)
+                    time.sleep(0.05)
         if (early := lock.early_end) is not None:
             warnings.warn(early, CutShortWarning, stacklevel=2)
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
@@ -192,11 +188,8 @@ class Run(HasFacts):
         if self._tokenizer is not None:
             return self._tokenizer
         locked = self.lock.tokenizer
-        if locked is None:
-            return RunTokenizer(None, None)
-        from tokenloom.run.settings import located_tokenizer
-
-        return RunTokenizer(locked, located_tokenizer(locked.name, os.path.dirname(self.path)))
+        located = None if locked is None else located_tokenizer(locked.name, os.path.dirname(self.path))
+        return RunTokenizer(locked, located)
 
     def digest(self, position: int) -> str:
         """Returns a SHA-256, in hex, of all that decides what stands before a position, and of nothing else."""
@@ -209,8 +202,7 @@ class Run(HasFacts):
     def dataset(self) -> Any:
         """Returns the samples of all positions, as a map-style dataset: a `RunDataset`.
 
-        With `order = "megatron"` it is what `BlendedMegatronDatasetBuilder` returns, which builds and caches the order;
-        under `torch.distributed` all ranks then have to call this.
+        With `order = "megatron"` it is what `BlendedMegatronDatasetBuilder` returns, and all ranks have to call this.
         """
         if self._stored is not None:
             return self._stored.dataset()
@@ -225,8 +217,7 @@ class Run(HasFacts):
 
         Pairs are opened when they are first needed and stay open. `SpanTable.with_steps` and `with_origins` add step
         and rank, and the record of the input file that a document was made of. What is held out is traced by
-        `trace_dataset(run.holdout(), positions)`. With `order = "megatron"` the cached index is asked, which is built
-        first if need be.
+        `trace_dataset(run.holdout(), positions)`.
 
         Args:
             positions: integers[num_positions], in any order, repeats allowed.
@@ -239,8 +230,7 @@ class Run(HasFacts):
         """Returns where documents are read, past and to come, a row per span, in the order of positions.
 
         By arithmetic: 10 us for a document and a pass through a million, of any number of positions. Documents that
-        are held out have no rows; from where they are denied, rows are marked. With `order = "megatron"` the cached
-        index is looked through.
+        are held out have no rows; from where they are denied, rows are marked.
 
         Args:
             documents: their names, such as `web:12345`, number 12,345 of source `web`; or records of input files such
@@ -249,21 +239,14 @@ class Run(HasFacts):
             stop: one past the last; None for the end of the run.
         """
         from tokenloom.run.audit.source_origins import resolve_names
-        from tokenloom.run.settings import parse_name
 
         names = [source.name for source in self.lock.sources]
-        object_storage = self._reading.object_storage
         parsed = [parse_name(each, names) for each in documents]
-        found = resolve_names(parsed, self.lock.sources, object_storage=object_storage)
+        found = resolve_names(parsed, self.lock.sources, object_storage=self._reading.object_storage)
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
     def occurrences(self, documents: Mapping[int, Documents], *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns the same of documents by numbers.
-
-        Args:
-            documents: numbers of documents, by number of their source.
-            start, stop: see `when`.
-        """
+        """Returns the same as `when` for numbers of documents, by number of their source."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
@@ -285,9 +268,8 @@ class Run(HasFacts):
             names: names of sources; none for all that hold something out.
             sequence_length: tokens of a sample; None for that of the first stage.
         """
-        lock = self.timeline.lock
-        length = lock.segments[0].sequence_length if sequence_length is None else sequence_length
-        held = holdout_lock(lock, names=names, sequence_length=length)
+        length = self.timeline.lock.segments[0].sequence_length if sequence_length is None else sequence_length
+        held = holdout_lock(self.lock, names=names, sequence_length=length)
         return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
 
     def plan(self) -> RunPlan:

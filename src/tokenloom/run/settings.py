@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from decimal import Decimal
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
@@ -58,8 +59,7 @@ _NUMBER = re.compile("[0-9]{1,18}")
 NEWEST_ORDER = 1
 """The newest version of the order that is known here."""
 
-DEFAULT_MIXING_BLOCK = 1024
-LARGEST_MIXING_BLOCK = 1 << 20
+_MIXING_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,8 @@ class SourceSettings:
     """Data under one name.
 
     Attributes:
-        name: its name.
-        data: prefixes, globs, folders or catalogues, as in the file; `RunSettings.located` says where local ones are.
-        holdout: share of its documents that training never reads, in (0, 1/2]; None for none.
+        data: prefixes, globs, folders or catalogues, as in the file; see `located`.
+        holdout: share of its documents that training never reads, in (0, 1/2].
         max_passes: how often it may be read; None for any number.
     """
 
@@ -89,11 +88,11 @@ class StageSettings:
 
     Attributes:
         name: its name, which no other stage has.
-        sequence_length: tokens per sample.
-        tokens: how many tokens it reads; a last, incomplete sample is not read.
+        sequence_length: tokens of a sample.
         samples: how many samples.
+        tokens: how many tokens it reads; a last, incomplete sample is not read.
         passes: how often each source is read in it, instead of weights; fractions, too.
-        weights: shares of the samples; sources that are not named are not read. None beside `passes`.
+        weights: shares of the samples; sources that are not named are not read.
         on_exhausted: what happens where a source has been read `max_passes` times.
     """
 
@@ -118,14 +117,15 @@ class StageSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenialSettings:
-    """Some documents, and from when on they are not read.
+    """Documents, listed here (sorted) or in a file, that are padding from position `start` on; `reason` is only kept.
+
+    Which documents records became is looked up when the run is locked.
 
     Attributes:
         start: the first position at which they are padding.
-        file: a file that lists them, one a line, as it is named in the settings; None where they are listed there.
-        documents: (source, number of the document in it) or (input file, record), sorted; empty where `file` lists
-            them. Which documents records became is looked up when the run is locked.
-        reason: why, in words of whoever denied them; decides nothing.
+        file: a file that lists them, one a line; None where they are listed here.
+        documents: (source, number of the document in it) or (input file, record), sorted.
+        reason: why, in words of whoever denied them.
     """
 
     start: int
@@ -141,7 +141,7 @@ class RunSettings:
     Attributes:
         order: version of the order, or "megatron".
         seed: seed of everything random, in [0, 2**63).
-        tokenizer: what `load_tokenizer` takes, as in the file, see `located_tokenizer`; None for none.
+        tokenizer: what `load_tokenizer` takes, as in the file, see `located_tokenizer`.
         documents: whether documents are shuffled in each pass: "shuffled", or "file".
         windows: how samples are cut: "concat", or "best_fit".
         mixing_block: positions that are permuted among themselves; 1 for an even mix.
@@ -150,8 +150,7 @@ class RunSettings:
         sources: the sources, in the order of the file.
         stages: the stages.
         denied: documents that are not read from some position on.
-        path: the file; no part of equality.
-        sha256: of the file; likewise.
+        path, sha256: the file, and its hash; no part of equality.
     """
 
     order: int | Literal["megatron"]
@@ -172,10 +171,6 @@ class RunSettings:
     def folder(self) -> str:
         """The folder that local paths are relative to; empty for the working directory."""
         return os.path.dirname(self.path)
-
-    def located(self, name: str) -> str:
-        """Returns a path or glob of the file as it is to be opened; addresses and absolute paths are so already."""
-        return _located(name, self.folder)
 
     @property
     def content_sha256(self) -> str:
@@ -203,11 +198,12 @@ class RunSettings:
 def located_tokenizer(name: str, folder: str) -> str:
     """Returns the tokenizer of a run as `load_tokenizer` takes it."""
     is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
-    located = _located(name, folder) if is_file else name
-    return name if not os.path.exists(located) and local_file(name) is not None else located
+    found = located(name, folder) if is_file else name
+    return name if not os.path.exists(found) and local_file(name) is not None else found
 
 
-def _located(name: str, folder: str) -> str:
+def located(name: str, folder: str) -> str:
+    """Returns a path or glob of `run.toml` as it is to be opened; addresses and absolute paths are so already."""
     if is_remote(name) or not folder:
         return name
     return os.path.join(glob.escape(folder) if is_pattern(name) else folder, name)
@@ -227,9 +223,8 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
     """
     weights = list(weights)
     common = math.lcm(*(weight.denominator for _, weight in weights))
-    whole = [int(weight * common) for _, weight in weights]
-    divisor = math.gcd(*whole)
-    return [(key, number // divisor) for (key, _), number in zip(weights, whole, strict=True)]
+    divisor = math.gcd(*(int(weight * common) for _, weight in weights))
+    return [(key, int(weight * common) // divisor) for key, weight in weights]
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
@@ -253,14 +248,10 @@ def parse_name(text: str, sources: Collection[str]) -> DocumentName:
         message = f"expected a document such as `web:12345` or `crawl/0007.jsonl:88`, found {quoted(text)}"
         hint = "the name of a source and the number of a document in it, from 0; or an input file and a record, from 1"
         raise ConfigError(message, hint=hint)
-    if name not in sources:
-        if not _like_file(name):
-            message = f"expected a document of a source of this run, found {quoted(text)}"
-            hint = did_you_mean(name, sources) or f"an input file without a folder is written `./{name}:{number}`"
-            raise ConfigError(message, hint=hint)
-        if int(number) < 1:
-            message = f"expected a record from 1 on, found {quoted(text)}"
-            raise ConfigError(message, hint="lines and rows of input files count from 1")
+    if name not in sources and not _like_file(name):
+        message = f"expected a document of a source of this run, found {quoted(text)}"
+        hint = did_you_mean(name, sources) or f"an input file without a folder is written `./{name}:{number}`"
+        raise ConfigError(message, hint=hint)
     return name, int(number)
 
 
@@ -342,7 +333,7 @@ _HINTS = (
     ("leave it out: a run reads what is tokenized already", "chat_template", "schema", "skip_bad_lines"),
     ("leave it out: a run has no made-up data", "mock_dataset_config"),
 )
-NOT_HERE: Mapping[str, str] = {name: hint for hint, *names in _HINTS for name in names}
+NOT_HERE = {name: hint for hint, *names in _HINTS for name in names}
 """Settings of those classes that are none of samples, and what to do instead."""
 
 _PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
@@ -355,7 +346,7 @@ TOP_KEYS: Mapping[str, Convert[Any] | None] = {
     "documents": choice("shuffled", "file"),
     "windows": choice("concat", "best_fit"),
     "mix": choice("random", "even"),
-    "mixing_block": integer(1, LARGEST_MIXING_BLOCK + 1),
+    "mixing_block": integer(1, (1 << 20) + 1),
     "dataset": choice(*KINDS),
     **dict.fromkeys(("samples", "sources", "stages", "denied")),
 }
@@ -396,7 +387,7 @@ _SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sour
 _STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
 
 _NOT_IN_MEGATRON = (
-    *("documents", "windows", "mix", "mixing_block", "denied"),
+    *("documents", "windows", "mix", "mixing_block", "denied", "loss_weights"),
     *("holdout", "max_passes", "passes", "on_exhausted"),
 )
 """Keys of any table that the reference's order, which is stored and mixes evenly, cannot follow."""
@@ -410,7 +401,7 @@ def parse_run(text: str, *, path: str) -> RunSettings:
     required = {"order": f"`order = {NEWEST_ORDER}`", "seed": "`seed = 1234`"}
     given = top.read_all(TOP_KEYS, required=required, elsewhere=_ELSEWHERE)
     dataset, windows, mix = given.get("dataset", "gpt"), given.get("windows", "concat"), given.get("mix", "random")
-    block: int = given.get("mixing_block", DEFAULT_MIXING_BLOCK if mix == "random" else 1)
+    block: int = given.get("mixing_block", _MIXING_BLOCK if mix == "random" else 1)
     if "mix" in given and (mix == "even") != (block == 1):
         beside = f'{"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`'
         message = f"expected a `mixing_block` {beside}, found {block}"
@@ -456,7 +447,7 @@ def _source(sources: Table, name: str) -> SourceSettings:
 def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSettings, ...]:
     stages: list[StageSettings] = []
     for number, unnamed in enumerate(tables, 1):
-        name = unnamed.read("name", name_of, f"stage {number}")
+        name = unnamed.read("name", name_of) if "name" in unnamed.values else f"stage {number}"
         table = replace(unnamed, name=f" of stage {name!r}")
         if (other := next((row for row, stage in enumerate(stages, 1) if stage.name == name), None)) is not None:
             message = f"expected another name than {name!r}, which stage {other} of the file has"
@@ -520,13 +511,12 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
     """Refuses settings of a run in the reference's order that this order cannot follow."""
     named = [name for name, value in sources.values.items() if isinstance(value, dict)]
     of_sources = [sources.table(name, name=f" of source {name!r}") for name in named]
+    samples = top.table("samples", name=" of [samples]")
     ours = 'with `order = "megatron"`'
-    for table in (top, *of_sources, *stages):
+    for table in (top, samples, *of_sources, *stages):
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
             message = f"expected no `{key}`{table.name} {ours}, found it: the reference has a rule of its own"
             table.refuse(key, message, hint="leave it out, or write `order = 1`")
-    if "loss_weights" in settings.samples:
-        top.refuse("samples", f"expected no `loss_weights` of [samples] {ours}, found some", hint="leave them out")
     if settings.seed >= 1 << 32:
         top.refuse("seed", f"expected `seed` in [0, 2**32) {ours}, found {settings.seed}")
     if len(stages) > 1:
@@ -537,16 +527,8 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
         stages[0].refuse(None, message)
 
 
-class _AnyTokenizer:
-    """Stands for the tokenizer of the run where its settings are checked."""
-
-    vocab_size = None
-
-    def tokenize(self, text: str) -> list[int]:
-        raise NotImplementedError
-
-    def detokenize(self, ids: list[int]) -> str:
-        raise NotImplementedError
+_ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str)
+"""Stands for the tokenizer of the run where its settings are checked."""
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
@@ -554,9 +536,8 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 
     The four of `DEFAULTS` are always there.
     """
-    elsewhere = dict(NOT_HERE)
-    if dataset not in CONVERSATIONS:
-        elsewhere |= dict.fromkeys(_PARALLEL, "leave it out: it has no effect on such samples")
+    no_effect = "leave it out: it has no effect on such samples"
+    elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
         each.name: None if each.default is MISSING else each.default
         for each in fields(KINDS[dataset])
@@ -564,7 +545,8 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
     }
     given = table.read_all(dict.fromkeys(usual, _plain), elsewhere=elsewhere)
     try:
-        config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 1)
+        sizes = [value for name in _PARALLEL if type(value := given.get(name)) is int and value > 0]
+        config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 2 * math.prod(sizes))  # any that all divide
     except ConfigError as error:
         named = [key for key in given if key in error.message]
         table.refuse(max(named, key=len) if named else None, error.message, hint=error.hint, cause=error)
@@ -575,8 +557,7 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 def class_of(dataset: str) -> Any:
     """Returns the class of a kind of dataset, by its name in a run."""
     if dataset in CONVERSATIONS:  # how they are tokenized, a start of other runs does not wait for
-        from tokenloom.datasets.conversations import SFTDataset
-        from tokenloom.datasets.varlen import VarlenDataset
+        from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 
         return {"sft": SFTDataset, "varlen": VarlenDataset}[dataset]
     return {"gpt": GPTDataset, "fim": GPTFIMDataset}[dataset]
@@ -589,7 +570,7 @@ def most_in_pack(dataset: str, samples: Mapping[str, Any]) -> int | None:
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
     """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what."""
-    return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **samples)
+    return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_ANY_TOKENIZER, **samples)
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -609,7 +590,6 @@ def read_locked(path: str) -> RunLock | None:
     """Returns the lock of a run, None if there is none; both files are read as they were at one moment."""
     key = lock_path(path)
     while True:
-        recover(key)
         before = _identity_at(key)
         try:
             lock = read_lock_if_there(key)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,9 @@ from tokenloom.errors import (
     TokenloomError,
 )
 from tokenloom.indexed.catalogue import catalogue_path, read_catalogue
-from tokenloom.indexed.checksums import source_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifests import index_start_crc32, manifest_head_of, manifest_of, manifest_path
+from tokenloom.indexed.manifests import index_start_crc32, manifest_head_of, manifest_of, manifest_path, source_checksum
 from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.inputs.find import is_pattern, literal_folder, matches
 from tokenloom.kernels.walks import count_packs_of
@@ -37,7 +36,15 @@ from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import are_packs, extra_tokens
-from tokenloom.run.settings import CONVERSATIONS, RunSettings, SourceSettings, class_of, config_of, most_in_pack
+from tokenloom.run.settings import (
+    CONVERSATIONS,
+    RunSettings,
+    SourceSettings,
+    class_of,
+    config_of,
+    located,
+    most_in_pack,
+)
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists, objects_below
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -58,15 +65,14 @@ def lock_sources(
     not name any more stays as it is, and is not looked at. New pairs follow behind, in the order in which they are
     found, from position `at` on.
     """
-    named = {source.name: source for source in settings.sources}
     sources = {source.name: source for source in ([] if old is None else old.sources)}
-    prefixes = {name: find_pairs(asked, settings) for name, asked in named.items()}
+    prefixes = {asked.name: find_pairs(asked, settings) for asked in settings.sources}
     known = {name: [pair.prefix for pair in source.pairs] for name, source in sources.items()}
     _check_each_in_one_source(known | prefixes)
     reads: Kind | None = "conversations" if settings.dataset in CONVERSATIONS else "documents"
     if allow_data_mismatch or settings.samples.get("allow_data_mismatch"):
         reads = None
-    everything = [prefix for found in prefixes.values() for prefix in found]
+    everything = list(chain.from_iterable(prefixes.values()))
     with task("lock", unit="pairs", total=len(everything)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
 
         def look(prefix: str) -> LockedPair:
@@ -76,15 +82,23 @@ def lock_sources(
 
         seen = dict(zip(everything, executor.map(look, everything), strict=True))
     is_computed = settings.order != "megatron"
-    for name, asked in named.items():
-        found = [seen[prefix] for prefix in prefixes[name]]
+    for asked in settings.sources:
+        name, found = asked.name, [seen[prefix] for prefix in prefixes[asked.name]]
         source = _lock_source(asked, found, sources.get(name), seed=settings.seed, at=at, object_storage=object_storage)
         if is_computed and are_packs(settings):
             source = _with_packs(source, settings, old, object_storage)
         sources[name] = source  # which keeps its number, or is appended
     for source in sources.values() if is_computed else ():
-        _check_one_dtype(source)
-    _check_one_tokenizer(pair for source in sources.values() for pair in source.pairs)
+        if len(dtypes := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
+            listed = " and ".join(f"{dtype} in `{prefix}`" for dtype, prefix in list(dtypes.items())[:2])
+            message = f"source {source.name!r}: expected tokens of one dtype, found {listed}"
+            raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
+    tokenizers = {pair.fingerprint: pair.prefix for source in sources.values() for pair in source.pairs}
+    tokenizers.pop(None, None)
+    if len(tokenizers) > 1:
+        listed = " and ".join(f"{fingerprint} of `{prefix}`" for fingerprint, prefix in list(tokenizers.items())[:2])
+        message = f"expected one tokenizer for all data, found those with sha256 {listed}"
+        raise TokenizerError(message, hint="tokenize one of them again")
     return tuple(sources.values())
 
 
@@ -109,23 +123,28 @@ def lock_pair(
         hint = "all samples of a run are of one kind: make another run for these data (`dataset` says of which kind), "
         hint += "or read them all the same with `allow_data_mismatch = true` in [samples]"
         raise ConfigError(message, hint=hint)
-    _check_tokenizer(pair, tokenizer)
+    head = None if tokenizer is None else manifest_head_of(pair)
+    if head is not None and (other := mismatch(head, tokenizer)) is not None:
+        made_by = head.tokenizer.describe()
+        message = f"`{prefix}`: expected the tokenizer that made the data, {made_by}, found {other}"
+        raise TokenizerError(message, hint="name that one as `tokenizer`, or tokenize the data again")
+    locked = facts_of(pair)
     try:
         manifest = manifest_of(pair)
     except AccessDeniedError:  # what stores say of a missing object to those who may not list
         manifest = None
-    facts = None if manifest is None else manifest.pair
-    sizes = pair.num_tokens, pair.index_source().num_bytes
-    if facts is not None and (facts.num_tokens, facts.index.num_bytes) != sizes:
-        message = f"`{manifest_path(prefix)}`: expected {sizes[0]} tokens and an index of {sizes[1]} bytes, as the "
-        message += f"pair has, found {facts.num_tokens} and {facts.index.num_bytes}"
-        raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
-    return replace(
-        facts_of(pair),
-        tokens_crc32=None if facts is None else facts.tokens.crc32,
-        index_crc32=None if facts is None else facts.index.crc32,
-        fingerprint=None if manifest is None else manifest.tokenizer.sha256,
-    )
+    if manifest is None:
+        return locked
+    if (facts := manifest.pair) is not None:
+        if (facts.num_tokens, facts.index.num_bytes) != (locked.num_tokens, locked.idx_bytes):
+            message = f"`{manifest_path(prefix)}`: expected {locked.num_tokens} tokens and an index of "
+            message += (
+                f"{locked.idx_bytes} bytes, as the pair has, found {facts.num_tokens} and {facts.index.num_bytes}"
+            )
+            hint = "if the data were replaced on purpose, remove it; else write them again"
+            raise DatasetFormatError(message, hint=hint)
+        locked = replace(locked, tokens_crc32=facts.tokens.crc32, index_crc32=facts.index.crc32)
+    return replace(locked, fingerprint=manifest.tokenizer.sha256)
 
 
 def facts_of(pair: IndexedDataset) -> LockedPair:
@@ -141,27 +160,21 @@ def facts_of(pair: IndexedDataset) -> LockedPair:
     )
 
 
-class Difference(NamedTuple):
-    """How a pair differs from what was locked: which file, of what, and what is there."""
-
-    path: str
-    expected: str
-    found: str
-
-    def error(self) -> DatasetFormatError:
-        """Returns the error for that."""
-        message = f"`{self.path}` changed after it was locked: expected {self.expected}, found {self.found}"
-        hint = "restore the data; what was trained on cannot change. Before training, remove the lock and run "
-        return DatasetFormatError(message, hint=f"{hint}`tokenloom run lock`")
+def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
+    """Returns the error of a file that is not what was locked."""
+    message = f"`{path}` changed after it was locked: expected {expected}, found {found}"
+    hint = "restore the data; what was trained on cannot change. Before training, remove the lock and run "
+    return DatasetFormatError(message, hint=f"{hint}`tokenloom run lock`")
 
 
-def difference(locked: LockedPair, found: LockedPair) -> Difference | None:
-    """Returns how a pair differs from what was locked, None if nothing is known to differ."""
+def difference(locked: LockedPair, found: LockedPair) -> tuple[str, DatasetFormatError] | None:
+    """Returns the file and error of a pair that is not what was locked, None if nothing is known to differ."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
         if None not in (expected, value) and expected != value:
             shown = "{:08x}" if name.endswith("crc32") else "{}"
-            return Difference(path(found.prefix), f"{what} {shown.format(expected)}", shown.format(value))
+            file = path(found.prefix)
+            return file, changed_pair(file, f"{what} {shown.format(expected)}", shown.format(value))
     return None
 
 
@@ -196,18 +209,17 @@ def _lock_source(
     if settings.holdout is not None and not kept:
         by_blocks = holds_blocks(new, settings.holdout)
     _check_holdout(settings, kept, by_blocks=by_blocks)
-    key = source_key(seed, settings.name)
-    added: list[LockedPair] = []
+    pairs = list(kept)
     for pair in with_holdout(new, settings.holdout, by_blocks=by_blocks, after=kept):
-        number, tokens = len(kept) + len(added), 0
+        tokens = 0
         if pair.held_blocks or pair.held_documents:
             lengths = IndexedDataset(pair.prefix, object_storage=object_storage).index.sequence_lengths
-            tokens = held_tokens(pair, lengths, key=key, number=number)
-        added.append(replace(pair, held_tokens=tokens, since=at))
-    if not sum(pair.num_tokens for pair in (*kept, *added)):
-        message = f"source {settings.name!r}: expected tokens, found none in {len(kept) + len(added)} pairs"
+            tokens = held_tokens(pair, lengths, key=source_key(seed, settings.name), number=len(pairs))
+        pairs.append(replace(pair, held_tokens=tokens, since=at))
+    if not sum(pair.num_tokens for pair in pairs):
+        message = f"source {settings.name!r}: expected tokens, found none in {len(pairs)} pairs"
         raise ConfigError(message, hint="remove the source, or write its data again")
-    return LockedSource(name=settings.name, pairs=(*kept, *added), max_passes=settings.max_passes)
+    return LockedSource(name=settings.name, pairs=tuple(pairs), max_passes=settings.max_passes)
 
 
 def _with_packs(
@@ -218,8 +230,9 @@ def _with_packs(
     Of conversations packs are samples with conversations in them, of `VarlenDataset` conversations.
     """
     lengths = {stage.sequence_length for stage in settings.stages}
-    is_known = old is not None and _what_decides(old) == _what_decides(settings)
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
+    decide = ("seed", "dataset", "windows", "samples")
+    is_known = old is not None and all(getattr(old, name) == getattr(settings, name) for name in decide)
     kind = class_of(settings.dataset) if settings.dataset in CONVERSATIONS else None
 
     def count(opened: IndexedDataset, number: int, length: int) -> int:
@@ -249,24 +262,12 @@ def _with_packs(
     return replace(source, pairs=tuple(pairs))
 
 
-def _what_decides(settings: RunSettings | RunLock) -> tuple[object, ...]:
-    return settings.seed, settings.dataset, settings.windows, dict(settings.samples)
-
-
-def _check_one_dtype(source: LockedSource) -> None:
-    """Checks that the pairs of a source have tokens of one dtype, as which all of them are read."""
-    if len(known := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
-        found = " and ".join(f"{dtype} in `{prefix}`" for dtype, prefix in list(known.items())[:2])
-        message = f"source {source.name!r}: expected tokens of one dtype, found {found}"
-        raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
-
-
 def _told_apart(
     source: str, found: Sequence[LockedPair], old: Sequence[LockedPair]
 ) -> tuple[list[LockedPair], list[LockedPair]]:
     """Returns the pairs of the lock, where they are now, and the new ones.
 
-    A pair that is not where it was is taken for one of the same name elsewhere that hsources the same.
+    A pair that is not where it was is taken for one of the same name elsewhere that holds the same.
     """
     left = {place_of(pair.prefix): pair for pair in found}
     there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
@@ -274,7 +275,7 @@ def _told_apart(
     for locked in old:
         if (pair := there.get(place_of(locked.prefix))) is not None:
             if (changed := difference(locked, pair)) is not None:
-                raise changed.error()
+                raise changed[1]
         else:
             name = os.path.basename(locked.prefix)
             named = [place for place, each in left.items() if os.path.basename(each.prefix) == name]
@@ -309,31 +310,14 @@ def _check_each_in_one_source(prefixes: dict[str, list[str]]) -> None:
                 raise ConfigError(message, hint="a source keeps its name and its pairs; weights are the stages' affair")
 
 
-def _check_tokenizer(pair: IndexedDataset, tokenizer: Any) -> None:
-    """Checks that a pair can be of the tokenizer of the run, as its manifest says."""
-    if tokenizer is None or (head := manifest_head_of(pair)) is None:
-        return
-    if (found := mismatch(head, tokenizer)) is not None:
-        made_by = head.tokenizer.describe()
-        message = f"`{pair.path_prefix}`: expected the tokenizer that made the data, {made_by}, found {found}"
-        raise TokenizerError(message, hint="name that one as `tokenizer`, or tokenize the data again")
-
-
-def _check_one_tokenizer(pairs: Iterable[LockedPair]) -> None:
-    known = {pair.fingerprint: pair.prefix for pair in pairs if pair.fingerprint is not None}
-    if len(known) > 1:
-        found = " and ".join(f"{fingerprint} of `{prefix}`" for fingerprint, prefix in list(known.items())[:2])
-        message = f"expected one tokenizer for all data, found those with sha256 {found}"
-        raise TokenizerError(message, hint="tokenize one of them again")
-
-
 NUM_THREADS = 16
 """Threads that look at pairs at the same time: each costs a few round trips where files are far away."""
 
 
 def find_pairs(source: SourceSettings, settings: RunSettings) -> list[str]:
     """Returns prefixes of the pairs of a source in the order of `data`; of a catalogue in its order, else by name."""
-    found = [prefix for entry in map(settings.located, source.data) for prefix in _datasets_of(entry, source.name)]
+    entries = [located(entry, settings.folder) for entry in source.data]
+    found = [prefix for entry in entries for prefix in _datasets_of(entry, source.name)]
     with ThreadPoolExecutor(NUM_THREADS) as executor:
         are_far = any(map(is_remote, found))  # else starting threads takes longer than looking
         pairs = list(chain.from_iterable((executor.map if are_far else map)(_pairs_of, found)))
@@ -356,7 +340,12 @@ def _datasets_of(entry: str, source: str) -> list[str]:
     prefix = prefix_of(entry)
     if not is_pattern(entry) or (not is_remote(entry) and os.path.lexists(idx_path(prefix))):
         return expand_prefixes([entry])
-    files = set(_files_matching(prefix))
+    patterns = [path(prefix) for path in (idx_path, bin_path, catalogue_path)]
+    if is_remote(prefix):
+        below = objects_below(literal_folder(prefix))
+        files = {address for address in below if any(matches(address, pattern) for pattern in patterns)}
+    else:
+        files = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}
     if not files:
         message = f"source {source!r}: {entry!r} matches no pair"
         raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
@@ -369,18 +358,6 @@ def _datasets_of(entry: str, source: str) -> list[str]:
             message = f"source {source!r}: {entry!r} matches half of the pair `{each}`: `{path}` is missing"
             raise DatasetNotFoundError(message, hint="remove the half, or finish writing the pair")
     return prefixes
-
-
-def _files_matching(prefix: str) -> Iterator[str]:
-    """Yields the files of pairs and catalogues whose prefix matches a glob."""
-    patterns = [path(prefix) for path in (idx_path, bin_path, catalogue_path)]
-    if not is_remote(prefix):
-        for pattern in patterns:
-            yield from glob.glob(pattern, recursive=True)
-        return
-    for address in objects_below(literal_folder(prefix)):
-        if address.endswith((".idx", ".bin", ".catalogue")) and any(matches(address, each) for each in patterns):
-            yield address
 
 
 def _pairs_of(prefix: str) -> Iterable[str]:
@@ -409,38 +386,31 @@ def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
     of all bytes.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
-    total = len(pairs)
-    if full:  # the bytes of which a checksum is known
-        total = sum(
-            (pair.num_tokens * np.dtype(pair.dtype).itemsize) * (pair.tokens_crc32 is not None)
-            + pair.idx_bytes * (pair.index_crc32 is not None)
-            for _, pair in pairs
-        )
+    sizes = [pair.num_tokens * np.dtype(pair.dtype).itemsize + pair.idx_bytes if full else 1 for _, pair in pairs]
     with (
-        task("check", unit="bytes" if full else "pairs", total=total) as advance,
+        task("check", unit="bytes" if full else "pairs", total=sum(sizes)) as advance,
         ThreadPoolExecutor(NUM_THREADS) as executor,
     ):
 
-        def look(named: tuple[str, LockedPair]) -> list[Problem]:
-            problems = list(_problems(*named, full=full, progress=advance))
-            if not full:
-                advance()
+        def look(named: tuple[str, LockedPair], size: int) -> list[Problem]:
+            problems = list(_problems(*named, full=full))
+            advance(size)
             return problems
 
-        return list(chain.from_iterable(executor.map(look, pairs)))
+        return list(chain.from_iterable(executor.map(look, pairs, sizes)))
 
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
     """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs."""
     if (changed := difference(locked, facts_of(pair))) is not None:
-        raise changed.error()
+        raise changed[1]
 
 
-def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable[[int], None]) -> Iterator[Problem]:
+def _problems(source: str, locked: LockedPair, *, full: bool) -> Iterator[Problem]:
     prefix = locked.prefix
     try:
         if (changed := difference(locked, lock_pair(prefix))) is not None:
-            yield Problem(source=source, path=changed.path, message=changed.error().message)
+            yield Problem(source=source, path=changed[0], message=changed[1].message)
         if changed is not None or not full:
             return
         pair = IndexedDataset(prefix, mmap=False)
@@ -453,8 +423,7 @@ def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable
                 yield Problem(source=source, path=path, message=message, is_unknown=True)
                 continue
             if (found := source_checksum(file).crc32) != expected:
-                changed = Difference(path, f"bytes with CRC-32 {expected:08x}", f"{found:08x}")
-                yield Problem(source=source, path=path, message=changed.error().message)
-            progress(file.num_bytes)
+                error = changed_pair(path, f"bytes with CRC-32 {expected:08x}", f"{found:08x}")
+                yield Problem(source=source, path=path, message=error.message)
     except TokenloomError as error:
         yield Problem(source=source, path=prefix, message=error.message)

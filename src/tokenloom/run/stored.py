@@ -37,7 +37,6 @@ from tokenloom.run.audit.ledger import (
     RunLedger,
     chunks_of,
     not_counted,
-    summed,
 )
 from tokenloom.run.audit.trace import (
     Asked,
@@ -61,9 +60,8 @@ from tokenloom.run.settings import RunSettings, class_of, read_run
 from tokenloom.run.sources import check_opened
 
 
-def known_order(settings: RunSettings, lock: RunLock, num_samples: int | None) -> KnownOrder:
+def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
     """Returns what tells the order of a run from others: all of it is one thing, of one digest."""
-    assert num_samples is not None  # this order has an end
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -92,16 +90,16 @@ class StoredOrder:
         self.path, self.lock, self.tokenizer = path, lock, tokenizer
         self._reading = reading
         self._path_to_cache = path_to_cache
+        self._pair_rows = PairRows.of_lock(lock)
 
     def digest(self, position: int) -> str:
-        return known_order(read_run(self.path), self.lock, self.lock.num_samples).digest_at(position)
+        return known_order(read_run(self.path), self.lock, self.lock.end).digest_at(position)
 
     def dataset(self) -> Any:
-        """Returns what the builder returns, which knows its order besides.
+        """Returns what the builder returns, which knows its order besides: the dataset of one pair, or a blend.
 
-        Under `torch.distributed` all ranks call this, and one builds. A run of one pair is its dataset, one of several
-        the blend of them. A dataset of which the blend takes more samples than the reference builds is built longer,
-        where the reference stops.
+        Under `torch.distributed` all ranks call this, and one builds. A dataset of which the blend takes more samples
+        than the reference builds is built longer, where the reference stops.
         """
         settings, lock, tokenizer = read_run(self.path), self.lock, self.tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
@@ -118,31 +116,28 @@ class StoredOrder:
             path_to_cache=self._path_to_cache,
             extend_short_datasets=True,
         )
-        do_together("comparing the data of the run with its lock", lambda: self._check(pairs))
+
+        def check() -> None:
+            options: Any = {"mmap": self._reading.mmap, "object_storage": self._reading.object_storage}
+            for pair in pairs:
+                check_opened(IndexedDataset(pair.prefix, **options), pair)
+
+        do_together("comparing the data of the run with its lock", check)
         sizes = [segment.num_samples, None, None]
         train, _, _ = BlendedMegatronDatasetBuilder(class_of(lock.dataset), sizes, lambda: True, config).build()
         train.run_order = known_order(settings, lock, len(train))
         return train
-
-    def _check(self, pairs: list[LockedPair]) -> None:
-        mmap, object_storage = self._reading.mmap, self._reading.object_storage
-        for pair in pairs:
-            check_opened(IndexedDataset(pair.prefix, mmap=mmap, object_storage=object_storage), pair)
 
     @cached_property
     def _asked(self) -> Any:
         return self.dataset()
 
     @cached_property
-    def _pair_rows(self) -> PairRows:
-        return PairRows.of_lock(self.lock)
-
-    @cached_property
     def _members(self) -> list[tuple[Any, int, int]]:
         """The datasets that it is made of, each of a pair, with numbers of pair and source."""
-        members, numbers = members_of(self._asked), {name: pair for pair, name in enumerate(self._pair_rows.prefixes)}
-        pairs = [numbers[str(member.dataset_path)] for member in members]
-        return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in zip(members, pairs, strict=True)]
+        numbers = {name: pair for pair, name in enumerate(self._pair_rows.prefixes)}
+        pairs = [(each, numbers[str(each.dataset_path)]) for each in members_of(self._asked)]
+        return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
         """Yields positions in [start, stop), some million at a time, with numbers of datasets, and samples of these."""
@@ -162,7 +157,7 @@ class StoredOrder:
 
     def positions_reading(self, source: int, documents: Documents, *, start: int, stop: int | None) -> Int64s:
         """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
-        wanted = checked_documents(self.lock, source, documents)
+        wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._asked), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
         found = [np.empty(0, dtype=np.int64)]
@@ -192,17 +187,16 @@ class StoredOrder:
 
     def ledger(self, position: int, report: Report | None) -> RunLedger:
         """Returns where the tokens went before a position, from the index, looked through once; see `LedgerCount`."""
-        read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in self._members]
+        read: dict[int, list[Int64s]] = {}
         for _, numbers, found in self._located(0, position):
             for number in np.unique(numbers).tolist():
-                read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
-        rows: list[list[LedgerRow]] = [[] for _ in self.lock.sources]
-        for (member, _, source), parts in zip(self._members, read, strict=True):
-            samples = np.sort(np.concatenate(parts))
-            if len(samples):
-                rows[source].append(_row(member, samples, report))
+                read.setdefault(number, []).append(found[numbers == number].astype(np.int64))
+        rows = [LedgerRow()] * len(self.lock.sources)
+        for number, parts in sorted(read.items()):
+            member, _, source = self._members[number]
+            rows[source] += _row(member, np.sort(np.concatenate(parts)), report)
         segment = self.lock.segments[0]
-        sources = tuple((each.name, summed(own)) for each, own in zip(self.lock.sources, rows, strict=True))
+        sources = tuple((each.name, row) for each, row in zip(self.lock.sources, rows, strict=True))
         stage = LedgerStage(
             stage=segment.stage,
             start=0,

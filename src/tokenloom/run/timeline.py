@@ -30,8 +30,8 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Segment:
-    """A segment that was asked for, with its mixture.
+class EnteredSegment:
+    """What the sources of a segment give in it, and its mixture.
 
     The mixture gives out `given` takes of each leaf, int64[num_leaves], up to the end of the last mixing block.
     """
@@ -49,7 +49,7 @@ class Timeline:
         self.lock = lock
         self._starts = np.array([segment.start for segment in lock.segments], dtype=np.int64)
         self._progress = Progress(lock.sources, lock)
-        self._segments: list[_Segment] = []
+        self._segments: list[EnteredSegment] = []
 
     def __reduce__(self) -> tuple[type[Timeline], tuple[RunLock]]:
         return Timeline, (self.lock,)
@@ -68,15 +68,14 @@ class Timeline:
             segments = np.full(len(positions), number, dtype=np.int32)
             return Located(segments=segments, sources=sources, walks=walks, windows=windows)
         segments = np.searchsorted(self._starts, positions, side="right").astype(np.int32) - np.int32(1)
-        sources = np.empty(len(positions), dtype=np.int32)
-        walks, windows = np.empty_like(positions), np.empty_like(positions)
+        sources, walks, windows = np.empty_like(segments), np.empty_like(positions), np.empty_like(positions)
         for number in np.unique(segments).tolist():
             here = np.flatnonzero(segments == number)
             sources[here], walks[here], windows[here] = self._locate(number, positions[here])
         return Located(segments=segments, sources=sources, walks=walks, windows=windows)
 
     def _locate(self, number: int, positions: Int64s) -> tuple[NDArray[np.int32], Int64s, Int64s]:
-        segment = self._segment(number)
+        segment = self.segment(number)
         leaves, takes = segment.mixed.locate(positions - segment.entered.start)
         walks, windows = segment.entered.locate(leaves, takes)
         sources = segment.sources[leaves]
@@ -104,40 +103,29 @@ class Timeline:
 
     def walk_of(self, source: int, walk: int) -> Walk:
         """Returns what a walk of a source goes over."""
-        latest = None
+        regular = None
         for segment, leaf in self._readings(source):
             if segment.entered.walks[leaf] <= walk:
-                latest = segment.entered, leaf
-        if (special := self._progress.special.get((source, walk))) is not None:
-            return special
-        if latest is None or not 0 <= walk < MOST_WALKS:
+                regular = segment.entered.regular_walk(leaf, walk)
+        if (found := self._progress.special.get((source, walk), regular)) is None or not 0 <= walk < MOST_WALKS:
             message = f"expected a walk of source {source} that the run comes to, found {walk}"
             raise IndexError(message)
-        entered, leaf = latest
-        return entered.regular_walk(leaf, walk)
+        return found
 
-    def entered(self, segment: int) -> Entered:
-        """Returns what the sources of a segment give in it."""
-        return self._segment(segment).entered
-
-    def mixed(self, segment: int) -> MixedStage:
-        """Returns the mixture of a segment."""
-        return self._segment(segment).mixed
-
-    def _readings(self, source: int) -> Iterator[tuple[_Segment, int]]:
+    def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:
         """Yields the segments that read a source, and its leaf there."""
         for number in range(len(self.lock.segments)):
-            segment = self._segment(number)
-            leaf = segment.entered.leaf_of(source)
-            if leaf is not None:
+            segment = self.segment(number)
+            leaf = int(np.searchsorted(segment.entered.sources, source))
+            if (segment.entered.sources[leaf : leaf + 1] == source).any():
                 yield segment, leaf
 
     def _end_of(self, start: int) -> int:
         later = int(np.searchsorted(self._starts, start, side="right"))
         return int(self._starts[later]) if later < len(self._starts) else self.lock.end
 
-    def _segment(self, number: int) -> _Segment:
-        """Returns a segment; builds those up to it first."""
+    def segment(self, number: int) -> EnteredSegment:
+        """Returns what the sources of a segment give in it; builds those up to it first."""
         if number < len(self._segments):
             return self._segments[number]
         with READING_LOCK:
@@ -149,7 +137,7 @@ class Timeline:
                 entered, mixed = self._progress.enter(segment), self._progress.mixed(segment)
                 self._progress.plan(entered, segment)
                 given, sources = mixed.counts(given_out(segment, self.lock.mixing_block)), entered.sources
-                self._segments.append(_Segment(entered, mixed, given, sources.astype(np.int32)))
+                self._segments.append(EnteredSegment(entered, mixed, given, sources.astype(np.int32)))
         return self._segments[number]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from tokenloom.errors import ConfigError
@@ -21,8 +22,6 @@ from tokenloom.storage.secrets import redacted
 
 KeyPath = tuple[str | int, ...]
 """Keys from the top of a file to a value, and numbers, from 0, in arrays: ("stages", 0, "weights", "web")."""
-
-_MOST_OF_A_VALUE = 60
 
 T = TypeVar("T")
 
@@ -54,8 +53,6 @@ def parse_toml(text: str, *, path: str) -> Table:
 Convert = Callable[[Any, str], T]
 """Takes a value, and words for it; returns what it stands for, or raises a `ConfigError`."""
 
-_NO_DEFAULT: Any = object()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -84,12 +81,8 @@ class Table:
         """Raises the error of a key that has to be there."""
         self.refuse(key, f"expected `{key}`{self.name}, found none", hint=hint)
 
-    def read(self, key: str, convert: Convert[T], default: T = _NO_DEFAULT) -> T:
-        """Returns what a value stands for; the default, if there is one, where there is none."""
-        if key not in self.values:
-            if default is _NO_DEFAULT:
-                self.refuse_missing(key)
-            return default
+    def read(self, key: str, convert: Convert[T]) -> T:
+        """Returns what the value of a key that is there stands for."""
         try:
             return convert(self.values[key], f"`{key}`{self.name}")
         except ConfigError as error:
@@ -99,8 +92,8 @@ class Table:
         self,
         keys: Mapping[str, Convert[Any] | None],
         *,
-        required: Mapping[str, str] | None = None,
-        elsewhere: Mapping[str, str] | None = None,
+        required: Mapping[str, str] = MappingProxyType({}),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Returns what the values of a table stand for, by key; others are refused: typos, or keys in a wrong place.
 
@@ -111,15 +104,13 @@ class Table:
         """
         for key in self.values:
             if key not in keys:
-                hint = (elsewhere or {}).get(key) or did_you_mean(key, keys) or f"its keys are {', '.join(keys)}"
+                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"its keys are {', '.join(keys)}"
                 place = self.name.removeprefix(" of ") or "the file"
                 self.refuse(key, f"expected {place} without `{key}`, which is no key of it", hint=hint)
-        for key, example in (required or {}).items():
+        for key, example in required.items():
             if key not in self.values:
                 self.refuse_missing(key, hint=f"such as {example}")
-        return {
-            key: self.read(key, convert) for key, convert in keys.items() if convert is not None and key in self.values
-        }
+        return {key: self.read(key, convert) for key, convert in keys.items() if convert and key in self.values}
 
     def table(self, key: str, *, name: str = "", hint: str | None = None) -> Table:
         """Returns a value that has to be a table; an empty one where there is none."""
@@ -210,7 +201,7 @@ def shown(value: object) -> str:
     if isinstance(value, (dict, list)):
         return f"{'a' if value else 'an empty'} {'table' if isinstance(value, dict) else 'list'}"
     text = redacted(repr(value) if isinstance(value, str) else str(value))
-    return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}…"
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}

@@ -8,17 +8,16 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenloom import errors
-from tokenloom.errors import ConfigError, StorageError, UnavailableError
-from tokenloom.storage.secrets import admit, redacted
+from tokenloom.errors import ConfigError, MissingObjectError, StorageError
+from tokenloom.storage.secrets import admit
 
 if TYPE_CHECKING:
     from tokenloom.storage.settings import ObjectStorageSettings
 
 STORES: dict[str, str] = {
-    **dict.fromkeys(("s3", "gs", "az", "http", "https"), "tokenloom.storage.stores.obstore:ObstoreClient"),
-    "msc": "tokenloom.storage.stores.profiles:MultiStorageClient",
-    "hf": "tokenloom.storage.stores.hub:HubClient",
+    **dict.fromkeys(("s3", "gs", "az", "http", "https"), "tokenloom.storage.stores:ObstoreClient"),
+    "msc": "tokenloom.storage.stores:MultiStorageClient",
+    "hf": "tokenloom.storage.stores:HubClient",
 }
 """Kinds of object storage: by the scheme of addresses, `MODULE:CLASS` of an `ObjectClient`.
 
@@ -28,12 +27,9 @@ The class takes an address and the settings, and imports the library that it nee
 
 @dataclass(frozen=True, slots=True)
 class ObjectAddress:
-    """Where an object is.
+    """Where an object is: the scheme, one of `STORES`, the bucket, and the name of the object in it.
 
-    Attributes:
-        scheme: one of `STORES`.
-        bucket: the bucket; the container of `az`, the host of `http(s)`, the profile of `msc`; `datasets` of `hf`.
-        key: the name of the object in it.
+    The bucket is the container of `az`, the host of `http(s)`, the profile of `msc`, and `datasets` of `hf`.
     """
 
     scheme: str
@@ -51,12 +47,7 @@ class ObjectAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectVersion:
-    """Which bytes an object held when it was opened; where a store has no etags, its size alone tells.
-
-    Attributes:
-        num_bytes: its size.
-        etag: changes with the bytes.
-    """
+    """Which bytes an object held when it was opened; where a store has no etags, its size alone tells."""
 
     num_bytes: int
     etag: str | None
@@ -179,38 +170,7 @@ def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> Obje
     return client
 
 
-def as_folder(address: ObjectAddress) -> str:
-    """Returns what the keys in a folder begin with."""
-    return address.key.removesuffix("/") + "/" if address.key else ""
-
-
-def missing(address: ObjectAddress) -> errors.MissingObjectError:
+def missing(address: ObjectAddress) -> MissingObjectError:
     """Returns the error for an object that does not exist."""
-    message = f"no object `{address}`"
-    return errors.MissingObjectError(message, hint="check the names of bucket and object, and the endpoint")
-
-
-def denied(address: ObjectAddress, reason: BaseException | str, *, hint: str) -> errors.AccessDeniedError:
-    """Returns the error for an object that may not be read or written."""
-    return errors.AccessDeniedError(f"access to `{address}` was denied: {reason_of(reason)}", hint=hint)
-
-
-def unreachable(address: ObjectAddress, reason: BaseException | str, *, hint: str | None = None) -> UnavailableError:
-    """Returns the error for a store that does not answer as it should, which may pass."""
-    return UnavailableError(f"`{address}` cannot be reached: {reason_of(reason)}", hint=hint)
-
-
-def replaced(
-    address: ObjectAddress, expected: ObjectVersion | None = None, found: ObjectVersion | None = None
-) -> errors.ReplacedObjectError:
-    """Returns the error for an object that is not the one that was opened."""
-    message = f"`{address}` was replaced after it was opened"
-    if expected is not None and found is not None:
-        message += f": expected {expected}, found {found}"
-    return errors.ReplacedObjectError(message, hint="open the dataset again")
-
-
-def reason_of(error: BaseException | str) -> str:
-    """Returns the first line of a library's error, without secrets; the others are for its own developers."""
-    text = redacted(str(error)).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    hint = "check the names of bucket and object, and the endpoint"
+    return MissingObjectError(f"no object `{address}`", hint=hint)

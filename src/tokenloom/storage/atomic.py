@@ -95,8 +95,8 @@ class PendingFile:
 
     def sync(self) -> None:
         """Makes what was written durable, if the file is meant to be, still under its hidden name."""
-        if self._stream is None and self._hidden_path is not None:
-            return  # sealed
+        if self._stream is None and self._hidden_path is not None:  # sealed
+            return
         with storage_errors("write", self.path):
             self.stream.flush()
             if self.is_durable:

@@ -25,8 +25,13 @@ _THREAD = threading.local()
 
 def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
     """Runs a function in the background, as `Executor.submit` does; a `StorageError` if the interpreter is ending."""
+
+    def work() -> T:
+        _THREAD.is_worker = True  # said here too, because an executor notes a thread only after it has begun to work
+        return function()
+
     try:
-        return executor.submit(_work, function)
+        return executor.submit(work)
     except RuntimeError as error:
         if not ENDING.is_set():
             raise
@@ -64,11 +69,6 @@ def daemons_stopped() -> Iterator[None]:
         if ENDING.is_set() and thread.daemon and not is_worker:
             threading.Event().wait()
         raise
-
-
-def _work(function: Callable[[], T]) -> T:
-    _THREAD.is_worker = True  # said here too, because an executor notes a thread only after it has begun to work
-    return function()
 
 
 with suppress(RuntimeError):  # imported only now that it is ending

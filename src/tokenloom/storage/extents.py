@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError
 from tokenloom.forks import cached_property
 from tokenloom.kernels.storage import map_extents
 from tokenloom.storage.addresses import ObjectVersion, is_remote
-from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside, sampled_hash
+from tokenloom.storage.local import MAP_LESS, Bytes, ByteSource, Integers, PositionalFile, Ranges, outside, sampled_hash
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
@@ -29,12 +28,8 @@ everywhere, and ten thousand files are looked at."""
 class RecordedFile:
     """A file or object, and what tells it from another that took its place.
 
-    Attributes:
-        path: where it is, or its address.
-        num_bytes: its size.
-        modified_ns: when a file was changed last, since 1970. One that was copied has another, and then `sample` tells.
-        sample: a hash of pieces of a file.
-        etag: etag of an object, where its store has them.
+    That is the size; of a file when it was changed last, since 1970, or, as one that was copied has another time, the
+    hash of some pieces; of an object its etag, where its store has them.
     """
 
     path: str
@@ -60,13 +55,11 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 class Extents:
     """Where parts lie in a range of bytes, one after the other; between them may be gaps.
 
-    Attributes:
-        starts: int64[num_parts], the first byte of each, rising; parts without bytes share it with others.
-        sizes: int64[num_parts], bytes of each.
+    `starts`, rising, and `sizes` are int64[num_parts], in bytes; parts without bytes share their start with others.
     """
 
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    starts: Integers
+    sizes: Integers
 
     @classmethod
     def aligned(cls, sizes: Sequence[int], *, alignment: int) -> Extents:
@@ -102,10 +95,9 @@ class Extents:
         """Whether bytes [offset, offset + length) lie in parts, none of them in a gap."""
         return self.held_before(offset + length) - self.held_before(offset) == length
 
-    def parts_at(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    def parts_at(self, offsets: Integers) -> Integers:
         """Returns the part that holds each byte, or lies before the gap around it: int64[count]."""
-        found: NDArray[np.int64] = np.searchsorted(self.starts, offsets, side="right") - 1
-        return found
+        return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
         """Returns the bytes of parts that lie before an offset, without the gaps."""
@@ -125,13 +117,12 @@ class Extents:
                 yield part, begin, end - begin
 
 
-class ExtentSource:
+class ExtentSource(ByteSource):
     """Files and objects at their places in one range of bytes; a `ByteSource`.
 
     Local files are mapped side by side into one range of addresses when a byte is first read, without holding a
     descriptor, and are compared with what was recorded of them; they take two mappings each. Without a mapping, or with
-    an object among them, parts are opened and compared one by one, when they are first read. Safe from several threads
-    and after a fork.
+    an object among them, parts are opened and compared one by one, when they are first read.
 
     Args:
         files: the parts, as they were recorded.
@@ -175,40 +166,27 @@ class ExtentSource:
             raise outside(self.recorded_in, offset, length, self.num_bytes)
         if (data := self.mapped) is not None:
             return data[offset : offset + length]
-        pieces = list(self.extents.pieces(offset, length))
-        for part, _, _ in pieces:  # before memory is asked for: what was recorded may be wrong
-            self.source(part)
+        # All are read before memory for the whole is asked for: what was recorded may be wrong.
+        pieces = [(*each[:2], self.source(each[0]).read(*each[1:])) for each in self.extents.pieces(offset, length)]
+        if len(pieces) == 1 and len(pieces[0][2]) == length:
+            return pieces[0][2]
         found = np.zeros(length, dtype=np.uint8)
-        for part, begin, count in pieces:
-            data = self.source(part).read(begin, count)
-            if count == length:
-                return data
+        for part, begin, data in pieces:
             at = int(self.extents.starts[part]) + begin - offset
-            found[at : at + count] = data
+            found[at : at + len(data)] = data
         return found
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order; those in one object are fetched at the same time."""
-        if self._is_mapped or not len(offsets):
+        """Yields many ranges, in their order; those in one object, none of which may leave it, at the same time."""
+        if not self.remote_paths:
             yield from map(self.read, offsets, lengths)
             return
         parts = self.extents.parts_at(np.asarray(offsets, dtype=np.int64)).tolist()
         for part, numbers in groupby(range(len(parts)), key=parts.__getitem__):
-            run = list(numbers)
-            start, size = int(self.extents.starts[part]), int(self.extents.sizes[part])
-            begins, counts = [offsets[number] - start for number in run], [lengths[number] for number in run]
-            if all(begin + count <= size for begin, count in zip(begins, counts, strict=True)):
-                yield from self.source(part).read_many(begins, counts)
-            else:  # some reach beyond the part
-                yield from (self.read(offsets[number], lengths[number]) for number in run)
+            run, start = list(numbers), int(self.extents.starts[part])
+            yield from self.source(part).read_many([offsets[n] - start for n in run], [lengths[n] for n in run])
 
-    def will_need(
-        self,
-        offsets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        *,
-        blocks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-    ) -> None:
+    def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
         """Announces reads to come, in their order, as `RemoteFile.will_need` does; none may leave its part.
 
         Nothing happens for those in local files. The order counts within each object.
@@ -222,11 +200,10 @@ class ExtentSource:
                 around = None if blocks is None else (blocks[0][mine] - start, blocks[1][mine] - start)
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
-    def check(self, offsets: NDArray[np.int64] | None = None) -> None:
-        """Makes sure that files are those that were recorded; objects are held to their etags when they are read.
+    def check(self, offsets: Integers | None = None) -> None:
+        """Makes sure that files are those that were recorded: those that hold these bytes, or all.
 
-        Args:
-            offsets: first bytes of what will be read, to check the files that hold it; None for all files.
+        Objects are held to their etags when they are read.
         """
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
@@ -269,10 +246,7 @@ class ExtentSource:
         except OSError as error:
             message, hint = f"cannot open `{error.filename}`: {error.strerror}", self._hint
             if error.errno == errno.ENOMEM:
-                hint = (
-                    f"`{self.recorded_in}` takes up to {2 * len(self.files)} mappings: raise vm.max_map_count, merge "
-                )
-                hint += "datasets, or set `mmap_bin_files=False`"
+                hint = f"`{self.recorded_in}` takes up to {2 * len(self.files)} mappings: {MAP_LESS}"
             raise StorageError(message, hint=hint) from error
         recorded = [(file.num_bytes, file.modified_ns) for file in self.files]
         sizes_and_times = found[:, 2:4]  # of `kernels.Facts`

@@ -24,9 +24,6 @@ from tokenloom.storage.versions import open_regular, read_at_most
 MOST_BYTES = 64 << 20
 """Largest file whose size does not follow from what it describes."""
 
-MOST_DEPTH = 64
-"""Arrays and objects in each other; what we write has 5 at most. Python gives up at about 1,000."""
-
 
 class UnusableJsonError(ValueError):
     """Some bytes are no JSON, or more of it than anybody needs. Callers word it, with the file."""
@@ -43,24 +40,21 @@ def parse_json(
         object_hook: takes each object as soon as it is whole, inner ones first, and returns what stands for it.
 
     Raises:
-        UnusableJsonError: it is no JSON, larger than that, or deeper than `MOST_DEPTH`; nothing else.
+        UnusableJsonError: it is no JSON, too large, or too deep for Python; nothing else.
     """
     if len(data) > most_bytes:
         message = f"expected at most {most_bytes} bytes, found more"
         raise UnusableJsonError(message)
     try:
-        value = json.loads(data, object_hook=object_hook)
+        return json.loads(data, object_hook=object_hook)
     except RecursionError:
-        raise UnusableJsonError(_TOO_DEEP) from None
+        message = "expected fewer arrays and objects in each other"
+        raise UnusableJsonError(message) from None
     except MemoryError:
         message = f"its {len(data)} bytes need more memory than there is"
         raise UnusableJsonError(message) from None
     except ValueError as error:  # also of UTF-8, and of numbers with too many digits
         raise UnusableJsonError(str(error)) from error
-    openings = (data.count(b"["), data.count(b"{")) if isinstance(data, bytes) else (data.count("["), data.count("{"))
-    if sum(openings) > MOST_DEPTH and _is_deeper(value, MOST_DEPTH):
-        raise UnusableJsonError(_TOO_DEEP)
-    return value
 
 
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
@@ -79,17 +73,6 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
     return parse_json(data, most_bytes=most_bytes)
 
 
-_TOO_DEEP = f"expected at most {MOST_DEPTH} arrays and objects in each other, found more"
-
-
-def _is_deeper(value: Any, most: int) -> bool:
-    """Whether containers lie in each other more often."""
-    items = value.values() if type(value) is dict else value if type(value) is list else None
-    if items is None or most == 0:
-        return items is not None
-    return any(_is_deeper(item, most - 1) for item in items if type(item) in (dict, list))
-
-
 Crc32 = Annotated[int, "8 hexadecimal digits"]
 """A checksum, which is written so."""
 
@@ -98,7 +81,8 @@ MAY_BE_MISSING = {"may_be_missing": True}
 
 _HEX = frozenset("0123456789abcdef")
 
-_EXPECTED = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "an object"}
+_EXPECTED = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+_EXPECTED |= {list: "an array", dict: "an object"}
 
 _MISSING = object()
 
@@ -109,12 +93,7 @@ T = TypeVar("T")
 
 
 def from_members(kind: type[T], members: Any, name: str = "") -> T:
-    """Returns the dataclass that an object of JSON holds, as `json` has read it.
-
-    Args:
-        kind: the dataclass.
-        members: the object.
-        name: name of the object in its file; nothing for the outermost.
+    """Returns the dataclass that an object of JSON holds, as `json` has read it; its name is "" for the outermost.
 
     Raises:
         UnusableJsonError: it is not. The text goes on behind the name of the file.
@@ -162,12 +141,9 @@ def members_of(record: Any) -> dict[str, Any]:
 
 class _Field(NamedTuple):
     name: str
-    exact: type[Any] | None
-    """Values of this type are as they should be; None if there is more to look at."""
-    read: Callable[[Any, str], Any]
-    """Takes any value of `json`, and the name of the member for errors."""
-    write: Callable[[Any], Any]
-    """Takes any value of the field but None."""
+    exact: type[Any] | None  # values of this type are as they should be; None if there is more to look at
+    read: Callable[[Any, str], Any]  # takes any value of `json`, and the name of the member for errors
+    write: Callable[[Any], Any]  # takes any value of the field but None
     may_be_missing: bool
 
 
@@ -201,13 +177,9 @@ def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any]
         _, read, write = _codec(arguments[1])
         return None, functools.partial(_read_mapping, read), lambda values: {n: write(v) for n, v in values.items()}
     if annotation is Any:
-        return None, lambda value, _: value, _same
+        return None, lambda value, _: value, lambda value: value
     exact = dict if origin is Mapping else str if origin is Literal else annotation
-    return exact, functools.partial(_read_exactly, exact), _same
-
-
-def _same(value: Any) -> Any:
-    return value
+    return exact, functools.partial(_read_exactly, exact), lambda value: value
 
 
 def _read_exactly(kind: type[Any], value: Any, name: str) -> Any:
@@ -224,14 +196,11 @@ def _read_crc32(value: Any, name: str) -> int:
 
 
 def _read_array(read: Callable[[Any, str], Any], values: Any, name: str) -> tuple[Any, ...]:
-    if type(values) is not list:
-        raise _wrong(values, name, "an array")
-    return tuple([read(value, f"{name}[{i}]") for i, value in enumerate(values)])
+    return tuple([read(value, f"{name}[{i}]") for i, value in enumerate(_read_exactly(list, values, name))])
 
 
 def _read_mapping(read: Callable[[Any, str], Any], values: Any, name: str) -> dict[str, Any]:
-    members = _read_exactly(dict, values, name)
-    return {each: read(value, f"{name}.{each}") for each, value in members.items()}
+    return {each: read(value, f"{name}.{each}") for each, value in _read_exactly(dict, values, name).items()}
 
 
 def _wrong(value: Any, name: str, expected: str) -> UnusableJsonError:

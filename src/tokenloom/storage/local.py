@@ -20,8 +20,12 @@ from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.versions import FileVersion, check_version, open_regular, version_of
 
 Bytes = NDArray[np.uint8]
+Integers = NDArray[np.int64]
+Ranges = tuple[Integers, Integers]
 
 _PIECE_BYTES = 512
+
+MAP_LESS = "raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
 
 _COPY_BYTES = 64 << 20
 """Bytes per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
@@ -33,28 +37,27 @@ _REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EP
 
 
 class ByteSource(Protocol):
-    """Random access to the bytes of one object.
-
-    Safe from several threads and after a fork; not picklable (owners re-open from their own arguments).
-    """
+    """Random access to the bytes of one file or object. Safe from several threads and after a fork."""
 
     @property
     def num_bytes(self) -> int:
-        """The size of the object."""
+        """Its size."""
 
     @property
     def mapped(self) -> Bytes | None:
         """All bytes as a read-only view: uint8[num_bytes], or None when they are not mapped into memory."""
+        return None
 
     def read(self, offset: int, length: int) -> Bytes:
-        """Returns bytes [offset, offset + length) as uint8[length]: a view if mapped, else a fresh array."""
+        """Returns bytes [offset, offset + length) as uint8[length], read-only or a fresh array: a view if mapped."""
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         """Yields many ranges, in their order, each as `read` does; fetched at the same time where that helps."""
+        return map(self.read, offsets, lengths)
 
 
 def map_file(path: str) -> Bytes:
-    """Returns a read-only view of the whole file, uint8[size]; holds no descriptor, lives as long as any view of it."""
+    """Returns a read-only view of a file, uint8[size]; holds no descriptor, lives as long as any view of it."""
     return map_version(path)[0]
 
 
@@ -68,20 +71,18 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
                 version_of(path)
             if error.errno == errno.ENOMEM:
                 message = f"cannot map `{path}`: {error.strerror}"
-                hint = "too many mappings: raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
-                raise StorageError(message, hint=hint) from error
+                raise StorageError(message, hint=f"too many mappings: {MAP_LESS}") from error
             raise
     return data, FileVersion(*facts)
 
 
-class MappedFile:
+class MappedFile(ByteSource):
     """A file mapped into memory when it is first read: reads are views, and all processes share the page cache.
 
     What is mapped is the file that was there when this was made, or reading is a `ChangedFileError`. Once it is mapped,
     a file that takes its name changes nothing. If it is truncated, zeros are read, which a `kernels.Watch` finds out.
 
     Args:
-        path: path of the file.
         at_once: map it now, which takes no look at it before.
 
     Attributes:
@@ -90,8 +91,8 @@ class MappedFile:
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
         self.path = path
-        self._bytes: Bytes | None
         self.version: FileVersion
+        self._bytes: Bytes | None
         self._bytes, self.version = map_version(path) if at_once else (None, version_of(path))
 
     @property
@@ -110,9 +111,6 @@ class MappedFile:
         if offset < 0 or length < 0 or offset + length > self.num_bytes:
             raise outside(self.path, offset, length, self.num_bytes)
         return self.mapped[offset : offset + length]
-
-    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        return map(self.read, offsets, lengths)
 
 
 class _Handle:
@@ -135,7 +133,7 @@ _HANDLES: dict[object, _Handle] = {}
 Python runs in the middle of anything: two threads that meet may open a file twice, and one handle is let go."""
 
 
-class PositionalFile:
+class PositionalFile(ByteSource):
     """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited.
 
     Its descriptor may be closed between reads, because a run reads more files than a process may have open; what is
@@ -154,10 +152,6 @@ class PositionalFile:
     def num_bytes(self) -> int:
         return self.version.num_bytes
 
-    @property
-    def mapped(self) -> Bytes | None:
-        return None
-
     def read(self, offset: int, length: int) -> Bytes:
         if offset < 0 or length < 0 or (stop := offset + length) > self.num_bytes:
             raise outside(self.path, offset, length, self.num_bytes)
@@ -172,9 +166,6 @@ class PositionalFile:
                     raise StorageError(message, hint="the file was truncated while it was open")
                 done += count
         return data
-
-    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        return map(self.read, offsets, lengths)
 
     def _handle(self) -> _Handle:
         if (handle := _HANDLES.pop(self._key, None)) is None:
@@ -196,7 +187,7 @@ def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError
     return StorageError(f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has {num_bytes} bytes")
 
 
-def spread_evenly(count: int, most: int) -> NDArray[np.int64]:
+def spread_evenly(count: int, most: int) -> Integers:
     """Returns numbers in [0, count), the first and the last among them, rising: int64[min(count, most)]."""
     return np.linspace(0, count - 1, num=min(count, most), dtype=np.int64)
 
@@ -204,10 +195,7 @@ def spread_evenly(count: int, most: int) -> NDArray[np.int64]:
 def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
     """Returns the SHA-256 of pieces spread evenly: cheap enough for every start, telling enough to trust a file.
 
-    Args:
-        source: what is hashed.
-        num_pieces: number of pieces of 512 bytes, at least 2, the first and the last bytes among them; what is no
-            larger than all of them is hashed as a whole.
+    The pieces have 512 bytes, the first and the last bytes among them; what they would cover is hashed as a whole.
     """
     num_bytes = len(source) if isinstance(source, np.ndarray) else source.num_bytes
     offsets, lengths = [0], [num_bytes]
@@ -240,10 +228,7 @@ def copy_range(
     By `copy_file_range`, which some filesystems do without copying at all; else through a buffer.
 
     Args:
-        path: path of the source.
-        target: descriptor, open for writing.
-        offset, length: which bytes.
-        target_path: path of the target, for messages.
+        target: descriptor, open for writing; `target_path` is for messages.
         version: version that the source must have, before and after.
         write_back: begin to write to the disk at once, so that an `fsync` afterwards has little left to do.
         advance: called with the bytes copied since the last call.

@@ -3,6 +3,10 @@
 A range that was announced is fetched exactly, merged with near neighbours, and kept in memory until it is read: the
 cheapest way through a full shuffle, where neighbours in a block are needed at other times. Orders that stay within some
 blocks for a while, and readers that walk through an object, go by blocks, which all processes of the node share.
+
+What was announced is fetched in that order, as far as a budget and a number of requests allow, and let go with its last
+announced use: with the future known, nothing better could be evicted. An announcement that nobody takes up, by a loader
+that was left early, is let go once later ones are read and the room is needed.
 """
 
 from __future__ import annotations
@@ -18,14 +22,15 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import AccessDeniedError, CacheNotWrittenWarning, ConfigError, StorageError, UnavailableError
 from tokenloom.forks import cached_property
@@ -51,12 +56,11 @@ from tokenloom.storage.atomic import (
     write_at,
 )
 from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, submit
-from tokenloom.storage.local import Bytes, outside
-from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
+from tokenloom.storage.local import Bytes, ByteSource, Integers, Ranges, outside
 from tokenloom.storage.secrets import is_signed_alike, queries_for_child, query_of, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import count_reads, forget_statistics
-from tokenloom.storage.stores.obstore import s3_endpoint
+from tokenloom.storage.stores import s3_endpoint
 
 T = TypeVar("T")
 
@@ -67,16 +71,203 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 _CHECKSUM = struct.Struct("<I")
 
+_SLACK = 8
+"""Announcements by which readers in several threads may run ahead of each other."""
+
+_GAP_SHARE = 20
+"""Two ranges become one request if what lies between them is at most a twentieth of what they are asked for: read
+amplification stays below 1.05."""
+
 Piece = tuple[int, Bytes]
 """Some bytes of an object, behind the offset of the first."""
+
+
+@dataclass(eq=False, slots=True)
+class Chunk(Generic[T]):
+    """Something that is fetched as a whole, for one or more uses.
+
+    It costs `num_bytes` while it is here. Announcements share it by its name; `keys` are those of its uses to come,
+    `turn` that of the last of them, and `value` what was fetched, once it is here.
+    """
+
+    num_bytes: int
+    load: Callable[[], T]
+    name: Hashable = None
+    keys: list[Hashable] = field(default_factory=list)
+    turn: int = 0
+    future: Future[T] | None = None
+    value: T | None = None
+
+
+class ReadAhead(Generic[T]):
+    """The chunks that were announced and not read yet; safe from several threads.
+
+    Chunks that are here or on their way have at most `budget_bytes`, but one that is waited for comes anyhow;
+    `concurrency` of them are on their way at once, each of which `submit` fetches in the background.
+    """
+
+    def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.concurrency = concurrency
+        self._submit = submit
+        self._lock = threading.RLock()
+        self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key, with the turn of each use
+        self._chunks: dict[Hashable, Chunk[T]] = {}  # by name, those with announced uses
+        self._waiting: deque[Chunk[T]] = deque()
+        self._held: dict[Chunk[T], None] = {}  # in the order of their start
+        self._held_bytes = 0
+        self.num_loading: int = 0
+        self._turn = 0
+        self._turn_read = 0
+
+    def __len__(self) -> int:
+        """Chunks that are here or on their way."""
+        return len(self._held)
+
+    def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
+        """Takes note of reads to come, in their order: the key of each, and the name of the chunk that holds it.
+
+        A chunk is made of its name, unless one of the name is announced already.
+        """
+        with self._lock:
+            self._turn += 1
+            for key, name in uses:
+                if (chunk := self._chunks.get(name)) is None:
+                    chunk = self._chunks[name] = make(name)
+                    chunk.name = name
+                    self._waiting.append(chunk)
+                chunk.keys.append(key)
+                chunk.turn = self._turn
+                self._announced.setdefault(key, deque()).append((chunk, self._turn))
+            self._start_waiting()
+
+    def expects(self, key: Hashable) -> bool:
+        return key in self._announced
+
+    def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
+        """Returns the chunks of the first of some reads, and whether the very first had to be waited for.
+
+        Of one, waiting for it if need be, and of those that are here; none if that one was not announced. They end with
+        the last use of a chunk, so that who copies what is returned keeps one that was let go at most.
+        """
+        found: list[T] = []
+        waited = is_last = False
+        for number in range(start, len(keys)):
+            with self._lock:
+                if is_last or not (known := self._announced.get(keys[number])):
+                    break
+                chunk, turn = known[0]
+                if found and chunk.value is None:
+                    break
+                known.popleft()
+                if not known:
+                    del self._announced[keys[number]]
+                self._turn_read = max(self._turn_read, turn)
+                future = chunk.future or self._start(chunk)
+            waited = waited or not future.done()
+            try:
+                found.append(future.result())
+            finally:
+                with self._lock:
+                    is_last = self._is_last(chunk, keys[number])
+        return found, waited
+
+    def _is_last(self, chunk: Chunk[T], key: Hashable) -> bool:
+        """Notes a use; returns whether it was the last one, with which a chunk is let go."""
+        chunk.keys.remove(key)
+        if chunk.keys:
+            return False
+        self._chunks.pop(chunk.name, None)
+        self._let_go(chunk)
+        self._start_waiting()
+        return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self.num_loading < self.concurrency and not ENDING.is_set():
+            chunk = self._waiting[0]
+            is_wanted = chunk.future is None and bool(chunk.keys)
+            if is_wanted and self._is_abandoned(chunk):
+                self._forget(chunk)
+                is_wanted = False
+            if is_wanted and not self._has_room(chunk):
+                return
+            self._waiting.popleft()
+            if is_wanted:
+                self._start(chunk)  # which may come at once, and call this again
+
+    def _has_room(self, chunk: Chunk[T]) -> bool:
+        """Whether a chunk fits the budget, now that abandoned ones have made room for it."""
+        for held in list(self._held):
+            if self._held_bytes + chunk.num_bytes <= self.budget_bytes:
+                break
+            if self._is_abandoned(held) and held.future is not None and held.future.done():
+                self._forget(held)
+                self._let_go(held)
+        return not self._held or self._held_bytes + chunk.num_bytes <= self.budget_bytes
+
+    def _start(self, chunk: Chunk[T]) -> Future[T]:
+        future = chunk.future = self._submit(chunk.load)
+        self._held[chunk] = None
+        self._held_bytes += chunk.num_bytes
+        self.num_loading += 1
+        future.add_done_callback(partial(self._loaded, chunk))
+        return future
+
+    def _loaded(self, chunk: Chunk[T], future: Future[T]) -> None:
+        with self._lock:
+            self.num_loading -= 1
+            if not future.cancelled() and future.exception() is None:
+                chunk.value = future.result()
+            self._start_waiting()
+
+    def _is_abandoned(self, chunk: Chunk[T]) -> bool:
+        return chunk.turn < self._turn_read - _SLACK
+
+    def _forget(self, chunk: Chunk[T]) -> None:
+        """Takes back the announcements of a chunk."""
+        for key in set(chunk.keys):
+            if left := deque(each for each in self._announced.pop(key, ()) if each[0] is not chunk):
+                self._announced[key] = left
+        chunk.keys.clear()
+        self._chunks.pop(chunk.name, None)
+
+    def _let_go(self, chunk: Chunk[T]) -> None:
+        if chunk in self._held:
+            del self._held[chunk]
+            self._held_bytes -= chunk.num_bytes
+
+
+def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
+    """Returns the requests for some ranges: (start, stop, numbers of the ranges in it), by rising start.
+
+    Example:
+        >>> merge_ranges(np.array([0, 900, 104]), np.array([100, 50, 96]), most_bytes=1 << 20)
+        [(0, 200, [0, 2]), (900, 950, [1])]
+
+    Offsets and lengths are in bytes; no length is 0. A request that holds several ranges has at most so many bytes.
+    """
+    requests: list[tuple[int, int, list[int]]] = []
+    order = np.argsort(offsets, kind="stable")
+    for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
+        if requests:
+            first, stop, members = requests[-1]
+            joined = max(stop, start + length)
+            if (start - stop) * _GAP_SHARE <= min(stop - first, length) and joined - first <= most_bytes:
+                members.append(number)
+                requests[-1] = (first, joined, members)
+                continue
+        requests.append((start, start + length, [number]))
+    return requests
 
 
 def own_folder(path: str, *, hint: str) -> str:
     """Makes a folder for this user alone, if need be, and returns its path.
 
-    Raises:
-        StorageError: it cannot be made; or it is a link, somebody else's, or others may write into it, so that what is
-            in it cannot be trusted.
+    Refuses a link, and one into which others may write, so that what is in it cannot be trusted.
     """
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -90,10 +281,10 @@ def own_folder(path: str, *, hint: str) -> str:
 
 @contextmanager
 def filling(path: str) -> Iterator[tuple[int, str] | None]:
-    """Yields (descriptor, name) of a part file to fill and rename to `path`; one process or thread at a time.
+    """Yields (descriptor, name) of a part file to fill and rename to `path`, while others wait.
 
-    Others wait. None means that things have changed meanwhile: look again whether the file is there. A part file that
-    was not renamed is removed.
+    None means that things have changed meanwhile: look again whether the file is there. A part file that was not
+    renamed is removed.
     """
     part = f"{path}.part"
     descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
@@ -109,12 +300,11 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 
 
 class BlockCache:
-    """Blocks of objects in a folder that all processes of a node share; safe from several threads and processes.
+    """Blocks of objects in a folder that all threads and processes of a node share.
 
     A block is a file under a hashed name: its bytes and their CRC-32, so that what a loss of power left behind is not
-    believed. It is mapped, and so stays readable when it is evicted. Who fills a block locks the part file it grows in;
-    others that want the block wait there, so it is fetched once. The budget, of bytes, counts blocks, and not those
-    that are being filled at the same moment.
+    believed. It is mapped, and so stays readable when it is evicted. Who fills a block locks the part file it grows in,
+    so it is fetched once. The budget, of bytes, counts blocks, and not those that are being filled at the same moment.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -211,7 +401,8 @@ class ObjectStorage:
 
     def share(self, num_processes: int) -> None:
         """Divides the budgets of the node among the processes that read; a rank has so many."""
-        num_processes *= _local_processes()
+        num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # as launchers such as torchrun say
+        num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
         self.ahead.concurrency = max(1, self.settings.concurrency // num_processes)
 
@@ -299,14 +490,8 @@ class ObjectStorage:
         return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
 
 
-def _local_processes() -> int:
-    """Returns how many processes of a run this node has, as launchers such as torchrun say it; 1 if none does."""
-    text = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(text)) if text.isdecimal() else 1
-
-
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
-_STORAGES_LOCK = threading.Lock()
+_STORAGES_LOCK = threading.Lock()  # not `READING_LOCK`, which may be held by who waits for threads that open objects
 _num_sharers = 1
 
 
@@ -346,15 +531,10 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-Key = tuple[str, int, int]
-"""Name of an object's version; offset and length of a range in it, or the first and one past the last byte of one."""
+class RemoteFile(ByteSource):
+    """An object as it was when it was opened; the store is asked for its version where none is given.
 
-
-class RemoteFile:
-    """An object as it was when it was opened; a `ByteSource`.
-
-    Safe from several threads, after a fork, and picklable: an unpickled one reads the same version. An object that was
-    replaced meanwhile is an error, never a mixture. Without a version, the store is asked for it.
+    An object that was replaced meanwhile is an error, never a mixture. Picklable: an unpickled one reads that version.
     """
 
     def __init__(
@@ -379,10 +559,6 @@ class RemoteFile:
     @property
     def num_bytes(self) -> int:
         return self.version.num_bytes
-
-    @property
-    def mapped(self) -> Bytes | None:
-        return None
 
     def read(self, offset: int, length: int) -> Bytes:
         """Returns bytes [offset, offset + length) as uint8[length], read-only."""
@@ -411,20 +587,11 @@ class RemoteFile:
             yield from parts
             number += len(parts)
 
-    def will_need(
-        self,
-        offsets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        *,
-        blocks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-    ) -> None:
+    def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
         """Announces reads to come, in their order, each of which is then made exactly as announced.
 
-        Args:
-            offsets, lengths: int64[num_ranges] each, in bytes.
-            blocks: the first and one past the last byte of the block around each range, int64[num_ranges] each: fetched
-                as a whole, because nearly all of it will be read soon, here or in another process of the node. None
-                fetches the ranges alone.
+        Blocks, the first and one past the last byte of one around each range, are fetched as a whole, because nearly
+        all of them will be read soon, here or in another process of the node. None fetches the ranges alone.
         """
         used, load = np.flatnonzero(lengths), self._fetch
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
@@ -451,7 +618,7 @@ class RemoteFile:
         data = cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
         return fetch() if data is None else data
 
-    def _read_announced(self, storage: ObjectStorage, keys: Sequence[Key], first: int) -> list[Bytes]:
+    def _read_announced(self, storage: ObjectStorage, keys: Sequence[tuple[str, int, int]], first: int) -> list[Bytes]:
         """Returns some ranges, in their order, from one that was announced on; none if it was not."""
         started = time.perf_counter()
         with daemons_stopped():
@@ -482,12 +649,10 @@ class RemoteFile:
             parts = storage.together(
                 [partial(self._fetch, at, min(at + step, stop)) for at in range(offset, stop, step)]
             )
-        has_waited = num_fetched > 0
-        self._book(length, num_hits=int(not has_waited), num_waits=int(has_waited), started=started)
+        self._book(length, num_hits=int(not num_fetched), num_waits=int(num_fetched > 0), started=started)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _book(self, num_bytes: int, *, started: float, num_hits: int = 0, num_waits: int = 0) -> None:
-        """Counts reads; those that waited did so since `started`."""
         seconds = time.perf_counter() - started if num_waits else 0.0
         count_reads(self.path, bytes_used=num_bytes, hits=num_hits, waits=num_waits, wait_seconds=seconds)
 
@@ -497,11 +662,30 @@ def _cut(piece: Piece, offset: int, length: int) -> Bytes:
     return data[offset - start : offset - start + length]
 
 
+def scratch_folder(path: str) -> str:
+    """Returns a local folder, made if need be, for what becomes objects; the same for the same address."""
+    return object_storage(ObjectStorageSettings()).subfolder(os.path.join("jobs", short_hash(path)))
+
+
+def _download(remote: RemoteFile, descriptor: int) -> None:
+    storage, step = object_storage(remote.settings), remote.settings.block_bytes
+
+    def copy(start: int) -> None:
+        data = storage.fetch(remote.address, remote.version, start, min(start + step, remote.num_bytes))
+        write_at(descriptor, data.data, start)
+        advance(len(data))
+        count_reads(str(remote.address), bytes_used=len(data))
+
+    os.ftruncate(descriptor, remote.num_bytes)
+    with task(f"download of {remote.address}", unit="bytes", total=remote.num_bytes) as advance:
+        storage.together([partial(copy, start) for start in range(0, remote.num_bytes, step)])
+
+
 def local_copy(remote: RemoteFile) -> str:
     """Returns the path of a local file with the bytes of an object, downloaded once for all processes of the node.
 
-    Its name is made of hashes of the address, and of etag and size: no key leads out of the folder, and an object that
-    changed has another copy. The copies of earlier versions are removed; who has mapped one keeps it.
+    Its name is made of hashes: no key leads out of the folder, and an object that changed has another copy. The copies
+    of earlier versions are removed; who has mapped one keeps it.
     """
     storage = object_storage(remote.settings)
     folder, address = storage.subfolder("copies"), short_hash(remote.address)
@@ -510,32 +694,13 @@ def local_copy(remote: RemoteFile) -> str:
         with storage_errors("write", path), filling(path) as part:
             if part is not None:
                 descriptor, part_path = part
-                _download(storage, remote, descriptor)
+                _download(remote, descriptor)
                 os.fsync(descriptor)
                 os.rename(part_path, path)
                 for other in glob.glob(f"{address}-*", root_dir=folder):
                     if other != os.path.basename(path) and not other.endswith(".part"):
                         remove_leftover(os.path.join(folder, other))
     return path
-
-
-def scratch_folder(path: str) -> str:
-    """Returns a local folder, made if need be, for what becomes objects; the same for the same address."""
-    return object_storage(ObjectStorageSettings()).subfolder(os.path.join("jobs", short_hash(path)))
-
-
-def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> None:
-    step = remote.settings.block_bytes
-
-    def copy(start: int) -> None:
-        data: Bytes = storage.fetch(remote.address, remote.version, start, min(start + step, remote.num_bytes))
-        write_at(descriptor, data.data, start)
-        advance(len(data))
-        count_reads(str(remote.address), bytes_used=len(data))
-
-    os.ftruncate(descriptor, remote.num_bytes)
-    with task(f"download of {remote.address}", unit="bytes", total=remote.num_bytes) as advance:
-        storage.together([partial(copy, start) for start in range(0, remote.num_bytes, step)])
 
 
 class PendingObject(PendingFile):

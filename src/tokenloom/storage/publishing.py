@@ -65,12 +65,10 @@ _BRIEF_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that belong together.
+    """Files that belong together, of which the key is the one without which the others are not opened.
 
-    Attributes:
-        key: path of the file without which the others are not opened.
-        files: the new ones, written and not published; that of the key is the last one.
-        names: paths of all files that the group may have: what is there under one of them goes with the old group.
+    The files are new ones, written and not published, that of the key last. What is there under one of the names, those
+    of all files that the group may have, goes with the old group.
     """
 
     key: str
@@ -83,10 +81,10 @@ class Journal:
     """What is being done to one or more groups.
 
     Attributes:
-        first: path of the key file whose journal counts; in the journals of the other groups there is nothing else.
-        keys: paths of all key files, the first one first.
+        first: the key whose journal counts; in the journals of the other groups there is nothing else.
+        keys: all keys, the first one first.
         new: the hidden name of each new file, by its path; none before all groups have their journals.
-        gone: paths of the old files that no new one replaces.
+        gone: the old files that no new one replaces.
     """
 
     first: str
@@ -112,8 +110,8 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
     Args:
         groups: local ones.
         replace: whether files of these names may be replaced.
-        locked: keys of the groups whose locks the caller holds; that of the first is among them. Others are locked
-            until their journals, which exclude other writers too, are there.
+        locked: keys of the groups whose locks the caller holds, that of the first among them. Others are locked until
+            their journals, which exclude other writers too, are there.
 
     Raises:
         OutputExistsError, OutputBusyError: something is there, and is not to be replaced; another process writes it.
@@ -237,10 +235,8 @@ def _remove_journals(keys: Sequence[str], first: str) -> None:
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
-    """Returns the folders of files that are not beside the key.
-
-    After a loss of power filesystems keep the order in which names changed in one folder, and not that between two.
-    """
+    """Returns the folders of files that are not beside the key."""
+    # After a loss of power filesystems keep the order in which names changed in one folder, and not that between two.
     home = os.path.dirname(key) or "."
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
@@ -313,13 +309,10 @@ def tidy(key: str) -> None:
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """Excludes other writers of a group until it is released; first recovers what a dead one left.
+    """Excludes other writers of the group of a key until it is released; first recovers what a dead one left.
 
     Where a filesystem has no locks this is logged, and nothing is excluded; nor is it in object storage. Released by
     garbage collection too, and never by a fork.
-
-    Attributes:
-        key: path of the file that is last to appear.
 
     Raises:
         OutputBusyError: another process, or another writer of this one, is at it.

@@ -22,7 +22,7 @@ _TAIL_BYTES = 64 << 10
 """Read behind the place where reading was to end; twice as much each time, for lines may be of any length."""
 
 
-def open_source(path: str, *, settings: ObjectStorageSettings | None = None) -> ByteSource:
+def open_source(path: str, settings: ObjectStorageSettings | None = None) -> ByteSource:
     """Returns the bytes of a file or object, by position."""
     return RemoteFile(path, settings) if is_remote(path) else PositionalFile(path)
 
@@ -55,7 +55,7 @@ def size_of(path: str) -> int:
 
 def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | None = None) -> bytes:
     """Returns the first bytes of a file or object, as many as there are."""
-    source = open_source(path, settings=settings)
+    source = open_source(path, settings)
     return source.read(0, min(num_bytes, source.num_bytes)).tobytes()
 
 
@@ -106,9 +106,9 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
-def open_pending(path: str, *, settings: ObjectStorageSettings | None = None, durable: bool = True) -> PendingFile:
+def open_pending(path: str, *, durable: bool = True) -> PendingFile:
     """Returns a file or object that appears, whole, when it is published; see `PendingFile` for `durable`."""
-    return PendingObject(path, settings) if is_remote(path) else PendingFile(path, durable=durable)
+    return PendingObject(path) if is_remote(path) else PendingFile(path, durable=durable)
 
 
 def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
@@ -193,8 +193,8 @@ class RemoteStream(io.RawIOBase):
 
 def open_stream(
     path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
-) -> tuple[io.BufferedReader, int]:
-    """Returns a file or object as a buffered binary stream, and its size in bytes.
+) -> io.BufferedReader:
+    """Returns a file or object as a buffered binary stream.
 
     Args:
         path: its path.
@@ -206,9 +206,9 @@ def open_stream(
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         end = remote.num_bytes if stop is None else min(stop, remote.num_bytes)
-        return io.BufferedReader(RemoteStream(remote, start=start, stop=end), buffer_bytes), remote.num_bytes
+        return io.BufferedReader(RemoteStream(remote, start=start, stop=end), buffer_bytes)
     with storage_errors("open", path):
         file = io.FileIO(path)
-        if start:
+        if start:  # a pipe has no places
             file.seek(start)
-        return io.BufferedReader(file, buffer_bytes), os.fstat(file.fileno()).st_size
+        return io.BufferedReader(file, buffer_bytes)

@@ -44,7 +44,14 @@ def admit(path: str) -> str:
     scheme, separator, rest = path.partition("://")
     if not separator:
         return path
-    _refuse_user(scheme, rest)
+    place = rest.partition("/")[0].partition("?")[0]
+    _, colon, port = place.rpartition(":")
+    is_odd = colon and not port.isdigit() and not place.endswith("]")  # a password may have a slash
+    if "@" in place or (is_odd and "@" in rest):
+        host = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
+        message = f"expected an address without user and password, found one with them: `{scheme}://…@{host}/…`"
+        hint = "give credentials in the variables or files of the store's client, or sign the address"
+        raise ConfigError(message, hint=hint)
     if scheme not in ("http", "https") or "?" not in rest:
         return path
     address, _, query = path.partition("#")[0].partition("?")
@@ -69,18 +76,14 @@ def remember(queries: Mapping[str, str]) -> None:
 
 
 def query_of(address: str) -> str | None:
-    """Returns the query to send for an address; None if there is none."""
-    if not _queries:
-        return None
-    if (query := _queries.get(address)) is not None:
-        return query
+    """Returns the query to send for an address: its own, or that of a file of its dataset; None if there is none."""
     head, slash, name = address.rpartition("/")
-    while "." in name:  # what lies beside a dataset: its prefix was named
+    found = _queries.get(address)
+    while _queries and found is None and "." in name:  # what lies beside a dataset: its prefix was named
         name = name.rpartition(".")[0]
-        for suffix in ("", *_SUFFIXES):
-            if (query := _queries.get(f"{head}{slash}{name}{suffix}")) is not None:
-                return query
-    return None
+        near = (_queries.get(f"{head}{slash}{name}{suffix}") for suffix in ("", *_SUFFIXES))
+        found = next(filter(None, near), None)
+    return found
 
 
 def is_signed_alike(address: str) -> bool:
@@ -135,21 +138,9 @@ def endpoint_of(variable: str) -> str | None:
     return endpoint
 
 
-def _refuse_user(scheme: str, rest: str) -> None:
-    place = rest.partition("/")[0].partition("?")[0]
-    host, colon, port = place.rpartition(":")
-    is_odd = colon and not port.isdigit() and not place.endswith("]")
-    if "@" in place or (is_odd and "@" in rest):
-        host = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
-        message = f"expected an address without user and password, found one with them: `{scheme}://…@{host}/…`"
-        hint = "give credentials in the variables or files of the store's client, or sign the address"
-        raise ConfigError(message, hint=hint)
-
-
 def _naming(query: str) -> list[tuple[str, str]]:
     """Returns what of a query may tell which object is meant."""
-    pairs = parse_qsl(query, keep_blank_values=True)
-    return sorted((name, value) for name, value in pairs if not _SIGNING.fullmatch(name))
+    return sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if not _SIGNING.fullmatch(pair[0]))
 
 
 def _secrets() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def storage_statistics() -> dict[str, SourceStatistics]:
     Workers of a data loader count for themselves; `loader_statistics` adds them up.
     """
     with _lock:
-        return {source: entry + SourceStatistics() for source, entry in _counts.items()}
+        return {source: replace(entry) for source, entry in _counts.items()}
 
 
 def forget_statistics() -> None:

@@ -14,7 +14,6 @@ from tokenloom.storage.atomic import storage_errors
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
-
 HERE = "/0"
 """Where numbers of devices and files mean the same: one boot, one view of the file systems."""
 with suppress(OSError):
@@ -28,14 +27,7 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
     Two versions are of one file if size and time of change are equal and, where both were taken on one machine since it
     started, device and inode too. On another machine, or in a container that mounts file systems of its own, these mean
     nothing. Some file systems of user space number a file anew when they meet it again: it is the same if nothing was
-    ever done to it in between, which nobody can set back.
-
-    Attributes:
-        device, inode: device and inode of the file.
-        num_bytes: its size.
-        modified_ns: when its bytes were changed last, since 1970.
-        changed_ns: when anything about it was; other names and permissions count, so it alone says little.
-        namespace: where device and inode mean something.
+    ever done to it in between (`changed_ns`, of names and permissions too), which nobody can set back.
     """
 
     device: int
@@ -85,10 +77,7 @@ def version_of(path: str) -> FileVersion:
 
 
 def open_regular(path: str) -> int:
-    """Returns a descriptor of a regular file, open for reading.
-
-    Anything else is a `StorageError` at once: a pipe would wait for somebody to write into it.
-    """
+    """Returns a descriptor to read a regular file; all else is a `StorageError` at once: a pipe would make it wait."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder is an error of its own
@@ -103,7 +92,7 @@ def read_at_most(descriptor: int, num_bytes: int) -> bytes:
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Raises a `ChangedFileError` if an open file has another version than the one that is known, if any."""
+    """Raises a `ChangedFileError` if an open file has another version than this one."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, NoReturn
+from unittest import SkipTest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,40 +30,21 @@ class CheckReport:
     skipped: Mapping[str, str]
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"{self.name}: {len(self.passed)} checks passed, {len(self.skipped)} skipped",
-                *(f"  passed   {sentence}" for sentence in self.passed),
-                *(f"  skipped  {sentence}: {reason}" for sentence, reason in self.skipped.items()),
-            ]
-        )
-
-
-class NotCheckedError(Exception):
-    """A check does not apply to this object; the message says why."""
+        lines = [f"{self.name}: {len(self.passed)} checks passed, {len(self.skipped)} skipped"]
+        lines += [f"  passed   {sentence}" for sentence in self.passed]
+        return "\n".join([*lines, *(f"  skipped  {sentence}: {reason}" for sentence, reason in self.skipped.items())])
 
 
 def skip(reason: str) -> NoReturn:
-    """Ends a check that does not apply.
-
-    Raises:
-        NotCheckedError: always.
-    """
-    raise NotCheckedError(reason)
+    """Ends a check that does not apply."""
+    raise SkipTest(reason)
 
 
 def run_checks(name: str, checks: object) -> CheckReport:
-    """Runs the checks of a class in their order, up to the first that fails.
+    """Runs the checks of a class in their order, up to the first that fails, with a `ConformanceError`.
 
     A check is a public method, whose docstring says what holds if it raises nothing; one that does not apply calls
     `skip`.
-
-    Args:
-        name: name of what is checked, for messages.
-        checks: has the methods.
-
-    Raises:
-        ConformanceError: what a sentence says does not hold.
     """
     passed: list[str] = []
     skipped: dict[str, str] = {}
@@ -72,7 +54,8 @@ def run_checks(name: str, checks: object) -> CheckReport:
         sentence = method.__doc__ or each
         try:
             method(checks)
-        except NotCheckedError as reason:
+            passed.append(sentence)
+        except SkipTest as reason:
             skipped[sentence] = str(reason)
         except ConformanceError as error:
             message = f"{name} fails the check that {sentence}: {error.message}"
@@ -80,17 +63,11 @@ def run_checks(name: str, checks: object) -> CheckReport:
         except Exception as error:
             error.add_note(f"while it was checked of {name} that {sentence}")
             raise
-        else:
-            passed.append(sentence)
     return CheckReport(name=name, passed=tuple(passed), skipped=skipped)
 
 
 def pickled_copy(value: Any) -> Any:
-    """Returns what worker processes that are no forks would have of an object.
-
-    Raises:
-        NotCheckedError: it cannot be pickled.
-    """
+    """Returns what worker processes that are no forks would have of an object."""
     try:
         text = pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -104,12 +81,8 @@ def deviation(expected: object, found: object, *, hint: str | None = None) -> Co
     return ConformanceError(message, hint=hint)
 
 
-def require(condition: bool, expected: object, found: object) -> None:  # noqa: FBT001 - reads like `assert`
-    """Raises unless something holds.
-
-    Raises:
-        ConformanceError: it does not hold.
-    """
+def require(condition: Any, expected: object, found: object) -> None:
+    """Raises unless something holds."""
     if not condition:
         raise deviation(expected, found)
 
@@ -117,15 +90,8 @@ def require(condition: bool, expected: object, found: object) -> None:  # noqa: 
 def require_same(found: Any, expected: Any, *, where: str) -> None:
     """Raises unless two values are the same: names and their order, lengths, dtypes, shapes and every number.
 
-    Tensors count as arrays, Python numbers as arrays of them.
-
-    Args:
-        found: mappings, sequences, arrays, tensors or numbers, one within the other.
-        expected: the same.
-        where: what was asked for, as code.
-
-    Raises:
-        ConformanceError: they differ; the message says where first.
+    Values are mappings, sequences, arrays, tensors or numbers, one within the other; tensors count as arrays, Python
+    numbers as arrays of them. `where` is what was asked for, as code; the message says where they differ first.
     """
     if isinstance(expected, Mapping):
         names = list(found) if isinstance(found, Mapping) else type(found).__name__
@@ -133,12 +99,17 @@ def require_same(found: Any, expected: Any, *, where: str) -> None:
         for name in expected:
             require_same(found[name], expected[name], where=f"{where}[{name!r}]")
     elif isinstance(expected, (tuple, list)):
-        is_like = isinstance(found, (tuple, list)) and len(found) == len(expected)
-        require(is_like, f"{len(expected)} values in `{where}`", _described(found))
+        described = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
+        require(described == f"{len(expected)} values", f"{len(expected)} values in `{where}`", described)
         for number, value in enumerate(expected):
             require_same(found[number], value, where=f"{where}[{number}]")
     else:
         _require_same_array(as_array(found), as_array(expected), where)
+
+
+def columns_of(spans: Any, *more: str) -> dict[str, Any]:
+    """Returns the columns of spans, or of a batch of them, by name."""
+    return {name: getattr(spans, name) for name in ("documents", "starts", "lengths", *more)}
 
 
 def as_array(value: Any) -> NDArray[Any]:
@@ -158,7 +129,3 @@ def _require_same_array(found: NDArray[Any], expected: NDArray[Any], where: str)
         at = f"{where}[{', '.join(map(str, first))}]" if first else where
         wanted = f"{expected[first]!r} as `{at}`"
         raise deviation(wanted, repr(found[first]))
-
-
-def _described(value: Any) -> str:
-    return f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,12 @@ from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.optional import is_installed
 from tokenloom.storage.local import spread_evenly
 from tokenloom.testing.checks import (
     CheckReport,
     as_array,
+    columns_of,
     deviation,
     pickled_copy,
     require,
@@ -49,8 +50,6 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
         >>> report = check_dataset(Squares(), num_workers=0)
         >>> report.passed[:2]
         ('it has samples', 'a sample is the same whenever it is asked for')
-        >>> report.skipped["`batch` gives the samples, stacked"]
-        'Squares has no `batch`'
 
     Args:
         dataset: an object of any class with `__len__` and `__getitem__`, with one sample at least.
@@ -67,9 +66,7 @@ class _DatasetChecks:
     """The checks of one dataset, in an order: later ones rely on what earlier ones found to hold."""
 
     def __init__(self, dataset: Any, num_samples: int, num_workers: int) -> None:
-        self._dataset = dataset
-        self._num_workers = num_workers
-        self._num_chosen = num_samples
+        self._dataset, self._num_workers, self._num_chosen = dataset, num_workers, num_samples
         self._samples: dict[int, Any] = {}
 
     def has_samples(self) -> None:
@@ -81,17 +78,15 @@ class _DatasetChecks:
 
     def repeats(self) -> None:
         """a sample is the same whenever it is asked for"""
-        for position in reversed(self._samples):
-            self._require_sample(self._dataset[position], position, where=f"dataset[{position}]")
+        self._require_samples(self._dataset.__getitem__, "dataset[{}]", reversed(self._samples))
 
     def counts_from_the_end(self) -> None:
         """positions below 0 count from the end, or are refused"""
-        last = max(self._samples)
         try:
             found = self._dataset[-1]
         except IndexError:
             skip("they are refused")
-        self._require_sample(found, last, where="dataset[-1]")
+        require_same(found, self._samples[max(self._samples)], where="dataset[-1]")
 
     def refuses_positions_beyond_the_end(self) -> None:
         """positions beyond the end are refused"""
@@ -120,22 +115,19 @@ class _DatasetChecks:
     def gives_arrays(self) -> None:
         """`sample` gives the sample, as arrays"""
         self._need("sample")
-        for position in self._samples:
-            self._require_sample(self._dataset.sample(position), position, where=f"dataset.sample({position})")
+        self._require_samples(self._dataset.sample, "dataset.sample({})", self._samples)
 
     def gives_batches(self) -> None:
         """`batch` gives the samples, stacked"""
         positions = self._shuffled()
-        found = self._batch(positions)
-        expected = [self._samples[position] for position in positions]
-        _require_batch(found, expected, where="dataset.batch(positions)")
-        _require_batch(self._batch(np.array(positions)), expected, where="dataset.batch(numpy.array(positions))")
+        self._require_batch(self._batch(positions), where="dataset.batch(positions)")
+        self._require_batch(self._batch(np.array(positions)), where="dataset.batch(numpy.array(positions))")
 
     def fills_given_arrays(self) -> None:
         """`batch` fills given arrays"""
         self._need("allocate_batch")
         positions = self._shuffled()
-        expected = [self._samples[position] for position in positions]
+        sample = self._samples[positions[0]]
         for integers in (np.int64, np.int32):
             try:
                 arrays = self._dataset.allocate_batch(len(positions), integer_dtype=integers)
@@ -143,27 +135,20 @@ class _DatasetChecks:
             except ConfigError as error:
                 skip(error.message)
             require(found is arrays, "`out` back from `dataset.batch(positions, out=arrays)`", "other arrays")
-            wide = {name: array.astype(as_array(expected[0][name]).dtype) for name, array in arrays.items()}
-            _require_batch(wide, expected, where="dataset.batch(positions, out=arrays)")
+            wide = {name: array.astype(as_array(sample[name]).dtype) for name, array in arrays.items()}
+            self._require_batch(wide, where="dataset.batch(positions, out=arrays)")
         for rows in (len(positions) + 1, len(positions) - 1):
-            self._require_refused(positions, rows)
-
-    def _require_refused(self, positions: Sequence[int], rows: int) -> None:
-        try:
-            self._dataset.batch(positions, out=self._dataset.allocate_batch(rows))
-        except ConfigError:
-            return
-        expected = f"a `ConfigError` for {len(positions)} positions and `out` of {rows} rows"
-        raise deviation(expected, "a batch")
+            expected = f"a `ConfigError` for {len(positions)} positions and `out` of {rows} rows"
+            with suppress(ConfigError):
+                self._dataset.batch(positions, out=self._dataset.allocate_batch(rows))
+                raise deviation(expected, "a batch")
 
     def gives_many(self) -> None:
         """`__getitems__` gives the samples"""
         self._need("__getitems__")
         positions = self._shuffled()
-        found = self._dataset.__getitems__(positions)
-        require(len(found) == len(positions), f"{len(positions)} samples of `__getitems__`", len(found))
-        for row, position in enumerate(positions):
-            self._require_sample(found[row], position, where=f"dataset.__getitems__(positions)[{row}]")
+        expected = [self._samples[position] for position in positions]
+        require_same(list(self._dataset.__getitems__(positions)), expected, where="dataset.__getitems__(positions)")
 
     def gives_spans(self) -> None:
         """`spans` and `span_batch` agree, and lie within documents"""
@@ -172,33 +157,26 @@ class _DatasetChecks:
         for position in self._samples:
             spans = self._dataset.spans(position)
             where = f"dataset.spans({position})"
-            require(bool(np.all(spans.lengths > 0)), f"spans with tokens in `{where}`", spans.lengths.tolist())
-            require(bool(np.all(spans.starts >= 0)), f"starts from 0 on in `{where}`", spans.starts.tolist())
+            require(np.all(spans.lengths > 0), f"spans with tokens in `{where}`", spans.lengths.tolist())
+            require(np.all(spans.starts >= 0), f"starts from 0 on in `{where}`", spans.starts.tolist())
             if lengths is not None:
                 stops, limits = spans.starts + spans.lengths, np.asarray(lengths)[spans.documents]
-                require(bool(np.all(stops <= limits)), f"ends up to {limits.tolist()} in `{where}`", stops.tolist())
-        if not self._offers("span_batch"):
+                require(np.all(stops <= limits), f"ends up to {limits.tolist()} in `{where}`", stops.tolist())
+        if self._without("span_batch") is not None:
             return
         positions = self._shuffled()
-        batch = self._dataset.span_batch(positions)
-        for row, position in enumerate(positions):
-            one = self._dataset.spans(position)
-            for name in ("documents", "starts", "lengths"):
-                where = f"dataset.span_batch(positions)[{row}].{name}"
-                require_same(getattr(batch[row], name), getattr(one, name), where=where)
+        for row, found in enumerate(self._dataset.span_batch(positions)):
+            where = f"dataset.span_batch(positions)[{row}]"
+            require_same(columns_of(found), columns_of(self._dataset.spans(positions[row])), where=where)
 
     def knows_lengths(self) -> None:
         """`lengths` and `padded_lengths` are those of the samples"""
         self._need("lengths", "padded_lengths")
-        positions = np.array(self._shuffled())
-        for name, ask in (
-            ("original_seq_len", self._dataset.lengths),
-            ("padded_seq_len", self._dataset.padded_lengths),
-        ):
-            found = ask(positions)
-            samples = [self._samples[position] for position in positions.tolist()]
-            expected = [int(as_array(each[name]).item()) if name in each else len(each["tokens"]) for each in samples]
-            require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{ask.__name__}(positions)")
+        samples = [self._samples[position] for position in self._shuffled()]
+        for name, said in (("lengths", "original_seq_len"), ("padded_lengths", "padded_seq_len")):
+            found = getattr(self._dataset, name)(np.array(self._shuffled()))
+            expected = [int(as_array(each[said]).item()) if said in each else len(each["tokens"]) for each in samples]
+            require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{name}(positions)")
 
     def takes_announcements(self) -> None:
         """`will_need` changes nothing"""
@@ -210,30 +188,31 @@ class _DatasetChecks:
         """a pickled copy gives the samples"""
         found = pickled_copy(self._dataset)
         require(len(found) == len(self._dataset), f"{len(self._dataset)} samples in a pickled copy", len(found))
-        for position in self._samples:
-            self._require_sample(found[position], position, where=f"pickle.loads(pickle.dumps(dataset))[{position}]")
+        self._require_samples(found.__getitem__, "pickle.loads(pickle.dumps(dataset))[{}]", self._samples)
 
     def works_with_data_loader(self) -> None:
         """torch's DataLoader gives the samples"""
-        self._check_loader("DataLoader", partial(build_dataloader, self._dataset))
+        self._check_loader("DataLoader", build_dataloader)
 
     def works_with_workers(self) -> None:
         """worker processes give the samples"""
         if not self._num_workers:
             skip("`num_workers` is 0")
-        make = partial(build_dataloader, self._dataset, num_workers=self._num_workers)
-        self._check_loader(f"DataLoader with {self._num_workers} workers", make)
+        name = f"DataLoader with {self._num_workers} workers"
+        self._check_loader(name, build_dataloader, num_workers=self._num_workers)
 
     def works_with_threads(self) -> None:
         """ThreadLoader gives the samples"""
-        if self._offers("batch"):
+        if self._without("batch") is None:
             self._batch(self._shuffled()[:2])
-        self._check_loader("ThreadLoader", partial(ThreadLoader, self._dataset, num_threads=2))
+        self._check_loader("ThreadLoader", ThreadLoader, num_threads=2)
 
     def works_with_buffers(self) -> None:
         """ThreadLoader gives the samples from buffers that it uses again"""
-        make = partial(ThreadLoader, self._dataset, reuse_after=1, read_ahead=1)
-        self._check_loader("ThreadLoader(reuse_after=1)", make, may_refuse=True)
+        try:
+            self._check_loader("ThreadLoader(reuse_after=1)", ThreadLoader, reuse_after=1, read_ahead=1)
+        except ConfigError as error:
+            skip(error.message)
 
     def works_in_a_blend(self) -> None:
         """a blend gives the samples"""
@@ -242,22 +221,16 @@ class _DatasetChecks:
             skip("its samples have no names")
         size = min(len(self._dataset), _MOST_OF_A_BLEND)
         blend = BlendedDataset([self._dataset] * 2, [3.0, 2.0], size, _uncached(self._dataset.config))
-        numbers, samples = blend.dataset_index, blend.dataset_sample_index.tolist()
-        for position in range(size):
+        for position, sample in enumerate(blend.dataset_sample_index.tolist()):
+            number, where = blend.dataset_index[position], f"BlendedDataset([dataset, dataset], …)[{position}]"
             found = dict(blend[position])
-            require_same(
-                found.pop("dataset_id"), blend.dataset_index[position], where=f"blend[{position}]['dataset_id']"
-            )
-            where = f"BlendedDataset([dataset, dataset], …)[{position}], sample {samples[position]} of dataset "
-            require_same(found, self._dataset[samples[position]], where=f"{where}{numbers[position]}")
+            require_same(found.pop("dataset_id"), number, where=f"blend[{position}]['dataset_id']")
+            require_same(found, self._dataset[sample], where=f"{where}, sample {sample} of dataset {number}")
         positions = list(range(size))
-        if self._offers("batch"):
+        if self._without("batch") is None:
             self._batch(positions)
         (batch,) = ThreadLoader(blend, self._collatable([positions]))
         require_same(batch, collate([blend[position] for position in positions]), where="a batch of a blend")
-
-    def _offers(self, attribute: str) -> bool:
-        return self._without(attribute) is None
 
     def _need(self, *attributes: str) -> None:
         for attribute in attributes:
@@ -275,8 +248,17 @@ class _DatasetChecks:
         backwards = list(reversed(self._samples))
         return [*backwards, backwards[0]]
 
-    def _require_sample(self, found: Any, position: int, *, where: str) -> None:
-        require_same(found, self._samples[position], where=where)
+    def _require_samples(self, ask: Callable[[int], Any], where: str, positions: Iterable[int]) -> None:
+        for position in positions:
+            require_same(ask(position), self._samples[position], where=where.format(position))
+
+    def _require_batch(self, found: Any, *, where: str) -> None:
+        """Raises unless a batch is the samples that are looked at, stacked."""
+        samples = [self._samples[position] for position in self._shuffled()]
+        kind = type(samples[0])
+        require(isinstance(samples[0], Mapping), "samples with names from a dataset with `batch`", kind.__name__)
+        stacked = {name: np.stack([as_array(sample[name]) for sample in samples]) for name in samples[0]}
+        require_same(found, stacked, where=where)
 
     def _batch(self, positions: Any) -> Any:
         self._need("batch")
@@ -287,7 +269,7 @@ class _DatasetChecks:
 
     def _collatable(self, batches: Sequence[Sequence[int]] | None = None) -> list[list[int]]:
         """Returns positions in batches, of which torch can make tensors."""
-        if importlib.util.find_spec("torch") is None:
+        if not is_installed("torch"):
             skip("torch is not installed")
         positions = self._shuffled()
         found = [list(batch) for batch in batches or (positions[:2], positions[2:], positions[-2:]) if batch]
@@ -298,23 +280,14 @@ class _DatasetChecks:
                 skip(f"torch makes no batch of its samples: {error}")
         return found
 
-    def _check_loader(
-        self, where: str, make: Callable[[list[list[int]]], Iterable[Any]], *, may_refuse: bool = False
-    ) -> None:
+    def _check_loader(self, where: str, kind: Callable[..., Iterable[Any]], **settings: Any) -> None:
         batches = self._collatable()
-        try:
-            loader = make(batches)
-        except ConfigError as error:
-            if not may_refuse:
-                raise
-            skip(error.message)
-        num_batches = 0
-        for number, batch in enumerate(loader):
-            require(number < len(batches), f"{len(batches)} batches of {where}", "more")
-            expected = collate([self._dataset[position] for position in batches[number]])
-            require_same(batch, expected, where=f"batch {number} of {where}")
-            num_batches += 1
-        require(num_batches == len(batches), f"{len(batches)} batches of {where}", num_batches)
+        number = 0
+        for number, batch in enumerate(kind(self._dataset, batches, **settings), 1):
+            require(number <= len(batches), f"{len(batches)} batches of {where}", "more")
+            expected = collate([self._dataset[position] for position in batches[number - 1]])
+            require_same(batch, expected, where=f"batch {number - 1} of {where}")
+        require(number == len(batches), f"{len(batches)} batches of {where}", number)
 
 
 def _copied(sample: Any) -> Any:
@@ -324,15 +297,6 @@ def _copied(sample: Any) -> Any:
     if isinstance(sample, (tuple, list)):
         return [_copied(value) for value in sample]
     return as_array(sample).copy()
-
-
-def _require_batch(found: Any, samples: Sequence[Any], *, where: str) -> None:
-    """Raises unless a batch is some samples, stacked."""
-    require(
-        isinstance(samples[0], Mapping), "samples with names from a dataset with `batch`", type(samples[0]).__name__
-    )
-    stacked = {name: np.stack([as_array(sample[name]) for sample in samples]) for name in samples[0]}
-    require_same(found, stacked, where=where)
 
 
 def _uncached(config: Any) -> Any:

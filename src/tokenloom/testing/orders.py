@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.order.protocols import BlendOrder, Order, SpanOrder
 from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
-from tokenloom.testing.checks import CheckReport, pickled_copy, require, require_same, run_checks, skip
+from tokenloom.testing.checks import (
+    CheckReport,
+    columns_of,
+    deviation,
+    pickled_copy,
+    require,
+    require_same,
+    run_checks,
+    skip,
+)
 
 
 def check_order(
@@ -36,10 +45,9 @@ class _OrderChecks:
     """The checks of one order."""
 
     def __init__(self, order: Any, lengths: ArrayLike | None, sizes: Sequence[int] | None, num_samples: int) -> None:
-        self._order = order
+        self._order, self._num_chosen = order, num_samples
         self._lengths = None if lengths is None else np.asarray(lengths)
         self._sizes = None if sizes is None else np.asarray(sizes)
-        self._num_chosen = num_samples
         self._positions: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def has_samples(self) -> None:
@@ -73,27 +81,26 @@ class _OrderChecks:
     def stays_within_sequences(self) -> None:
         """spans have tokens, and lie within sequences"""
         batch = self._spans()
-        for name in ("documents", "starts", "lengths", "row_offsets"):
-            dtype = np.asarray(getattr(batch, name)).dtype
-            require(dtype == np.int64, f"int64 as `spans(…).{name}`", dtype)
-        require(bool(np.all(batch.lengths > 0)), "spans with tokens without `keep_empty`", batch.lengths.min(initial=0))
-        require(bool(np.all(batch.starts >= 0)), "starts from 0 on", batch.starts.min(initial=0))
+        for name, row in columns_of(batch, "row_offsets").items():
+            require(np.asarray(row).dtype == np.int64, f"int64 as `spans(…).{name}`", np.asarray(row).dtype)
+        require(np.all(batch.lengths > 0), "spans with tokens without `keep_empty`", batch.lengths.min(initial=0))
+        require(np.all(batch.starts >= 0), "starts from 0 on", batch.starts.min(initial=0))
         if self._lengths is not None:
             known = (batch.documents >= 0) & (batch.documents < len(self._lengths))
-            require(bool(np.all(known)), f"sequences below {len(self._lengths)}", batch.documents[~known][:1])
-            beyond = batch.starts + batch.lengths > self._lengths[batch.documents]
-            require(not np.any(beyond), "spans that end with their sequence", _spans_in(batch, beyond))
+            require(np.all(known), f"sequences below {len(self._lengths)}", batch.documents[~known][:1])
+            stops = batch.starts + batch.lengths
+            for first in np.flatnonzero(stops > self._lengths[batch.documents])[:1]:
+                found = f"tokens [{batch.starts[first]}, {stops[first]}) of sequence {batch.documents[first]}"
+                require(condition=False, expected="spans that end with their sequence", found=found)
 
     def keeps_empty_spans_apart(self) -> None:
         """spans without tokens come on top of the others"""
         self._need(SpanOrder, "spans")
         without, others = self._spans(), self._order.spans(self._positions, keep_empty=True)
-        for row, position in enumerate(self._positions.tolist()):
-            spans = others[row]
-            kept = spans.lengths > 0
-            for name in ("documents", "starts", "lengths"):
-                where = f"spans([{position}], keep_empty=True)[0].{name} of spans with tokens"
-                require_same(getattr(spans, name)[kept], getattr(without[row], name), where=where)
+        for position, expected, spans in zip(self._positions.tolist(), without, others, strict=True):
+            kept = {name: row[spans.lengths > 0] for name, row in columns_of(spans).items()}
+            where = f"spans with tokens of spans([{position}], keep_empty=True)[0]"
+            require_same(kept, columns_of(expected), where=where)
 
     def reads_natively(self) -> None:
         """kernels read the spans that `spans` gives"""
@@ -103,9 +110,8 @@ class _OrderChecks:
         for keep_empty in (False, True):
             expected = self._order.spans(self._positions, keep_empty=keep_empty)
             found = SpanBatch(*reader.spans(self._positions, keep_empty=keep_empty))
-            for name in ("documents", "starts", "lengths", "row_offsets"):
-                where = f"native_reader().spans(positions, keep_empty={keep_empty}).{name}"
-                require_same(getattr(found, name), getattr(expected, name), where=where)
+            where = f"native_reader().spans(positions, keep_empty={keep_empty})"
+            require_same(columns_of(found, "row_offsets"), columns_of(expected, "row_offsets"), where=where)
 
     def _spans(self) -> SpanBatch:
         self._need(SpanOrder, "spans")
@@ -119,12 +125,12 @@ class _OrderChecks:
         for name, found in (("dataset", numbers), ("sample", samples)):
             shape = list(found.shape)
             require(found.dtype.kind in "iu" and shape == [len(self._positions)], f"an integer of {name} each", shape)
-            require(bool(np.all(found >= 0)), f"numbers of a {name} from 0 on", found.min())
+            require(np.all(found >= 0), f"numbers of a {name} from 0 on", found.min())
         if self._sizes is not None:
-            require(bool(np.all(numbers < len(self._sizes))), f"datasets below {len(self._sizes)}", numbers.max())
-            beyond = samples >= self._sizes[numbers]
-            where = [f"sample {samples[row]} of dataset {numbers[row]}" for row in np.flatnonzero(beyond)[:1]]
-            require(not where, f"samples that datasets of {self._sizes.tolist()} samples have", *where or [""])
+            require(np.all(numbers < len(self._sizes)), f"datasets below {len(self._sizes)}", numbers.max())
+            expected = f"samples that datasets of {self._sizes.tolist()} samples have"
+            for row in np.flatnonzero(samples >= self._sizes[numbers])[:1]:
+                raise deviation(expected, f"sample {samples[row]} of dataset {numbers[row]}")
 
     def locates_one(self) -> None:
         """`locate_one` gives what `locate` does"""
@@ -138,8 +144,8 @@ class _OrderChecks:
         found = pickled_copy(self._order)
         for name in ("identity", "num_samples"):
             require_same(getattr(found, name), getattr(self._order, name), where=f"{name} of a pickled copy")
-        expected = self._ask(self._order, self._positions)
-        require_same(self._ask(found, self._positions), expected, where="samples of a pickled copy")
+        again, expected = (self._ask(order, self._positions) for order in (found, self._order))
+        require_same(again, expected, where="samples of a pickled copy")
 
     def checks(self) -> None:
         """what was read is what was stored"""
@@ -162,17 +168,9 @@ class _OrderChecks:
             batch = order.spans(positions, keep_empty=False)
             require(len(batch) == len(positions), f"spans of {len(positions)} samples", len(batch))
             for row, spans in enumerate(batch):
-                said[row] += [spans.documents, spans.starts, spans.lengths]
+                said[row] += columns_of(spans).values()
         if isinstance(order, BlendOrder):
             numbers, samples = order.locate(positions)
             for row, pair in enumerate(zip(numbers.tolist(), samples.tolist(), strict=True)):
                 said[row] += pair
         return said
-
-
-def _spans_in(batch: SpanBatch, chosen: NDArray[np.bool_]) -> str:
-    first = int(np.flatnonzero(chosen)[0]) if chosen.any() else 0
-    if not len(batch.documents):
-        return "none"
-    start, length = int(batch.starts[first]), int(batch.lengths[first])
-    return f"tokens [{start}, {start + length}) of sequence {batch.documents[first]}"

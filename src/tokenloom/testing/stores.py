@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -35,29 +35,21 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
     """
     parsed = parse_address(folder.removesuffix("/"), is_folder=True)
     key = "/".join([*filter(None, [parsed.key]), f"check-{secrets.token_hex(8)}"])
-    place = ObjectAddress(parsed.scheme, parsed.bucket, key)
-    with _StoreChecks(client, place, large_bytes)._cleared() as checks:
+    checks = _StoreChecks(client, ObjectAddress(parsed.scheme, parsed.bucket, key), large_bytes)
+    try:
         return run_checks(type(client).__name__, checks)
+    finally:
+        for address in checks._written:
+            with suppress(StorageError):
+                client.delete(address)
 
 
 class _StoreChecks:
     """The checks of one client; each has a folder of its own."""
 
     def __init__(self, client: ObjectClient, place: ObjectAddress, large_bytes: int) -> None:
-        self._client = client
-        self._place = place
-        self._large_bytes = large_bytes
+        self._client, self._place, self._large_bytes = client, place, large_bytes
         self._written: list[ObjectAddress] = []
-
-    @contextmanager
-    def _cleared(self) -> Iterator[_StoreChecks]:
-        """Removes in the end what was written, as far as the client can."""
-        try:
-            yield self
-        finally:
-            for address in self._written:
-                with suppress(StorageError):
-                    self._client.delete(address)
 
     def uploads(self) -> None:
         """what was uploaded is there, with its size"""
@@ -91,8 +83,7 @@ class _StoreChecks:
                 self._require_read(address, version, _SMALL, start, start + 64)
 
         with ThreadPoolExecutor(_NUM_READERS) as executor:
-            for future in [executor.submit(read, number) for number in range(_NUM_READERS)]:
-                future.result()
+            list(executor.map(read, range(_NUM_READERS)))
 
     def takes_all_keys(self) -> None:
         """keys with spaces and other signs are those of other objects"""
@@ -138,7 +129,7 @@ class _StoreChecks:
         """`keys` lists what lies right below a folder"""
         folder = self._tree("listed")
         expected = [f"{folder.key}/{name}" for name in ("a", "b")]
-        for asked in (folder, ObjectAddress(folder.scheme, folder.bucket, folder.key + "/")):
+        for asked in (folder, self._address("listed/")):
             found = self._client.keys(asked)
             require(sorted(found) == expected, f"{expected} of `keys` of `{asked}`", found)
         require(self._client.keys(self._address("nothing")) == [], "no keys of a folder without objects", "some")
@@ -146,8 +137,8 @@ class _StoreChecks:
     def lists_objects(self) -> None:
         """`objects` lists what lies anywhere below a folder"""
         folder = self._tree("walked")
-        keys = [f"{folder.key}/{name}" for name in ("a", "b", "deep/er/c", "deep/d")]
-        expected = {key: self._client.version(ObjectAddress(folder.scheme, folder.bucket, key)) for key in keys}
+        addresses = [self._address(f"walked/{name}") for name in ("a", "b", "deep/er/c", "deep/d")]
+        expected = {address.key: self._client.version(address) for address in addresses}
         found = self._client.objects(folder)
         require(dict(found) == expected, f"{expected} of `objects`", found)
 

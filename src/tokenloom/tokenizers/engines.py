@@ -1,9 +1,8 @@
 """Texts into token ids: by the tokenizer's own library, which is the truth, or by `gigatoken`, which is held to it.
 
-`gigatoken` is up to a hundred times faster. It is used only where a certificate says which code points the two treat
-differently (texts with one of these go to the tokenizer's own library), and after it gave the same ids on strings
-chosen to be hard and on a sample of the input; one text of every later block is compared too. It never replaces the
-tokenizer's own library silently, nor the other way round.
+`gigatoken` is used only where a certificate names the code points that the two treat differently (texts with one of
+these go to the tokenizer's own library), and after it gave the same ids on strings chosen to be hard and on a sample of
+the input; one text of every later block is compared too. Neither ever replaces the other silently.
 """
 
 from __future__ import annotations
@@ -31,7 +30,15 @@ from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
 from tokenloom.machine import own_memory_bytes
 from tokenloom.optional import require
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
-from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, is_failure, joined, refusals, require_sound
+from tokenloom.tokenizers.text_tokenizer import (
+    Encoded,
+    TextTokenizer,
+    failures,
+    joined,
+    refusals,
+    require_sound,
+    shortened,
+)
 
 TABLE = Path(__file__).with_name("certificates.json")
 FAST_LIBRARY = "gigatoken"
@@ -85,9 +92,8 @@ _FAST_BLOCK_BYTES = 4 << 20
 _SLOW_BLOCK_BYTES = 256 << 10
 _FAST = ("gigatoken", "numpy")
 
-# `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
-# random words 330 MB. An engine is replaced (in 100 ms) when the process has grown by too much since there were none,
-# and the engine has read enough to be a likely cause.
+# `gigatoken` remembers every distinct word it meets: 500 MB of source code cost 20 MB, 45 MB of random words 330 MB. An
+# engine is replaced when the process has grown by too much, and the engine has read enough to be a likely cause.
 _GROWTH_BYTES = 64 << 20  # of the process, and as much per worker
 _RENEWAL_BYTES = 8 << 20
 
@@ -119,13 +125,16 @@ _RECHECK_CHARACTERS = 1 << 10  # under 2 % of the time of a block
 
 
 class Engine(Protocol):
-    """Turns texts into ids, no special tokens added. Used by one thread at a time; deterministic; not picklable."""
+    """Turns texts into ids, no special tokens added: any `TextTokenizer`, or what is faster.
+
+    Used by one thread at a time; deterministic; not picklable.
+    """
 
     @property
-    def name(self) -> str:
+    def engine_name(self) -> str:
         """Name of the engine."""
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, which must hold no lone surrogates."""
 
 
@@ -145,37 +154,25 @@ class FastEncodable(Protocol):
         """Returns its tokenizer in the module `gigatoken`; raises anything, with the reason, where there is none."""
 
 
-class ReferenceEngine:
-    """The tokenizer's own library; instances share the tokenizer, which is safe from several threads."""
-
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        self.name: str = tokenizer.engine_name
-        self.encode: Callable[[Sequence[str]], Encoded] = tokenizer.encode_texts
-
-
 class GigatokenEngine:
-    """`gigatoken`, but the tokenizer's own library for texts with a code point that the two treat differently.
+    """`gigatoken`, but the tokenizer's own library for texts with a code point that differs by the certificate.
 
-    One instance per thread: two threads in one instance are slower than one thread. Without a certificate, which names
-    these code points, `gigatoken` takes all texts.
+    One instance per thread: two threads in one instance are slower than one thread.
     """
 
-    name = FAST_LIBRARY
+    engine_name = FAST_LIBRARY
 
     def __init__(self, tokenizer: TextTokenizer, certificate: Certificate | None = None) -> None:
         self._truth, self.certificate = tokenizer, certificate
         module = require("gigatoken", extra="tokenizers")
+        message, hint = f"`gigatoken` does not support tokenizer `{tokenizer.path}`", _use(tokenizer)
         if not isinstance(tokenizer, FastEncodable):
-            raise _unsupported(tokenizer, f"it is not exact for tokenizers of the kind {tokenizer.kind!r}")
-        try:
+            message += f": it is not exact for tokenizers of the kind {tokenizer.kind!r}"
+            raise TokenizerError(message, hint=hint)
+        with failures(message, hint=hint):
             self._backend = tokenizer.load_gigatoken(module)
-        except BaseException as error:  # whatever it raises means that it cannot be used, panics of Rust included
-            if not is_failure(error):
-                raise
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise _unsupported(tokenizer, reason) from error
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
         if not texts:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
         batch = _as_awkward(texts) if isinstance(texts, Utf8Texts) else list(texts)
@@ -204,9 +201,8 @@ def _as_awkward(texts: Utf8Texts) -> Any:
     return awkward.Array(awkward.contents.ListOffsetArray(offsets, letters, parameters={"__array__": "string"}))
 
 
-def _unsupported(tokenizer: TextTokenizer, reason: str) -> TokenizerError:
-    message = f"`gigatoken` does not support tokenizer `{tokenizer.path}`: {reason}"
-    return TokenizerError(message, hint=f"use the engine `{tokenizer.engine_name}`")
+def _use(truth: Engine) -> str:
+    return f"use the engine `{truth.engine_name}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +210,6 @@ class EngineChoice:
     """Which engine runs, and why.
 
     Attributes:
-        name: name of the engine.
         reason: one phrase: what was checked, or why the faster engine is not used.
         create: makes an engine for one thread; the first is the one that was checked.
         certificate: identity of the certificate of the faster engine, blocks of which are compared with the tokenizer's
@@ -242,13 +237,9 @@ class EngineChoice:
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
     """Returns the engine to use, after comparing `gigatoken` with the tokenizer's own library where it may be faster.
 
-    A fast engine that cannot be used is a warning of the log, unless another one was asked for.
-
-    Args:
-        requested: `auto` prefers `gigatoken` for byte-level BPE (of Hugging Face, of tiktoken) where it gives the same
-            ids.
-        tokenizer: the truth.
-        sample: texts of the input; some hundred kilobytes of them are compared.
+    A fast engine that cannot be used is a warning of the log, unless another one was asked for. `auto` prefers it for
+    byte-level BPE (of Hugging Face, of tiktoken) where it gives the same ids; some hundred kilobytes of a sample of the
+    input are compared.
     """
     if requested not in ENGINES:
         message = f"expected an engine out of {', '.join(ENGINES)}, got {requested!r}"
@@ -256,14 +247,14 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     if requested not in ("auto", FAST_LIBRARY, tokenizer.engine_name):
         message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
         raise ConfigError(message, hint=f"expected auto, {FAST_LIBRARY} or {tokenizer.engine_name}")
-    truth = ReferenceEngine(tokenizer)
+    truth = tokenizer.engine_name
 
     def slow(reason: str, *, fell_back: bool = False) -> EngineChoice:
         if fell_back:
-            _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth.name, reason)
-        return EngineChoice(name=truth.name, reason=reason, create=lambda: truth, fell_back=fell_back)
+            _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth, reason)
+        return EngineChoice(name=truth, reason=reason, create=lambda: tokenizer, fell_back=fell_back)
 
-    if requested == truth.name:
+    if requested == truth:
         return slow("asked for")
     if requested == "auto" and not isinstance(tokenizer, FastEncodable):
         return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
@@ -271,7 +262,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     try:
         engine = GigatokenEngine(tokenizer)
         engine.certificate = certificate = certificate_of(tokenizer)
-        require_equal(engine, truth, texts)
+        require_equal(engine, tokenizer, texts)
     except (TokenizerError, MissingExtraError) as error:
         if requested == FAST_LIBRARY:
             raise
@@ -280,7 +271,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     del engine
     return EngineChoice(
         name=FAST_LIBRARY,
-        reason=f"same ids as `{truth.name}` for {len(texts)} texts at the start and one of each block, "
+        reason=f"same ids as `{truth}` for {len(texts)} texts at the start and one of each block, "
         f"certificate {certificate.identity} for all code points",
         create=lambda: spare.pop() if spare else GigatokenEngine(tokenizer, certificate),
         certificate=certificate.identity,
@@ -297,7 +288,7 @@ def certificate_of(tokenizer: TextTokenizer) -> Certificate:
     known = {each.libraries for each in read_table()}
     if libraries in known:
         message = f"`{libraries[0]}` has no certificate for the rules by which `{tokenizer.path}` cuts texts: {rules}"
-        raise TokenizerError(message, hint=f"use the engine `{tokenizer.engine_name}`")
+        raise TokenizerError(message, hint=_use(tokenizer))
     message = f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points"
     certified = [" with ".join(pair) for pair in known if pair[1].split()[0] == tokenizer.engine_name]
     hint = f"install {' or '.join(sorted(certified))}, or use the engine `{tokenizer.engine_name}`"
@@ -314,8 +305,7 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
     """Compares one text of a block that was just encoded, or the beginning of a long one, with the truth.
 
-    A text that the truth cannot take is not compared: whether a record is bad must not depend on the choice of one,
-    which is any number.
+    Not one that the truth cannot take: whether a record is bad must not depend on the choice, which is any number.
     """
     if not texts:
         return
@@ -328,7 +318,7 @@ def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encode
             return
         expected = _encoded(truth, [text]).tokens
     except RefusedTextError as error:
-        _LOGGER.warning("a text of `%s` could not be compared: %s", engine.name, error.message)
+        _LOGGER.warning("a text of `%s` could not be compared: %s", engine.engine_name, error.message)
         return
     _require_equal_ids(engine, truth, text, encoded.tokens[stop - int(encoded.lengths[index]) : stop], expected)
 
@@ -338,15 +328,16 @@ def _require_equal_ids(engine: Engine, truth: Engine, text: str, found: NDArray[
         return
     pairs = enumerate(zip(expected.tolist(), found.tolist(), strict=False))
     at = next((index for index, (a, b) in pairs if a != b), min(len(expected), len(found)))
-    shown = text if len(text) <= 80 else text[:77] + "..."
-    message = f"`{engine.name}` and `{truth.name}` give different ids for {shown!r}: expected "
+    message = (
+        f"`{engine.engine_name}` and `{truth.engine_name}` give different ids for {shortened(text, 80)!r}: expected "
+    )
     message += f"{expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
-    raise TokenizerError(message, hint=f"use the engine `{truth.name}`")
+    raise TokenizerError(message, hint=_use(truth))
 
 
 def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
-    with refusals(f"`{engine.name}`"):
-        return engine.encode(texts)
+    with refusals(f"`{engine.engine_name}`"):
+        return engine.encode_texts(texts)
 
 
 def hard_texts(tokenizer: TextTokenizer) -> list[str]:
@@ -365,26 +356,18 @@ def pieces_of(sample: Sequence[str]) -> list[str]:
 
 
 class EnginePool:
-    """Encodes texts; safe from several threads, each of which has an engine of its own while it encodes.
-
-    The number of workers, which are threads that will call, sets by how much memory may grow.
-    """
+    """Encodes texts for so many threads (by which memory may grow), each of which has an engine while it encodes."""
 
     def __init__(self, tokenizer: TextTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
-        self._truth = ReferenceEngine(tokenizer)
-        self._vocab_size = tokenizer.vocab_size
-        self._hint = f"use the engine `{tokenizer.engine_name}`"
+        self._tokenizer = tokenizer
         self._choice = choice
         self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
-        """Returns the ids of the texts of a block.
+        """Returns the ids of the texts of a block, of roughly so many bytes.
 
-        Args:
-            texts: the texts.
-            num_bytes: size of these texts in bytes, roughly.
-            number: any; it selects the text that is compared with the tokenizer's own library.
+        Any number selects the text that is compared with the tokenizer's own library.
 
         Raises:
             RefusedTextError: the engine fails on a text, or gives ids that there are not. It is not used again.
@@ -393,11 +376,11 @@ class EnginePool:
             engine, done = self._idle.pop()
         except IndexError:
             engine, done = self._choice.create(), 0
-        with refusals(f"`{engine.name}`"):
-            encoded = engine.encode(texts)
-        require_sound(encoded, num_texts=len(texts), vocab_size=self._vocab_size, hint=self._hint)
+        encoded = _encoded(engine, texts)
+        vocab_size, hint = self._tokenizer.vocab_size, _use(self._tokenizer)
+        require_sound(encoded, num_texts=len(texts), vocab_size=vocab_size, hint=hint)
         if self._choice.certificate is not None:
-            recheck(engine, self._truth, texts, encoded, choice=number)
+            recheck(engine, self._tokenizer, texts, encoded, choice=number)
         done += num_bytes
         if done < _RENEWAL_BYTES or own_memory_bytes() < self._budget:
             self._idle.append((engine, done))

@@ -8,7 +8,8 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,12 +23,14 @@ from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
     TextTokenizer,
     TokenRoles,
-    is_failure,
+    failures,
     joined,
     refusals,
     sentinel_ids,
     well_known_roles,
 )
+
+T = TypeVar("T")
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
@@ -83,9 +86,14 @@ class HuggingFaceTokenizer(TokenRoles):
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
         self.config: Mapping[str, Any] = _read_config(path) if config is None else config
-        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
-        self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
-        roles = self._find_roles(path, eod_token, bos_token)
+        # As the configuration names them: special tokens by role, and the additional ones, else those spelled as T5's.
+        named = self._ids_of({name: self.config.get(name) for name in (f"{role}_token" for role in _ROLES)})
+        self.special_tokens_dict: dict[str, int] = named
+        others = self.config.get("additional_special_tokens") or self.config.get("extra_special_tokens") or []
+        special = {token.content: number for number, token in self._added() if token.special}
+        self.additional_special_tokens_ids: list[int] = [*self._ids_of(dict(enumerate(others))).values()]
+        self.additional_special_tokens_ids = self.additional_special_tokens_ids or sentinel_ids(special)
+        roles = self._find_roles(path, special, eod_token, bos_token)
         super().__init__(path, fingerprint or hashlib.sha256(data).hexdigest(), roles)
 
     @cached_property
@@ -96,8 +104,7 @@ class HuggingFaceTokenizer(TokenRoles):
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
         """The added tokens, special or not: the spellings that become an id wherever a text has them."""
-        added = sorted(self.backend.get_added_tokens_decoder().items())
-        return {token.content: number for number, token in added}
+        return {token.content: number for number, token in self._added()}
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
@@ -173,35 +180,28 @@ class HuggingFaceTokenizer(TokenRoles):
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return joined([np.array(encoding.ids, dtype=np.uint32) for encoding in encodings], np.uint32)
 
-    def _ids_of_roles(self, config: Mapping[str, Any]) -> dict[str, int]:
-        spelled = {name: _spelling(config.get(name)) for name in (f"{role}_token" for role in _ROLES)}
+    def _added(self) -> list[tuple[int, Any]]:
+        return sorted(self.backend.get_added_tokens_decoder().items())
+
+    def _ids_of(self, tokens: Mapping[T, Any]) -> dict[T, int]:
+        """Returns the ids of tokens of a configuration that there are; older files hold a serialised `AddedToken`."""
+        spelled = {name: each.get("content") if isinstance(each, dict) else each for name, each in tokens.items()}
         ids = {name: self.backend.token_to_id(token) for name, token in spelled.items() if isinstance(token, str)}
         return {name: number for name, number in ids.items() if number is not None}
 
-    def _find_roles(self, path: str, eod_token: str | None, bos_token: str | None) -> dict[str, int]:
+    def _find_roles(
+        self, path: str, special: Mapping[str, int], eod_token: str | None, bos_token: str | None
+    ) -> dict[str, int]:
         """Returns the ids: as named by the user, else by the configuration, else by their spelling ("[CLS]")."""
-        special = self._special_ids()
         roles = {role: special[token] for role in _ROLES if (token := f"[{role.upper()}]") in special}
         roles |= {name.removesuffix("_token"): number for name, number in self.special_tokens_dict.items()}
-        named = {token: self.backend.token_to_id(token) for token in (eod_token, bos_token) if token is not None}
-        ids = {**self.special_tokens, **{token: number for token, number in named.items() if number is not None}}
+        ids = {**self.special_tokens, **self._ids_of({token: token for token in (eod_token, bos_token) if token})}
         found = well_known_roles(path, ids, eod=eod_token, bos=bos_token)
         if bos_token is not None:
             roles["bos"] = found["bos"]
         if eod_token is None and "eos_token" in self.special_tokens_dict:
             return roles | {"eod": roles["eos"]}
         return roles | {"eod": found["eod"]} if "eod" in found else roles
-
-    def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
-        """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
-        named = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
-        ids = [self.backend.token_to_id(token) for token in map(_spelling, named) if isinstance(token, str)]
-        return [number for number in ids if number is not None] if ids else sentinel_ids(self._special_ids())
-
-    def _special_ids(self) -> dict[str, int]:
-        """Returns the special tokens by spelling."""
-        added = self.backend.get_added_tokens_decoder().items()
-        return {token.content: number for number, token in added if token.special}
 
 
 def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
@@ -210,11 +210,6 @@ def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFac
         return tokenizer
     message = f"expected a Hugging Face tokenizer, found `{tokenizer.path}` of the kind {tokenizer.kind!r}"
     raise TokenizerError(message, hint=reason)
-
-
-def _spelling(token: Any) -> Any:
-    """Returns the spelling of a token of a configuration; older files hold a serialised `AddedToken`."""
-    return token.get("content") if isinstance(token, dict) else token
 
 
 def _steps_of(part: Any) -> list[str]:
@@ -235,14 +230,9 @@ def _steps_of(part: Any) -> list[str]:
 
 def _parse(path: str, data: bytes) -> Any:
     tokenizers = require("tokenizers", extra="preprocess")
-    try:
+    hint = f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
+    with failures(f"`{path}` is not a tokenizer", hint=hint):
         backend = tokenizers.Tokenizer.from_buffer(data)
-    except BaseException as error:  # `tokenizers` raises plain Exception or ValueError, or panics
-        if not is_failure(error):
-            raise
-        message = f"`{path}` is not a tokenizer: {error}"
-        hint = f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
-        raise TokenizerError(message, hint=hint) from error
     backend.no_truncation()
     backend.no_padding()
     if getattr(backend.model, "dropout", None):
@@ -269,31 +259,22 @@ def _read_config(path: str) -> Mapping[str, Any]:
 def load_gpt2(
     vocabulary_path: str, merges_path: str, *, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Returns the byte-level tokenizer of two lists: ids by token, and pairs of tokens that merge, first come first.
+    """Returns the byte-level tokenizer of ids by token, in JSON, and pairs of tokens that merge, one on each line.
 
-    Args:
-        vocabulary_path, merges_path: the ids, an object in JSON; the pairs, a pair on each line.
-        added: special tokens beside `END_OF_TEXT`; those that have no id get the next ones.
-        roles: `eod_token` and `bos_token`, see `load_tokenizer`.
+    Added tokens without an id get the next ones; `roles` are `eod_token` and `bos_token` of `load_tokenizer`.
     """
     roles["eod_token"] = roles.get("eod_token") or END_OF_TEXT
-    paths = (vocabulary_path, merges_path)
-    return _loaded(paths, "ByteLevelBPETokenizer", added=(END_OF_TEXT, *added), roles=roles)
+    added = (END_OF_TEXT, *added)
+    return _loaded((vocabulary_path, merges_path), "ByteLevelBPETokenizer", added=added, roles=roles)
 
 
 def load_wordpiece(
     path: str, *, lowercase: bool, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Returns the word-piece tokenizer of a list: a piece on each line, its number being the id.
+    """Returns the word-piece tokenizer of a list: a piece on each line, its number being the id; see `load_gpt2`.
 
     `[CLS]` and `[SEP]` are what its template puts around a text. `[SEP]` ends a document where nothing else is named:
-    BERT has no other such token.
-
-    Args:
-        path: path of the list.
-        lowercase: whether texts are put in lower case, and accents dropped.
-        added: further special tokens; those that have no id get the next ones.
-        roles: `eod_token` and `bos_token`, see `load_tokenizer`.
+    BERT has no other such token. In lower case, accents are dropped too.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
@@ -309,17 +290,13 @@ def _loaded(
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()
-    try:
+    message = f"{' and '.join(f'`{path}`' for path in paths)} cannot be read as a vocabulary"
+    with failures(message):
         made = getattr(library, name).from_file(*paths, **settings)
         missing = [token for token in _BERT_TOKENS if settings and made.token_to_id(token) is None]
         made.add_special_tokens(list(added))
-    except BaseException as error:  # `tokenizers` raises plain Exception, or panics
-        if not is_failure(error):
-            raise
-        message = f"{' and '.join(f'`{path}`' for path in paths)} cannot be read as a vocabulary: {error}"
-        raise TokenizerError(message) from error
     if missing:
-        message = f"`{paths[0]}` cannot be read as a vocabulary: it lacks {', '.join(missing)}"
+        message += f": it lacks {', '.join(missing)}"
         raise TokenizerError(message)
     return HuggingFaceTokenizer(paths[0], made.to_str().encode(), fingerprint=fingerprint, **roles)
 
@@ -327,8 +304,7 @@ def _loaded(
 def read_file(path: str) -> bytes:
     """Returns the bytes of a tokenizer's file."""
     try:
-        with open(path, "rb") as stream:
-            return stream.read()
+        return Path(path).read_bytes()
     except OSError as error:
         message = f"cannot read `{path}`: {error.strerror or error}"
         raise TokenizerError(message, hint="nothing is downloaded: name a file that is there") from error

@@ -5,6 +5,7 @@ Imports nothing that asking for help could not wait for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -48,7 +49,7 @@ class TokenizerKind:
         suffixes: suffixes of its files.
         takes_pattern: whether `pattern` and `special_tokens` mean something.
         is_told_by: whether the content of a file tells that it is one of these.
-        is_specified_by: whether a text specifies one; None for a kind with files.
+        specification: expression of the texts that specify one without a file; empty for a kind with files.
     """
 
     called: str
@@ -57,16 +58,16 @@ class TokenizerKind:
     suffixes: tuple[str, ...] = ()
     takes_pattern: bool = False
     is_told_by: Callable[[bytes], bool] = lambda _: False
-    is_specified_by: Callable[[str], bool] | None = None
+    specification: str = ""
 
     @property
     def needs_file(self) -> bool:
         """Whether there is a file; else a specification says all."""
-        return self.is_specified_by is None
+        return not self.specification
 
     def takes(self, text: str) -> bool:
         """Whether a text specifies one that needs no file."""
-        return self.is_specified_by is not None and self.is_specified_by(text)
+        return not self.needs_file and re.fullmatch(self.specification, text) is not None
 
 
 KINDS: Registry[TokenizerKind] = Registry(

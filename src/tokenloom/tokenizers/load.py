@@ -28,7 +28,6 @@ _CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")
 _RANKS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 """The address whose hash `tiktoken` calls its copy of a rank file by (`tiktoken.load.read_file_cached`, 0.14)."""
 
-_WHAT_NOTHING_TELLS = "huggingface"
 _NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
 
 
@@ -84,7 +83,9 @@ def load_tokenizer(
     if not found or KINDS[found].needs_file:
         file = _file_of(name)
         data = _read(file)
-        found = found or _kind_of(file, data)
+        by_content = [each for each, kind in KINDS.items() if kind.is_told_by(data)]
+        by_name = [each for each, kind in KINDS.items() if os.path.splitext(file)[1] in kind.suffixes]
+        found = found or [*by_content, *by_name, "huggingface"][0]
     elif not KINDS[found].takes(name):
         message = f"expected {KINDS[found].called} for a tokenizer of the kind {kind!r}, found {name!r}"
         raise ConfigError(message)
@@ -118,16 +119,15 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
     if kind != "auto" or options.is_for_ranks:
         message = f"expected no `kind`, `pattern` and `special_tokens` beside a {type(given).__name__}"
         raise ConfigError(message, hint="they belong to files")
-    roles = options.roles
-    if (found := _wrapped(given, roles)) is not None:
+    if (found := _wrapped(given, options.roles)) is not None:
         return found
     if not hasattr(given, "encode_texts") or not hasattr(given, "sha256"):
         raise _not_a_tokenizer(given)
-    if named := [name for name, token in roles.items() if token is not None]:
-        message = f"expected no `{named[0]}` for a tokenizer that is loaded already, found {roles[named[0]]!r}"
-        raise ConfigError(message, hint="name it where the tokenizer is loaded")
-    tokenizer: TextTokenizer = given
-    return tokenizer
+    for name, token in options.roles.items():
+        if token is not None:
+            message = f"expected no `{name}` for a tokenizer that is loaded already, found {token!r}"
+            raise ConfigError(message, hint="name it where the tokenizer is loaded")
+    return given  # type: ignore[no-any-return]
 
 
 def _file_of(name: str) -> str:
@@ -148,8 +148,7 @@ def _file_of(name: str) -> str:
 
 def _read(file: str) -> bytes:
     try:
-        with open(file, "rb") as stream:
-            return stream.read()
+        return Path(file).read_bytes()
     except OSError as error:
         message = f"cannot read tokenizer `{file}`: {error.strerror or error}"
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
@@ -158,14 +157,6 @@ def _read(file: str) -> bytes:
         hint = f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is "
         hint += "downloaded, and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
         raise TokenizerError(message, hint=near if near.endswith("?") else hint) from error
-
-
-def _kind_of(file: str, data: bytes) -> str:
-    """Returns the kind of a file, from its content where that tells, else from its name."""
-    suffix = os.path.splitext(file)[1]
-    by_content = [name for name, kind in KINDS.items() if kind.is_told_by(data)]
-    by_name = [name for name, kind in KINDS.items() if suffix in kind.suffixes]
-    return [*by_content, *by_name, _WHAT_NOTHING_TELLS][0]
 
 
 def local_file(name: str) -> str | None:
@@ -212,15 +203,13 @@ def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | Non
 
 
 def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    backend = getattr(given, "backend_tokenizer", None)
-    if backend is None:
+    if (backend := getattr(given, "backend_tokenizer", None)) is None:
         message = f"expected a fast tokenizer of `transformers`, found {type(given).__name__}, which has no "
         hint = "most models have one: load it with `AutoTokenizer.from_pretrained`, or name the folder of its files"
         raise TokenizerError(message + f"`{_TOKENIZER_FILE}`", hint=hint)
-    config = dict(given.special_tokens_map)
-    for name in ("additional_special_tokens", "extra_special_tokens", "chat_template"):
-        if (value := getattr(given, name, None)) is not None:
-            config[name] = value
+    further = ("additional_special_tokens", "extra_special_tokens", "chat_template")
+    named = {name: value for name in further if (value := getattr(given, name, None)) is not None}
+    config = {**given.special_tokens_map, **named}
     return _of_backend(backend, given.name_or_path or f"<{type(given).__name__}>", config, roles)
 
 

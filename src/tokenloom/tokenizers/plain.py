@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
-from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
+from tokenloom.tokenizers.text_tokenizer import (
+    Encoded,
+    TokenRoles,
+    joined,
+    require_known_ids,
+    shortened,
+    well_known_roles,
+)
 
-_NULL = re.compile(r"null:([0-9]+)")
 _LARGEST_NULL_VOCABULARY = 2**31 - 1  # ids are stored as int32 at most
 _MOST_DIGITS = len(str(_LARGEST_NULL_VOCABULARY))
 _NOT_AN_ID = re.compile(rf"[^0-9 \t\r\n]+|[0-9]{{{_MOST_DIGITS + 1},}}")
@@ -44,10 +48,6 @@ class ByteTokenizer(TokenRoles):
         fingerprint = hashlib.sha256(b"bytes, eod 256, bos 257, pad 258").hexdigest()
         roles = well_known_roles("byte", self._IDS, eod=eod_token or "<eod>", bos=bos_token or "<bos>")
         super().__init__("byte", fingerprint, roles)
-        self._options = {"eod_token": eod_token, "bos_token": bos_token}
-
-    def __reduce__(self) -> tuple[Callable[..., ByteTokenizer], tuple[Any, ...]]:
-        return partial(ByteTokenizer, **self._options), ()
 
     def detokenize(self, ids: Sequence[int]) -> str:
         spellings = {number: token.encode() for token, number in self._IDS.items()}
@@ -88,9 +88,6 @@ class NullTokenizer(TokenRoles):
         fingerprint = hashlib.sha256(f"integers below {num_ids}, eod {num_ids}".encode()).hexdigest()
         super().__init__(f"null:{num_ids}", fingerprint, {"eod": num_ids})
 
-    def __reduce__(self) -> tuple[type[NullTokenizer], tuple[int]]:
-        return NullTokenizer, (self.vocab_size - 1,)
-
     def detokenize(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, require_known_ids(self.path, ids, self.vocab_size)))
 
@@ -104,19 +101,14 @@ class NullTokenizer(TokenRoles):
         return joined(list(map(self._ids, texts)), np.int64)
 
     def _ids(self, text: str) -> NDArray[np.int64]:
-        if wrong := _NOT_AN_ID.search(text):
-            raise self._not_an_id(wrong[0])
-        if not text.strip():
-            return np.empty(0, dtype=np.int64)
-        ids: NDArray[np.int64] = np.fromstring(text, dtype=np.int64, sep=" ")  # which takes any white space of ASCII
-        if (largest := int(ids.max())) >= self.vocab_size:
-            raise self._not_an_id(str(largest))
+        wrong = _NOT_AN_ID.search(text)
+        is_empty = wrong is not None or not text.strip()
+        ids: NDArray[np.int64] = np.fromstring("" if is_empty else text, dtype=np.int64, sep=" ")
+        if wrong is not None or (len(ids) and ids.max() >= self.vocab_size):
+            found = shortened(str(ids.max()) if wrong is None else wrong[0], 40)
+            message = f"expected integers in [0, {self.vocab_size}) between white space, found {found!r}"
+            raise RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
         return ids
-
-    def _not_an_id(self, found: str) -> RefusedTextError:
-        shown = found if len(found) <= 40 else found[:37] + "..."
-        message = f"expected integers in [0, {self.vocab_size}) between white space, found {shown!r}"
-        return RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
 
 
 def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokenizer:
@@ -129,11 +121,11 @@ def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokeni
 
 BYTE = TokenizerKind(
     called="`byte`",
-    is_specified_by=lambda text: text == "byte",
+    specification="byte",
     load=lambda _path, _data, options: ByteTokenizer(**options.roles),
 )
 NULL = TokenizerKind(
     called="`null:N`, N being the number of ids",
-    is_specified_by=lambda text: _NULL.fullmatch(text) is not None,
+    specification="null:[0-9]+",
     load=_load_null,
 )

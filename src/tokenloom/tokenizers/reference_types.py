@@ -76,12 +76,11 @@ def load_reference_tokenizer(
     """Returns the tokenizer that the reference's options name. Nothing is downloaded.
 
     Args:
-        options: the options.
         null_has_own_eod: whether the end of documents of `NullTokenizer` comes on top of `vocab_size`, as up to
             0.16.1, or is the last of these ids.
         eod_token: the token that ends a document, in the place of the reference's choice.
     """
-    name = options.tokenizer_type
+    name, added = options.tokenizer_type, options.special_tokens or ()
     if name in _NOT_FOR_TEXT:
         message = f"--tokenizer-type {name} turns no text into documents"
         raise ConfigError(message, hint="name the tokenizer that it wraps, such as HuggingFaceTokenizer")
@@ -90,7 +89,6 @@ def load_reference_tokenizer(
         raise ConfigError(message)
     _check_files(options, TYPES[name])
     model, vocabulary = options.tokenizer_model or "", options.vocab_file or ""
-    added = options.special_tokens or ()
     if name == "NullTokenizer":
         return _null(options, has_own_eod=null_has_own_eod)
     if name == "TikTokenizer":
@@ -135,9 +133,8 @@ def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextToken
 
 def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | None) -> TextTokenizer:
     """Returns the tokenizer of a list of tokens in JSON; ids of special tokens come first."""
-    name = options.tiktoken_pattern or "v2"
-    if name not in REFERENCE_PATTERNS:
-        message = f"expected v1 or v2 as --tiktoken-pattern, found {name!r}"
+    if (pattern := REFERENCE_PATTERNS.get(options.tiktoken_pattern or "v2")) is None:
+        message = f"expected v1 or v2 as --tiktoken-pattern, found {options.tiktoken_pattern!r}"
         raise ConfigError(message)
     special = options.special_tokens or _TIKTOKEN_ROLES
     num_special, size = options.tiktoken_num_special_tokens, options.vocab_size or _TIKTOKEN_SIZE
@@ -149,7 +146,7 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
-    description = TiktokenDescription(pattern=REFERENCE_PATTERNS[name], special_tokens=ids, **roles)
+    description = TiktokenDescription(pattern=pattern, special_tokens=ids, **roles)
     return TiktokenTokenizer(path, _rank_lines(path, size - num_special, num_special), description)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,8 @@ class SentencePieceTokenizer(TokenRoles):
         self.backend: Any = _parse(path, data)
         self.vocab_size: int = self.backend.get_piece_size()
         self.inv_vocab: dict[int, str] = {number: self.backend.id_to_piece(number) for number in range(self.vocab_size)}
-        self._options: dict[str, Any] = {"eod_token": eod_token, "bos_token": bos_token}
-        self._data = data
         super().__init__(path, hashlib.sha256(data).hexdigest(), self._find_roles(path, eod_token, bos_token))
         self.additional_special_tokens_ids: list[int] = sentinel_ids(self.vocab)
-
-    def __reduce__(self) -> tuple[Callable[..., SentencePieceTokenizer], tuple[Any, ...]]:
-        return partial(SentencePieceTokenizer, **self._options), (self.path, self._data)
 
     @property
     def vocab(self) -> dict[str, int]:
@@ -59,15 +54,9 @@ class SentencePieceTokenizer(TokenRoles):
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, control symbols spelled out; what lies between them is decoded on its own."""
-        parts: list[str] = []
-        run: list[int] = []
-        for number in require_known_ids(self.path, ids, self.vocab_size):
-            if number not in self._control_ids:
-                run.append(number)
-                continue
-            parts += [self.backend.decode(run), self.inv_vocab[number]]
-            run = []
-        return "".join([*parts, self.backend.decode(run)])
+        runs = groupby(require_known_ids(self.path, ids, self.vocab_size), key=self._control_ids.__contains__)
+        parts = (map(self.inv_vocab.__getitem__, run) if has else [self.backend.decode(list(run))] for has, run in runs)
+        return "".join(chain.from_iterable(parts))
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
         ids = [self.backend.piece_to_id(token) for token in tokens]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, MissingTokenError, RefusedTextError, TokenizerError, TokenloomError
 from tokenloom.inputs.utf8_texts import encodable
 
-_MOST_REASON_CHARACTERS = 500
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
-
-
-def is_failure(error: BaseException) -> bool:
-    """Whether code failed, and was not interrupted: exceptions, and panics of Rust, which `pyo3` derives from none."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def in_words(error: BaseException) -> str:
@@ -30,25 +24,29 @@ def in_words(error: BaseException) -> str:
     return shortened(f"{type(error).__name__}: {said}" if said else type(error).__name__)
 
 
-def shortened(reason: str) -> str:
-    """Returns a reason of bounded length."""
-    return reason if len(reason) <= _MOST_REASON_CHARACTERS else f"{reason[: _MOST_REASON_CHARACTERS - 3]}..."
+def shortened(text: str, most: int = 500) -> str:
+    """Returns a text of bounded length."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 @contextmanager
-def refusals(doer: str) -> Iterator[None]:
-    """Turns whatever fails inside into a `RefusedTextError`; into a `TokenizerError` for want of a file or module."""
+def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
+    """Turns whatever fails inside into an error that ends with the reason; for want of a file or module, no refusal."""
     try:
         yield
     except TokenloomError:
         raise
     except BaseException as error:
-        if not is_failure(error):
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, by `pyo3`
             raise
-        message = f"{doer} fails: {in_words(error)}"
-        if isinstance(error, (OSError, ImportError)):
-            raise TokenizerError(message) from error
-        raise RefusedTextError(message) from error
+        kind = TokenizerError if isinstance(error, (OSError, ImportError)) else kind
+        message = f"{message}: {in_words(error)}"
+        raise kind(message, hint=hint) from error
+
+
+def refusals(doer: str) -> AbstractContextManager[None]:
+    """Turns whatever fails inside into a `RefusedTextError`, as `failures` does."""
+    return failures(f"{doer} fails", RefusedTextError)
 
 
 def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: str | None = None) -> None:
@@ -140,39 +138,25 @@ class TextTokenizer(Protocol):
         """Returns the ids of each text, none of which may hold lone surrogates; lets other threads run meanwhile."""
 
 
-class _Role:
-    """The id of a role; `MissingTokenError` where a tokenizer has none."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, tokenizer: Any, owner: type | None = None) -> int:
-        number: int = tokenizer.id_of_role(self._name)
-        return number
+def _role(name: str) -> Any:
+    """Returns a property, the id of a role; `MissingTokenError` where a tokenizer has none."""
+    return property(lambda tokenizer: tokenizer.id_of_role(name), doc=f"The id of the {name} token.")
 
 
 class TokenRoles:
     """The roles, the identity and the errors that tokenizers have in common.
 
     Args:
-        path: see `TextTokenizer`.
-        sha256: see `TextTokenizer`.
-        roles: the id of each role ("eod", "bos", "pad", …) that there is; "eos" is "eod" unless it is named.
+        path, sha256: see `TextTokenizer`.
+        roles: the id of each role that there is; "eos" is "eod" unless it is named.
 
     Attributes:
-        eod, bos: the ids that end and begin a document.
-        eos: the id that ends a sequence.
+        eod, bos, eos: the ids that end and begin a document, and end a sequence.
         pad, mask: the ids that fill, and stand in for a masked token.
         cls, sep: the ids that begin a sequence to classify, and end a segment.
     """
 
-    eod: _Role = _Role()
-    eos: _Role = _Role()
-    bos: _Role = _Role()
-    pad: _Role = _Role()
-    cls: _Role = _Role()
-    sep: _Role = _Role()
-    mask: _Role = _Role()
+    eod, eos, bos, pad, cls, sep, mask = map(_role, ("eod", "eos", "bos", "pad", "cls", "sep", "mask"))
 
     def __init__(self, path: str, sha256: str, roles: Mapping[str, int]) -> None:
         self.path = path
@@ -212,10 +196,7 @@ def well_known_roles(
 ) -> dict[str, int]:
     """Returns the roles, each where it was named or only one well-known spelling of it is among the ids.
 
-    Args:
-        path: path of the tokenizer, for messages.
-        ids: the tokens that may have a role.
-        eod, bos, pad: tokens that were named, which must be among them.
+    The path is for messages; tokens that were named must be among the ids, those that may have a role.
     """
     roles = {}
     for role, named in (("eod", eod), ("bos", bos), ("pad", pad)):

@@ -27,10 +27,10 @@ from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
     TokenRoles,
-    in_words,
-    is_failure,
+    failures,
     joined,
     require_known_ids,
+    shortened,
     well_known_roles,
 )
 
@@ -60,9 +60,7 @@ GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiktokenDescription:
-    """What a rank file does not say.
-
-    In a file beside `NAME.tiktoken`, called `NAME.tiktoken.json`, it is an object of these names.
+    """What a rank file does not say: as an object in `NAME.tiktoken.json` beside `NAME.tiktoken`.
 
     Attributes:
         pattern: the regular expression that cuts a text into words, or a well-known name ("cl100k").
@@ -91,7 +89,6 @@ PUBLISHED: Mapping[str, tuple[str, TiktokenDescription]] = {
     )
 }
 """Name and description of the published encodings, by the SHA-256 of the rank file."""
-
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
@@ -161,29 +158,24 @@ class TiktokenTokenizer(TokenRoles):
         try:
             options = {"allowed_special": self._allowed, "disallowed_special": ()}
             ids: NDArray[np.uint32] = self.backend.encode_to_numpy(text, **options)
-        except BaseException as error:  # the expression gives up on a million spaces in a row, and panics on others
-            if not is_failure(error):
-                raise
-            shown = text if len(text) <= 80 else text[:77] + "..."
+        except BaseException:  # the expression gives up on a million spaces in a row, and panics on others
+            message = f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shortened(text, 80)!r}"
             hint = "cut the text, or use an expression that needs less backtracking"
-            message = f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shown!r}: "
-            raise RefusedTextError(message + in_words(error), hint=hint) from error
+            with failures(message, RefusedTextError, hint=hint):
+                raise
         return ids
 
     def _load(self, path: str) -> Any:
         library = require("tiktoken", extra="tokenizers")
-        try:
+        message = f"`tiktoken` refuses `{path}` with the pattern {self.pattern!r}"
+        hint = f"the pattern is an expression that matches no empty text, or one of {', '.join(PATTERNS)}; "
+        hint += "ranks and ids of special tokens are integers, each there once"
+        with failures(message, hint=hint):
+            special_tokens = dict(self.special_tokens)
             backend = library.Encoding(
-                path, pat_str=self.pattern, mergeable_ranks=self._ranks, special_tokens=dict(self.special_tokens)
+                path, pat_str=self.pattern, mergeable_ranks=self._ranks, special_tokens=special_tokens
             )
             backend.encode_ordinary("")  # panics if the expression matches it, as it would in the middle of texts
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            message = f"`tiktoken` refuses `{path}` with the pattern {self.pattern!r}: {in_words(error)}"
-            hint = f"the pattern is an expression that matches no empty text, or one of {', '.join(PATTERNS)}; "
-            hint += "ranks and ids of special tokens are integers, each there once"
-            raise TokenizerError(message, hint=hint) from error
         return backend
 
     def _fingerprint(self) -> str:

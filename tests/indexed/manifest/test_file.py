@@ -105,7 +105,7 @@ def test_without_a_file_there_is_none(tmp_path):
 
 def head_of(manifest):
     return manifest_file.ManifestHead(
-        manifest.tokenizer, manifest.pair.largest_token, manifest.pair.index_start_crc32, manifest.options
+        manifest.tokenizer, manifest.options, manifest.pair.largest_token, manifest.pair.index_start_crc32
     )
 
 

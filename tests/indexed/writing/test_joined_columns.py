@@ -84,7 +84,7 @@ def test_pieces_of_a_wanted_size_have_the_origins_of_their_documents(tmp_path):
 
 
 def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("tokenloom.indexed.writing.joined_columns._ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("tokenloom.indexed.writing.concatenate._ROWS_AT_ONCE", 50)
     monkeypatch.setattr("tokenloom.indexed.writing.kept_documents._BLOCK_ROWS", 70)
     parts, origins, hashes, weights, qualities = [], [], [], [], []
     for name in "abc":

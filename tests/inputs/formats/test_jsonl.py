@@ -20,7 +20,7 @@ def test_json_that_is_too_deep_is_a_bad_line(line: bytes):
     [(number, why)] = bad([parsed])
     assert number == 2
     assert why.startswith("not JSON that can be read: ")
-    [_, record] = records_of(found, loads=json.loads)
+    [_, record] = records_of(found)
     assert str(record.value) == why
 
 

@@ -109,7 +109,9 @@ def test_what_is_held_out_is_never_read(tmp_path):
 def test_documents_and_positions_that_there_are_not(tmp_path):
     run = make_run(tmp_path)
     for document in (250, -1):
-        with pytest.raises(ConfigError, match=rf"expected a document of source 'web' in \[0, 250\), found {document}"):
+        with pytest.raises(
+            ConfigError, match=rf"expected a document of source 'web' in \[0, 250\), found `web:{document}`"
+        ):
             run.occurrences({0: [3, document]})
     with pytest.raises(ConfigError, match=r"found \[8, 7\)"):
         run.occurrences({0: [3]}, start=8, stop=7)

@@ -33,8 +33,8 @@ from tokenloom.indexed.columns import add_column, open_column, read_columns
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifests import fingerprint_of
+from tokenloom.inputs import ReadLimits
 from tokenloom.inputs.find import find_inputs, whole_file
-from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from tokenloom.cli.options import Position, UsageError, Written, refuse_usage
-from tokenloom.cli.output import print_json, say
-from tokenloom.cli.run_options import NO_STEPS, WIDTH, BatchSizes, row_line
+from tokenloom.cli.options import Position, Written, refuse_usage
+from tokenloom.cli.output import print_json, print_lines, say, table
+from tokenloom.cli.run_options import NO_STEPS, BatchSizes
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
@@ -108,7 +108,7 @@ class Options(BatchSizes):
         if self.run_path is None and (self.deny is not None or self.save_interval is not None):
             refuse_usage("--deny and --save-interval are about a run: name it with --run")
         if self.save_interval is not None and not self.has_batch_sizes:
-            raise UsageError(NO_STEPS)
+            refuse_usage(NO_STEPS)
         if self.output is not None and not self.output.endswith(".parquet"):
             refuse_usage(f"expected --output to end in .parquet, found {self.output!r}")
 
@@ -285,14 +285,18 @@ def _write_parquet(answer: _Answer, path: str) -> None:
 
 
 def _print(answer: _Answer, options: Options) -> None:
-    columns = {"benchmark": 26, "items": 9, "too short": 9, "found": 9, "n-grams": 9, "documents": 10}
-    print(row_line(columns, columns, indent=""))
     rows = list(answer.benchmarks())
-    for row in rows:
-        counts = [f"{row[name]:,}" for name in ("items", "too_short", "found")]
-        cells = (os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", f"{row['documents']:,}")
-        print(row_line(cells, columns, indent=""))
-    print(f"\n{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
+    cells = [
+        (
+            os.path.basename(row["benchmark"]),
+            *(row[name] for name in ("items", "too_short", "found")),
+            f"{row['coverage']:.2%}",
+            row["documents"],
+        )
+        for row in rows
+    ]
+    print_lines(table(("benchmark", "items", "too short", "found", "n-grams", "documents"), cells))
+    print(f"{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
     for source in answer.sources():
         if source["documents"]:
             found = f"{counted(source['items'], 'item')} in {counted(source['documents'], 'document')}"
@@ -339,7 +343,7 @@ def _print_item(item: dict[str, Any]) -> None:
     number = str(passages[0]["document"])
     label = f"{name_of(passages[0]['source'], width=max(4, 19 - len(number)))}:{number}"
     for heading, text in (("item", passages[0]["of_item"]), (label, passages[0]["of_document"])):
-        print(f"  {heading:<20} {_cut(text, WIDTH - 24)}")
+        print(f"  {heading:<20} {_cut(text, 56)}")
     if item.get("first_position") is not None:
         print(f"  first read at {_place(item)}, by {counted(item['num_positions'], 'position')} in all")
 

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import numpy as np
 
-from tokenloom.cli.options import Written
+from tokenloom.cli.options import Written, refuse
 from tokenloom.cli.output import print_json
 from tokenloom.cli.run_options import RunPath
-from tokenloom.cli.values import refuse
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.run.run import Run

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import Written, arguments_of, refuse_usage
+from tokenloom.cli.options import Written, arguments_of, refuse, refuse_usage
 from tokenloom.cli.output import facts_lines, print_json, print_lines
-from tokenloom.cli.values import refuse
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import check_index

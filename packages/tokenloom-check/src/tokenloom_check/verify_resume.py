@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from tokenloom.cli.options import Written, refuse_usage
+from tokenloom.cli.options import Written, count, refuse, refuse_usage
 from tokenloom.cli.output import print_json, say
-from tokenloom.cli.values import count, refuse
 from tokenloom.errors import ConformanceError
 from tokenloom.numbers import quoted
 from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, TokenloomError
-from tokenloom.indexed.token_source import span_reader
+from tokenloom.indexed.dataset import span_reader
 from tokenloom.kernels.storage import Watch
 from tokenloom.numbers import checked_integer
 from tokenloom.storage.local import spread_evenly

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -17,13 +16,11 @@ from numpy.typing import NDArray
 from tokenloom._native import RecordBuilder
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
-from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.columns import ColumnWriter, columns_there
-from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, manifest_bytes, manifest_of
+from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, PairTally, manifest_bytes, manifest_of
 from tokenloom.indexed.writing.concatenate import open_checked, put_piece
-from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.kept_documents import byte_pieces
-from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
+from tokenloom.indexed.writing.outputs import IndexWriter, PendingDataset, publish_datasets
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import MappedFile
@@ -42,9 +39,8 @@ class IndexedDatasetBuilder:
     """Writes a `.bin`/`.idx` pair, byte for byte as the reference would for the same calls.
 
     Nothing appears under the final names before `finalize`; leaving a `with` block by an exception, or dropping the
-    builder, removes what was written. Memory: 12 bytes per document of one sequence, in blocks that are never copied.
-    Token ids that do not fit the dtype are an error (the reference wraps them silently). When bytes cannot be written
-    the builder gives up as a whole: what it would finalize could not be trusted. Not safe from several threads.
+    builder, removes what was written, and so does an error of writing. Token ids that do not fit the dtype are an error
+    (the reference wraps them silently). Memory: 12 bytes per document of one sequence. Not safe from several threads.
 
     Example:
         >>> import tempfile
@@ -59,8 +55,7 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: where the tokens will be: a path, or an address in object storage, to which files that are built
-            locally are uploaded when they are complete.
+        bin_path: where the tokens will be: a path, or an address in object storage, to which complete files go.
         dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
         checksums: whether to compute what a manifest says of both files; costs some 0.6 ns per byte.
@@ -98,11 +93,7 @@ class IndexedDatasetBuilder:
         self._finished = False
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
-        """Appends one sequence; `end_document` closes the document it belongs to.
-
-        Args:
-            tensor: 1-D integers: a list, an array, a tensor; for a float dtype, numbers.
-            mode: mode of the sequence, in a multimodal dataset.
+        """Appends one sequence, a list, array or tensor of numbers; `end_document` closes its document.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -113,11 +104,6 @@ class IndexedDatasetBuilder:
 
     def add_document(self, tensor: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
         """Appends one document of sequences with the given lengths, which must add up to the tokens.
-
-        Args:
-            tensor: the tokens of the whole document.
-            lengths: tokens per sequence; empty for a document without sequences.
-            modes: mode of each sequence, in a multimodal dataset; 0 if None.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -131,10 +117,10 @@ class IndexedDatasetBuilder:
         """Appends a jagged batch, one document of one sequence per row.
 
         Args:
-            batch: rows of tokens: a list of lists or arrays, or anything that yields rows.
+            batch: lists or arrays of tokens.
             modes: mode of each row, in a multimodal dataset; 0 if None.
             eod_token: appended to every row if given.
-            chunk_size: accepted for compatibility; rows are added one by one and written in blocks of bytes.
+            chunk_size: accepted for compatibility.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. The rows before it were added.
@@ -170,8 +156,8 @@ class IndexedDatasetBuilder:
         Args:
             tokens: integers[sum(lengths)], all sequences back to back.
             lengths: int32[num_sequences], tokens per sequence.
-            document_ends: int64[num_documents], non-decreasing, the number of sequences of this block that lie before
-                each document's end; None makes every sequence a document.
+            document_ends: int64[num_documents], sequences of this block before the end of each document; None makes
+                every sequence a document.
             modes: int8[num_sequences], in a multimodal dataset; 0 if None.
 
         Raises:
@@ -179,7 +165,18 @@ class IndexedDatasetBuilder:
             ValueError: the parts do not fit together. Nothing was added.
         """
         self._check_open()
-        document_ends = _checked_document_ends(document_ends, lengths, len(tokens))
+        count, num_tokens = len(lengths), int(lengths.sum(dtype=np.int64))
+        if count and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
+            message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
+            raise ValueError(message)
+        if num_tokens != len(tokens):
+            message = f"lengths add up to {num_tokens} tokens, but {len(tokens)} were given"
+            raise ValueError(message)
+        if document_ends is None:
+            document_ends = np.arange(1, count + 1, dtype=np.int64)
+        if np.any(np.diff(document_ends, prepend=0, append=count) < 0) or (count and [*document_ends[-1:]] != [count]):
+            message = f"document_ends must rise to {count}, the number of sequences"
+            raise ValueError(message)
         stored = self._convert(tokens)
         chosen = None
         if self.multimodal:
@@ -196,10 +193,7 @@ class IndexedDatasetBuilder:
         self._records.end_document()
 
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
-        """Appends a whole dataset: its documents as they are, its bytes by a kernel-level copy.
-
-        Every row of its index is checked first. Its tokens are not read, as the manifest of the result says, and what
-        lies beside it is left there, which is logged: `merge_datasets` joins that, too.
+        """Appends a whole dataset without its columns, which is logged; its bytes are copied by the kernel, not read.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -210,8 +204,7 @@ class IndexedDatasetBuilder:
         prefix, index = dataset.path_prefix, dataset.index
         if dataset.dtype != self.dtype:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
-            hint = "datasets of one dtype only can be merged; tokenize one of them again"
-            raise DatasetFormatError(message, hint=hint)
+            raise DatasetFormatError(message, hint="datasets of one dtype only can be merged; tokenize it again")
         if beside := sorted(columns_there(prefix)):
             _LOGGER.warning("columns %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
         self._records.add_rows(index.sequence_lengths, index.document_indices[1:], index.sequence_modes)
@@ -235,7 +228,7 @@ class IndexedDatasetBuilder:
         manifest: Callable[[PairFacts], Manifest] | None = None,
         columns: Mapping[str, ColumnWriter] | None = None,
     ) -> None:
-        """Writes the index and makes the pair appear, with what lies beside it, as `publish_datasets` does.
+        """Writes the index and makes the pair appear, with what lies beside it.
 
         Args:
             idx_path: where the index will be.
@@ -268,7 +261,11 @@ class IndexedDatasetBuilder:
                 pending.columns[name] = writer.finish()
             pending.describe(MappedFile(self._bin_file.readable_path))
             if manifest is not None:
-                pending.manifest = manifest_bytes(manifest(self._facts(index)))
+                if self._tally is None:
+                    message = "expected `checksums=True` on a builder that is to write a manifest, found none"
+                    raise ConfigError(message)
+                facts = replace(self._tally.facts(index), copied_tokens=self._copied_tokens)
+                pending.manifest = manifest_bytes(manifest(facts))
             publish_datasets(
                 [pending],
                 overwrite=self._overwrite,
@@ -294,12 +291,6 @@ class IndexedDatasetBuilder:
             rows.add_boundaries(ends)
         rows.finish()
 
-    def _facts(self, index: MappedFile) -> PairFacts:
-        if self._tally is None:
-            message = "expected `checksums=True` on a builder that is to write a manifest, found none"
-            raise ConfigError(message)
-        return replace(self._tally.facts(index), copied_tokens=self._copied_tokens)
-
     def abort(self) -> None:
         """Gives up: removes what was written. Harmless after `finalize`."""
         self._finished = True
@@ -321,9 +312,7 @@ class IndexedDatasetBuilder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
     @property
@@ -342,8 +331,12 @@ class IndexedDatasetBuilder:
             # Lists and contiguous integer arrays, nearly every call: looking at them in Python first would cost more
             # than adding them.
             pending = self._add(tokens, lengths, modes, end_document)
-        except OverflowError as error:
-            raise self._overflow(error, tokens) from None
+        except OverflowError as error:  # of a token, or else of a length or mode beyond 64 bits
+            if self.dtype.kind in "iu":
+                is_list = isinstance(tokens, (list, tuple))
+                self._check_range(tokens if is_list else np.ravel(np.asarray(tokens)).tolist())
+            message = f"a length or mode is out of range: {error}"
+            raise ValueError(message) from None
         except (TypeError, BufferError):
             pending = self._add(self._convert(np.asarray(tokens)), lengths, modes, end_document)
         if pending >= _FLUSH_BYTES:
@@ -355,28 +348,16 @@ class IndexedDatasetBuilder:
             if tokens.dtype.kind not in "iu":
                 message = f"tokens must be integers for dtype {self.dtype}, got {tokens.dtype}"
                 raise ConfigError(message)
-            bounds = np.iinfo(self.dtype)
-            for token in (int(tokens.min()), int(tokens.max())):
-                if not bounds.min <= token <= bounds.max:
-                    raise self._range_error(token)
+            self._check_range((int(tokens.min()), int(tokens.max())))
         return np.ascontiguousarray(tokens, dtype=self.dtype)
 
-    def _overflow(self, error: OverflowError, tokens: Any) -> Exception:
-        """Says which number was too large: a token, or else a length or mode beyond 64 bits."""
-        if self.dtype.kind in "iu":
-            bounds = np.iinfo(self.dtype)
-            for token in tokens if isinstance(tokens, (list, tuple)) else np.ravel(np.asarray(tokens)).tolist():
-                if not bounds.min <= token <= bounds.max:
-                    return self._range_error(token)
-        return ValueError(f"a length or mode is out of range: {error}")
-
-    def _range_error(self, token: int) -> TokenRangeError:
+    def _check_range(self, tokens: Iterable[int]) -> None:
         bounds = np.iinfo(self.dtype)
-        message = (
-            f"`{self._bin_file.path}`: token id {token} in document {self.num_documents} does not fit {self.dtype}, "
-            f"which holds {bounds.min} to {bounds.max}"
-        )
-        return TokenRangeError(message, hint="choose the dtype with `DType.optimal_dtype(vocab_size)`")
+        for token in tokens:
+            if not bounds.min <= token <= bounds.max:
+                where = f"`{self._bin_file.path}`: token id {token} in document {self.num_documents}"
+                message = f"{where} does not fit {self.dtype}, which holds {bounds.min} to {bounds.max}"
+                raise TokenRangeError(message, hint="choose the dtype with `DType.optimal_dtype(vocab_size)`") from None
 
     def _check_open(self) -> None:
         if self._finished:
@@ -395,23 +376,3 @@ class IndexedDatasetBuilder:
         except BaseException:  # what of it arrived is not known
             self.abort()
             raise
-
-
-def _checked_document_ends(
-    document_ends: NDArray[np.int64] | None, lengths: NDArray[np.int32], num_tokens: int
-) -> NDArray[np.int64]:
-    """Returns where the documents of a block of sequences end: int64[num_documents], the sequences before each end."""
-    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
-        message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
-        raise ValueError(message)
-    if int(lengths.sum(dtype=np.int64)) != num_tokens:
-        message = f"lengths add up to {int(lengths.sum(dtype=np.int64))} tokens, but {num_tokens} were given"
-        raise ValueError(message)
-    if document_ends is None:
-        return np.arange(1, len(lengths) + 1, dtype=np.int64)
-    if np.any(np.diff(document_ends, prepend=0, append=len(lengths)) < 0) or (
-        len(lengths) and (len(document_ends) == 0 or int(document_ends[-1]) != len(lengths))
-    ):
-        message = f"document_ends must rise to {len(lengths)}, the number of sequences"
-        raise ValueError(message)
-    return document_ends

@@ -12,43 +12,45 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
-from tokenloom.indexed.checksums import PairTally
-from tokenloom.indexed.columns import WrittenColumn
+from tokenloom.indexed.columns import (
+    ColumnFacts,
+    ColumnWriter,
+    WrittenColumn,
+    open_column,
+    read_columns,
+    written_column,
+)
 from tokenloom.indexed.dataset import IndexedDataset, inputs_stay
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, combined_manifest, manifest_bytes
+from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, PairTally, combined_manifest, manifest_bytes
+from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_origins
 from tokenloom.indexed.verify import check_columns, check_index, check_tokens
-from tokenloom.indexed.writing.index_writer import IndexWriter
-from tokenloom.indexed.writing.joined_columns import JoinedColumns
+from tokenloom.indexed.writing import outputs
 from tokenloom.indexed.writing.kept_documents import Block, ConcatenatedPart, FilePiece, Piece, Selection
-from tokenloom.indexed.writing.outputs import (
-    MOST_LOCKED,
-    PendingDataset,
-    existing_path,
-    is_published,
-    publish_datasets,
-    should_seal,
-)
+from tokenloom.indexed.writing.outputs import IndexWriter, PendingDataset, existing_path, is_published, publish_datasets
 from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.extents import ExtentSource, record_file
-from tokenloom.storage.local import ByteSource, MappedFile, copy_range, first_difference
+from tokenloom.storage.local import ByteSource, MappedFile, PositionalFile, copy_range, first_difference
 from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
 from tokenloom.storage.resolve import exists, is_missing, names_in, open_pending
-from tokenloom.storage.versions import check_version, open_regular
+from tokenloom.storage.versions import version_of
 
 _LOGGER = logging.getLogger(__name__)
 
 _READ_BYTES = 16 << 20
+_ROWS_AT_ONCE = 1 << 24
 _NUM_DIGITS = 5
 
 MakeManifest = Callable[[PairFacts], Manifest]
@@ -96,21 +98,20 @@ def merge_datasets(
 ) -> IndexedDataset | list[IndexedDataset]:
     """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
-    All inputs are opened and checked before the first byte is written. Token bytes are copied by the operating system,
-    rows pass in blocks. Columns are joined by their kind, see `JoinedColumns`, and manifests if all have them.
+    Manifests are joined if all inputs have one, columns by their kind. Columns per token or sequence must lie beside
+    all inputs, alike. Those per document are left out if one input lacks them; of runs, the documents of such an input
+    are unknown. Both is logged. A result that is there already, byte for byte, stays as it is.
 
-    With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
-    of them. They are cut between documents; one that is larger by itself is alone. All appear together in the end.
-
-    A result that is there already, byte for byte, stays as it is.
+    With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens, cut between
+    documents, and returns all of them; a document that is larger is alone. All appear together in the end.
 
     Args:
         prefixes: prefixes of the inputs, in the order wanted.
         output_prefix: prefix of the result; must not be one of the inputs.
         multimodal: whether the datasets hold modes.
         part_bytes: most bytes of tokens in each pair; None writes one pair.
-        verify: compare the tokens of the inputs with their manifests first, then read them back from the disk and
-            compare them with those of the inputs. Without, the manifest of the result says that they were not.
+        verify: compare the tokens of the inputs with their manifests first, and the result with the inputs. Without,
+            the manifest of the result says that they were not.
         durable: wait until the result would survive a loss of power; without, as `cp` does, it is faster.
         overwrite: replace outputs that are there and hold something else; they stay whole until the new ones are.
         notice: called with a sentence for each output that is there already.
@@ -121,22 +122,21 @@ def merge_datasets(
         OutputExistsError: there is something else under the output prefix, and no `overwrite`.
         OutputBusyError: another process writes the same output.
         DatasetFormatError: an input is damaged.
-        StorageError: reading or writing fails; everything is as it was.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(checked_output_prefix("output_prefix", output_prefix))
     opened = partial(IndexedDataset, multimodal=multimodal)
     with inputs_stay(chosen):
         check_output(target, chosen)
-        outputs = {target: [ConcatenatedPart(prefix=prefix) for prefix in chosen]}
+        targets = {target: [ConcatenatedPart(prefix=prefix) for prefix in chosen]}
         if part_bytes is not None:
             if part_bytes < 1:
                 message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
                 raise ConfigError(message)
             check_inputs(chosen, multimodal=multimodal)
             cut = enumerate(_cut(chosen, part_bytes))
-            outputs = {f"{target}_{number:0{_NUM_DIGITS}}": parts for number, parts in cut}
-            _check_no_others(target, list(outputs))
+            targets = {f"{target}_{number:0{_NUM_DIGITS}}": parts for number, parts in cut}
+            _check_no_others(target, list(targets))
             combined_manifest(map(opened, chosen))  # one tokenizer for all, before the first pair is written
 
         def make_manifest(parts: Sequence[ConcatenatedPart]) -> MakeManifest | None:
@@ -145,7 +145,7 @@ def merge_datasets(
             return combined_manifest((opened(part.prefix) for part in parts), copied_tokens=copied)
 
         written = _write_all(
-            outputs,
+            targets,
             multimodal=multimodal,
             verify=verify,
             manifest=make_manifest,
@@ -169,8 +169,6 @@ def write_concatenated(
 ) -> IndexedDataset:
     """Writes the documents of all parts, in order, as one pair, and returns it opened; see `merge_datasets`.
 
-    Memory: blocks of rows.
-
     Example:
         >>> import tempfile
         >>> import numpy as np
@@ -187,12 +185,10 @@ def write_concatenated(
         parts: the parts, in the order wanted.
         output_prefix: prefix of the result; must not be one of the inputs.
         multimodal, verify, durable, overwrite, notice: see `merge_datasets`.
-        manifest: makes the manifest of the result from what its files hold; None for none. Tokens of whole datasets
-            that have manifests themselves are not read for that.
+        manifest: makes the manifest of the result from what its files hold; None for none.
 
     Raises:
         ConfigError: as `merge_datasets`, or a part names documents that its dataset does not have.
-        OutputExistsError, OutputBusyError, DatasetFormatError, StorageError: as `merge_datasets`.
     """
     target, prefixes = prefix_of(output_prefix), [part.prefix for part in parts]
     check_output(target, prefixes)
@@ -210,7 +206,7 @@ def write_concatenated(
 
 
 def _write_all(
-    outputs: Mapping[str, Sequence[ConcatenatedPart]],
+    targets: Mapping[str, Sequence[ConcatenatedPart]],
     *,
     multimodal: bool,
     verify: bool,
@@ -220,27 +216,27 @@ def _write_all(
     notice: Callable[[str], None] | None,
 ) -> list[IndexedDataset]:
     """Writes pairs, by their prefixes, and returns them opened; all appear together."""
-    prefixes = list(dict.fromkeys(part.prefix for parts in outputs.values() for part in parts))
-    for target in outputs:
+    prefixes = list(dict.fromkeys(part.prefix for parts in targets.values() for part in parts))
+    for target in targets:
         check_output(target, prefixes)
-    make_folder_of(next(iter(outputs)))
+    make_folder_of(next(iter(targets)))
     with ExitStack() as stack:
         stack.enter_context(if_stopped(lambda: NOTHING_WRITTEN))
-        locks = [stack.enter_context(OutputLock(idx_path(target))) for target in list(outputs)[:MOST_LOCKED]]
+        locks = [stack.enter_context(OutputLock(idx_path(target))) for target in list(targets)[: outputs.MOST_LOCKED]]
         dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
         new = []
-        for target, parts in outputs.items():
+        for target, parts in targets.items():
             joining = _Joining(parts, target, dtype, manifest(parts), multimodal=multimodal, durable=durable)
             if not overwrite:
                 joining.refuse_others()
             pending = joining.write_pair(verify=verify)
             stack.callback(pending.discard)
             if _is_new(pending, overwrite=overwrite, notice=notice):
-                if should_seal(len(outputs)):
+                if len(targets) > outputs.MOST_OPEN:
                     pending.seal(durable=durable)
                 new.append(pending)
         publish_datasets(new, overwrite=overwrite, durable=durable, locks=locks)
-    return [IndexedDataset(target, multimodal=multimodal) for target in outputs]
+    return [IndexedDataset(target, multimodal=multimodal) for target in targets]
 
 
 def build_catalogue(
@@ -254,13 +250,10 @@ def build_catalogue(
 ) -> IndexedDataset:
     """Makes many datasets one without copying a token, and returns it opened.
 
-    The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md. Its prefix is as
-    good as that of a pair. Pairs below the folder of the catalogue are named from there, so that the folder can be
-    moved; others by their whole path or address. A pair that changes later is an error when it is read. Catalogues
-    among the inputs are resolved to their pairs. Columns are joined by their kind, see `JoinedColumns`,
-    and manifests if all have them.
-
-    Every row of the inputs is checked, and rows pass in blocks, one input after the other.
+    The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md; it is opened as a
+    pair is. Pairs below the folder of the catalogue are named from there, so that the folder can be moved; others by
+    their whole path or address. A pair that changes later is an error when it is read. Catalogues among the inputs are
+    resolved to their pairs. Columns and manifests are joined as by `merge_datasets`.
 
     Example:
         >>> import tempfile
@@ -279,12 +272,10 @@ def build_catalogue(
         output_prefix: prefix of the catalogue.
         multimodal, notice: see `merge_datasets`.
         overwrite: replace a catalogue that is there and lists something else; never a pair.
-        verify: read all tokens and compare them with the manifests. Without, the manifest of the result says that
-            they were not.
+        verify: compare all tokens with the manifests. Without, the manifest of the result says that they were not.
 
     Raises:
         ConfigError: as `merge_datasets`, or a pair is there, or a catalogue in object storage would name local files.
-        OutputExistsError, OutputBusyError, DatasetFormatError, StorageError: as `merge_datasets`.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
@@ -309,7 +300,7 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
             dtype, recorded[dataset.path_prefix] = dataset.dtype, list(_recorded(dataset))
             advance()
     named = [each for prefix in prefixes for each in recorded[prefix]]
-    catalogue = Catalogue([part for part, _ in named])
+    catalogue = Catalogue(tuple(part for part, _ in named))
     content, opened = catalogue.pack(target), partial(IndexedDataset, multimodal=multimodal)
     manifest = combined_manifest(map(opened, prefixes), copied_tokens="compared" if verify else "inherited")
     joining = _Joining([part for _, part in named], target, dtype, manifest, multimodal=multimodal)
@@ -330,8 +321,16 @@ def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, Concaten
         if file.num_bytes != section.num_bytes:
             message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
             raise StorageError(message, hint="the file changed while it was recorded")
-        counts = CataloguePart(file=file, num_sequences=len(section.rows), num_documents=len(section.documents))
-        yield counts, ConcatenatedPart(prefix=dataset.path_prefix, documents=section.documents)
+        part = CataloguePart(
+            prefix=section.prefix,
+            num_sequences=len(section.rows),
+            num_documents=len(section.documents),
+            num_bytes=file.num_bytes,
+            modified_ns=file.modified_ns,
+            sample=file.sample,
+            etag=file.etag,
+        )
+        yield part, ConcatenatedPart(prefix=dataset.path_prefix, documents=section.documents)
 
 
 def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str], None] | None) -> bool:
@@ -339,10 +338,7 @@ def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str],
     if overwrite or not is_published(pending):
         return True
     pending.discard()
-    text = f"nothing to do: `{pending.prefix}` holds these inputs already"
-    _LOGGER.info("%s", text)
-    if notice is not None:
-        notice(text)
+    (notice or _LOGGER.info)(f"nothing to do: `{pending.prefix}` holds these inputs already")
     return False
 
 
@@ -355,10 +351,7 @@ def write_pending(
     manifest: MakeManifest | None = None,
     columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
-    """Writes what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of.
-
-    Nothing has a name yet: `publish_datasets` makes it appear, with further columns that are written already.
-    """
+    """Writes what `write_concatenated` does, of inputs that are checked, and further columns, without publishing it."""
     return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
@@ -376,33 +369,27 @@ def _opened(
         raise
 
 
+@dataclass(eq=False)
 class _Joining:
     """Documents of many datasets as those of one: its rows, its tokens, and what lies beside it."""
 
-    def __init__(
-        self,
-        parts: Sequence[ConcatenatedPart],
-        target: str,
-        dtype: np.dtype[np.generic],
-        manifest: MakeManifest | None,
-        *,
-        multimodal: bool,
-        durable: bool = True,
-    ) -> None:
-        self._parts = parts
-        self._target = target
-        self._dtype = dtype
-        self._manifest = manifest
-        self._multimodal = multimodal
-        self._durable = durable
-        self.tally: PairTally | None = None if manifest is None else PairTally(dtype)
-        self._columns = JoinedColumns(parts, target, multimodal=multimodal, durable=durable)
+    parts: Sequence[ConcatenatedPart]
+    target: str
+    dtype: np.dtype[np.generic]
+    manifest: MakeManifest | None
+    multimodal: bool = field(kw_only=True)
+    durable: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.tally = None if self.manifest is None else PairTally(self.dtype)
+        prefixes = dict.fromkeys(prefix_of(part.prefix) for part in self.parts)
+        self._columns = _common({prefix: read_columns(self._open(prefix)) for prefix in prefixes})
 
     def write_pair(self, *, verify: bool = False, columns: Mapping[str, WrittenColumn] | None = None) -> PendingDataset:
         """Returns all of it as a pair with further columns, which has no name yet."""
-        _, num_bytes = self._sizes()
-        with _opened(self._target, bin_path(self._target), durable=self._durable) as (pending, tokens, index):
-            with task(f"writing {self._target}", unit="bytes", total=num_bytes) as advance:
+        _, num_bytes = self._sizes
+        with _opened(self.target, bin_path(self.target), durable=self.durable) as (pending, tokens, index):
+            with task(f"writing {self.target}", unit="bytes", total=num_bytes) as advance:
                 expected = self.write_rows(index, tokens=tokens, advance=advance)
             tokens.sync()
             with storage_errors("read", tokens.path):
@@ -423,13 +410,13 @@ class _Joining:
 
     def refuse_others(self) -> None:
         """Refuses to write where something is that cannot be the same, as sizes tell."""
-        if (path := existing_path(self._target)) is None:
+        if (path := existing_path(self.target)) is None:
             return
         try:
-            found = self._open(self._target)
+            found = self._open(self.target)
         except (DatasetFormatError, DatasetNotFoundError) as error:
             raise exists_error(path) from error
-        if found.catalogue is not None or (found.index.header, found.byte_source.num_bytes) != self._sizes():
+        if found.catalogue is not None or (found.index.header, found.byte_source.num_bytes) != self._sizes:
             raise exists_error(path)
 
     def write_rows(
@@ -440,64 +427,73 @@ class _Joining:
         tokens: PendingFile | None = None,
         advance: Callable[[int], None] | None = None,
     ) -> int:
-        """Writes the index, and returns where the bytes of tokens end.
-
-        Args:
-            index: empty.
-            starts: where the bytes of each part begin; None for where those of the part before end.
-            tokens: file that these bytes are copied to; None to copy none.
-            advance: called with the bytes that were copied.
-        """
-        rows = IndexWriter(index, self._sizes()[0], multimodal=self._multimodal)
-        for number, part in enumerate(self._parts):
+        """Writes the index, copies tokens if there is a file for them, and returns where their bytes end."""
+        rows = IndexWriter(index, self._sizes[0], multimodal=self.multimodal)
+        for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
             rows.pointer = rows.pointer if starts is None else starts[number]
             for block in Selection(dataset, part).blocks():
                 rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
                 rows.add_rows(block.lengths, block.modes)
-                if tokens is not None:
-                    self._copy(part, block, tokens, advance)
+                if tokens is None:
+                    continue
+                for piece in block.pieces():
+                    put_piece(piece, tokens, advance=advance)
+                    if self.tally is not None and not part.is_whole:
+                        for data in _read(piece):
+                            self.tally.add_tokens(data)
             if tokens is not None and self.tally is not None and part.is_whole:
                 self.tally.add_pair(dataset)
             dataset.check_index()
         rows.finish()
         return rows.pointer
 
-    def _copy(
-        self,
-        part: ConcatenatedPart,
-        block: Block,
-        tokens: PendingFile,
-        advance: Callable[[int], None] | None,
-    ) -> None:
-        for piece in block.pieces():
-            put_piece(piece, tokens, advance=advance)
-            if self.tally is not None and not part.is_whole:
-                for data in _read(piece):
-                    self.tally.add_tokens(data)
-
     def add_columns(self, pending: PendingDataset, tokens: ByteSource) -> None:
         """Writes the columns of a dataset whose tokens and index are complete, and its manifest."""
-        pending.columns |= self._columns.write()
+        for name, facts in self._columns.items():
+            pending.columns[name] = self._write_column(name, facts)
         pending.describe(tokens)
-        if self._manifest is not None and self.tally is not None:
-            facts = self.tally.facts(MappedFile(pending.index.readable_path))
-            pending.manifest = manifest_bytes(self._manifest(facts))
+        if self.manifest is not None and self.tally is not None:
+            pair = self.tally.facts(MappedFile(pending.index.readable_path))
+            pending.manifest = manifest_bytes(self.manifest(pair))
+
+    def _write_column(self, name: str, facts: ColumnFacts) -> WrittenColumn:
+        if facts.kind == "runs":
+            return write_origins(self.target, *joined_origins(self._origins()), durable=self.durable)
+        return written_column(ColumnWriter(self.target, name, facts, durable=self.durable), self._rows(name))
+
+    def _rows(self, name: str) -> Iterator[NDArray[np.generic]]:
+        """Yields the rows of a column, in blocks."""
+        for part in self.parts:
+            dataset = self._open(part.prefix)
+            column = open_column(dataset, name)
+            assert column is not None
+            for block in Selection(dataset, part).blocks():
+                for rows, kept in _chosen(column.facts.kind, dataset, block):
+                    yield column.data[rows] if kept.all() else column.data[rows][kept]
+                column.check()
+
+    def _origins(self) -> Iterator[OriginsPart]:
+        for part in self.parts:
+            dataset = self._open(part.prefix)
+            documents = range(dataset.num_documents) if part.documents is None else part.documents
+            yield read_origins(dataset), documents, part.kept_documents
 
     def _open(self, prefix: str) -> IndexedDataset:
-        return IndexedDataset(prefix, multimodal=self._multimodal)
+        return IndexedDataset(prefix, multimodal=self.multimodal)
 
+    @cached_property
     def _sizes(self) -> tuple[Header, int]:
         """Returns the header of the index, and the bytes of all tokens."""
-        found = [Selection(self._open(part.prefix), part).count() for part in self._parts]
+        found = [Selection(self._open(part.prefix), part).count() for part in self.parts]
         documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
-        code = DType.code_from_dtype(self._dtype)
+        code = DType.code_from_dtype(self.dtype)
         header = Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
-        return header, num_tokens * self._dtype.itemsize
+        return header, num_tokens * self.dtype.itemsize
 
     def _contents(self, advance: Callable[[int], None]) -> Iterator[memoryview]:
         """Yields the bytes that parts are made of, in order."""
-        for part in self._parts:
+        for part in self.parts:
             for block in Selection(self._open(part.prefix), part).blocks():
                 for piece in block.pieces():
                     for data in _read(piece):
@@ -531,18 +527,12 @@ def _read(piece: Piece) -> Iterator[memoryview]:
     if not isinstance(piece, FilePiece):
         yield piece.data
         return
-    with storage_errors("read", piece.path), open(open_regular(piece.path), "rb", buffering=0) as file:
-        file.seek(piece.offset)
-        left = piece.length
-        while left:
-            check_version(file.fileno(), piece.version, piece.path)
-            data = memoryview(file.read(min(_READ_BYTES, left)))
-            if not data:
-                message = f"`{piece.path}` ended {left} bytes before what was read of it"
-                raise StorageError(message, hint="the file was truncated while it was read")
-            yield data
-            left -= len(data)
-        check_version(file.fileno(), piece.version, piece.path)
+    source, stop = PositionalFile(piece.path), piece.offset + piece.length
+    for begin in range(piece.offset, stop, _READ_BYTES):
+        data = source.read(begin, min(_READ_BYTES, stop - begin)).data
+        if piece.version is not None:
+            piece.version.check(version_of(piece.path), piece.path)
+        yield data
 
 
 def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[ConcatenatedPart]]:
@@ -553,26 +543,21 @@ def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[Concatenated
         dataset = IndexedDataset(prefix)
         first = 0
         while first < dataset.num_documents:
-            last = _last_that_fits(dataset, first, room)
+            before = _bytes_before(dataset, first)
+            rows, most = range(dataset.num_documents + 1), before + room
+            last = bisect.bisect_right(rows, most, lo=first, key=lambda row: _bytes_before(dataset, row)) - 1
             if last <= first and parts:
                 yield parts
                 parts, room = [], part_bytes
                 continue
             last = max(last, first + 1)
             parts.append(ConcatenatedPart(prefix=prefix, documents=range(first, last)))
-            room -= _bytes_before(dataset, last) - _bytes_before(dataset, first)
+            room -= _bytes_before(dataset, last) - before
             first = last
     if parts:
         yield parts
     elif not any(IndexedDataset(prefix).num_documents for prefix in prefixes):
         yield [ConcatenatedPart(prefix=prefixes[0])]
-
-
-def _last_that_fits(dataset: IndexedDataset, first: int, room: int) -> int:
-    """Returns one past the last document that ends within so many bytes from the start of another."""
-    most = _bytes_before(dataset, first) + room
-    documents = range(dataset.num_documents + 1)
-    return bisect.bisect_right(documents, most, lo=first, key=lambda document: _bytes_before(dataset, document)) - 1
 
 
 def _bytes_before(dataset: IndexedDataset, document: int) -> int:
@@ -642,3 +627,51 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
     if tokens:
         check_tokens(dataset)
     return dataset
+
+
+def _chosen(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+    """Yields the rows of a block of documents, and which of them are kept."""
+    if kind == "document":
+        yield block.documents, block.kept_documents
+    elif kind == "sequence":
+        yield block.rows, block.kept_rows
+    else:
+        lengths = dataset.sequence_lengths[block.rows]
+        before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+        before += dataset.count_tokens(range(block.rows.start))
+        low = 0
+        while low < len(lengths):
+            high = int(np.searchsorted(before, before[low] + _ROWS_AT_ONCE, side="right")) - 1
+            high = max(low + 1, high)
+            tokens = slice(int(before[low]), int(before[high]))
+            yield tokens, np.repeat(block.kept_rows[low:high], lengths[low:high])
+            low = high
+
+
+def _common(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
+    """Returns what the columns of a result are, from those of all pairs, by prefix."""
+    common: dict[str, ColumnFacts] = {}
+    for name in dict.fromkeys(name for each in columns.values() for name in each):
+        having = {prefix: each[name] for prefix, each in columns.items() if name in each}
+        owner, facts = next(iter(having.items()))
+        other = next((prefix for prefix, each in having.items() if each.form != facts.form), None)
+        lacking = next((prefix for prefix in columns if prefix not in having), None)
+        if other is None and (lacking is None or facts.kind == "runs"):
+            if lacking is not None:
+                text = "`%s` has no column `%s`: of its documents it says nothing in the result"
+                _LOGGER.warning(text, lacking, name)
+            common[name] = facts
+            continue
+        if other is None:
+            problem = f"`{lacking}` has no column `{name}`, but `{owner}` has"
+        else:
+            problem = f"column `{name}` of `{other}` is {_words(having[other])}, that of `{owner}` is {_words(facts)}"
+        if facts.kind in ("token", "sequence"):
+            raise ConfigError(problem, hint=f"give all pairs the same column `{name}`, or remove it from those with it")
+        _LOGGER.warning("the result has no column `%s`: %s", name, problem)
+    return common
+
+
+def _words(facts: ColumnFacts) -> str:
+    about = f" about {dict(facts.about)}" if facts.about and facts.kind != "runs" else ""
+    return f"{facts.dtype}{[*facts.shape[1:]]} per {facts.kind} of {facts.of}s, padding {facts.padding:g}{about}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,6 @@ class ConcatenatedPart:
     """A dataset, or some documents of it, as a part of something larger. A dataset may be in several parts.
 
     Attributes:
-        prefix: prefix of the dataset.
         documents: those that belong to the part; None for all.
         kept_documents: bool[num_documents of the dataset], false for those that are left out; None keeps all.
     """
@@ -68,8 +66,8 @@ class Selection:
             message = f"`{part.prefix}`: expected documents from 0 to {count}, found {self._documents}"
             raise ConfigError(message)
         self._kept = part.kept_documents
-        if self._kept is not None and (self._kept.dtype != np.bool_ or self._kept.shape != (count,)):
-            found = f"{self._kept.dtype}{list(self._kept.shape)}"
+        if (kept := self._kept) is not None and (kept.dtype != np.bool_ or kept.shape != (count,)):
+            found = f"{kept.dtype}{list(kept.shape)}"
             message = f"`{part.prefix}`: expected bool[{count}], a value per document, found {found}"
             raise ConfigError(message)
 
@@ -78,11 +76,10 @@ class Selection:
         if self._kept is None:
             first, last = self.dataset.document_indices[[self._documents.start, self._documents.stop]].tolist()
             return len(self._documents), last - first, self.dataset.count_tokens(range(first, last))
-        documents = sequences = tokens = 0
+        totals = np.zeros(3, dtype=np.int64)
         for block in self.blocks():
-            documents += block.num_documents
-            sequences += int(block.counts.sum())
-            tokens += int(block.lengths.sum(dtype=np.int64))
+            totals += (block.num_documents, block.counts.sum(), block.lengths.sum(dtype=np.int64))
+        documents, sequences, tokens = totals.tolist()
         return documents, sequences, tokens
 
     def blocks(self) -> Iterator[Block]:
@@ -93,7 +90,7 @@ class Selection:
             limit = int(boundaries[first]) + _BLOCK_ROWS
             last = bisect.bisect_right(boundaries, limit, first + 1, min(stop, first + _BLOCK_ROWS) + 1) - 1
             last = max(last, first + 1)
-            kept = None if self._kept is None else self._kept[first:last]
+            kept = np.ones(last - first, dtype=np.bool_) if self._kept is None else self._kept[first:last]
             yield Block(self.dataset, range(first, last), kept)
             first = last
 
@@ -102,43 +99,26 @@ class Block:
     """Consecutive documents, some of them left out.
 
     Attributes:
-        num_documents: number of documents that are kept.
-        documents: all documents of the block, the dropped ones included.
-        rows: the sequences of these.
+        documents, rows: all documents of the block, the dropped ones included, and their sequences.
+        kept_documents, kept_rows: bool[documents], bool[rows], whether each is kept.
+        num_documents: how many are.
+        counts: int64[num_documents], sequences of each.
     """
 
-    def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_] | None) -> None:
+    def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
         self._dataset = dataset
+        boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
         self.documents: slice = slice(documents.start, documents.stop)
-        self._boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
-        self._kept = None if kept is None or kept.all() else kept
-        self.rows: slice = slice(int(self._boundaries[0]), int(self._boundaries[-1]))
-        self.num_documents: int = len(documents) if self._kept is None else int(np.count_nonzero(self._kept))
-
-    @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """int64[num_documents], the sequences of each kept document."""
-        counts = np.diff(self._boundaries)
-        return counts if self._kept is None else counts[self._kept]
-
-    @property
-    def kept_documents(self) -> NDArray[np.bool_]:
-        """bool[documents of the block], whether each is kept."""
-        count = self.documents.stop - self.documents.start
-        return np.ones(count, dtype=np.bool_) if self._kept is None else self._kept
-
-    @cached_property
-    def kept_rows(self) -> NDArray[np.bool_]:
-        """bool[rows of the block], whether each belongs to a kept document."""
-        if self._kept is None:
-            return np.ones(self.rows.stop - self.rows.start, dtype=np.bool_)
-        return np.repeat(self._kept, np.diff(self._boundaries))
+        self.rows: slice = slice(int(boundaries[0]), int(boundaries[-1]))
+        self.kept_documents: NDArray[np.bool_] = kept
+        self.kept_rows: NDArray[np.bool_] = np.repeat(kept, np.diff(boundaries))
+        self.counts: NDArray[np.int64] = np.diff(boundaries)[kept]
+        self.num_documents: int = len(self.counts)
 
     @property
     def lengths(self) -> NDArray[np.int32]:
         """int32[kept sequences], tokens of each."""
-        lengths = self._dataset.sequence_lengths[self.rows]
-        return lengths if self._kept is None else lengths[self.kept_rows]
+        return self._dataset.sequence_lengths[self.rows][self.kept_rows]
 
     @property
     def modes(self) -> NDArray[np.int8] | None:

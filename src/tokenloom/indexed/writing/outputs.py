@@ -6,28 +6,83 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.columns import WrittenColumn, columns_there, describe_columns
-from tokenloom.indexed.layout import bin_path, column_path, columns_path, idx_path, prefix_of
+from tokenloom.indexed.layout import Header, bin_path, column_path, columns_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
 from tokenloom.storage.local import ByteSource, MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, recover
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
 _COMPARED_BYTES = 64 << 20
-_MOST_OPEN = 64
+MOST_OPEN = 64
 """Datasets whose files stay open until they are published; those of more are closed under hidden names."""
 MOST_LOCKED = 200
 """Locks held at once: each takes a descriptor, of which a process has 1,024 as a rule."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
 """Suffix of the file of the records that a run set aside beside a dataset."""
+
+
+class IndexWriter:
+    """Writes the arrays of an index side by side: each block of rows goes to its place in all of them.
+
+    Attributes:
+        num_rows: sequences written so far.
+        pointer: where the next sequence begins, in bytes; may be set to somewhere else than where the last one ended.
+    """
+
+    def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
+        self._file = file
+        self._header = header
+        self._multimodal = multimodal
+        self.num_rows: int = 0
+        self._num_boundaries = 0
+        self.pointer: int = 0
+        file.write(header.pack())
+        file.sync()
+        self.add_boundaries(np.zeros(1, dtype=np.int64))
+
+    def add_rows(self, lengths: NDArray[np.int32], modes: NDArray[np.int8] | None = None) -> None:
+        """Appends sequences that lie back to back: int32[count], tokens of each, int8[count], modes."""
+        if not len(lengths):
+            return
+        header, row = self._header, self.num_rows
+        ends = np.cumsum(lengths, dtype=np.int64) * header.dtype.itemsize + self.pointer
+        pointers = np.concatenate([np.array([self.pointer], dtype=np.int64), ends[:-1]])
+        self._put(header.lengths_offset + 4 * row, lengths)
+        self._put(header.pointers_offset + 8 * row, pointers)
+        if self._multimodal:
+            assert modes is not None
+            self._put(header.modes_offset + row, modes)
+        self.num_rows += len(lengths)
+        self.pointer = int(ends[-1])
+
+    def add_boundaries(self, ends: NDArray[np.int64]) -> None:
+        """Appends the ends of documents: int64[count], the sequences before each; the first boundary, 0, is there."""
+        self._put(self._header.boundaries_offset + 8 * self._num_boundaries, ends)
+        self._num_boundaries += len(ends)
+
+    def finish(self) -> None:
+        """Makes the bytes durable, under the temporary name."""
+        expected = self._header.num_sequences, self._header.num_boundaries
+        if (found := (self.num_rows, self._num_boundaries)) != expected:
+            message = f"`{self._file.path}`: expected {expected} sequences and boundaries, found {found}"
+            raise StorageError(message, hint="an input changed while it was read")
+        self._file.sync()
+
+    def _put(self, offset: int, values: NDArray[Any]) -> None:
+        if len(values):
+            with storage_errors("write", self._file.path):
+                write_at(self._file.stream.fileno(), np.ascontiguousarray(values).view(np.uint8).data, offset)
 
 
 def dataset_paths(prefix: str) -> list[str]:
@@ -54,8 +109,7 @@ class PendingDataset:
 
     Attributes:
         prefix: prefix that its index will have.
-        tokens: the `.bin` file, or the catalogue in place of it.
-        index: the `.idx` file.
+        tokens, index: the `.bin` file, or the catalogue in place of it, and the `.idx` file.
         manifest: the contents of the manifest; None for none.
         columns: the columns beside it, by name; `describe` makes them known.
         beside: further files that appear with it.
@@ -143,30 +197,23 @@ def publish_datasets(
         publish_together(groups, replace=overwrite, locked=locked)
 
 
-def is_same_file(file: PendingFile) -> bool:
-    """Whether what has the final name of a file holds the same bytes; the file is complete."""
-    file.sync()
-    there, data = open_source(file.path), MappedFile(file.readable_path).mapped
-    return there.num_bytes == len(data) and all(
-        np.array_equal(there.read(begin, len(piece)), piece)
-        for begin in range(0, len(data), _COMPARED_BYTES)
-        for piece in [data[begin : begin + _COMPARED_BYTES]]
-    )
-
-
 def is_published(pending: PendingDataset) -> bool:
     """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it."""
     if (path := existing_path(pending.prefix)) is None:
         return False
-    if not all(exists(file.path) and is_same_file(file) for file in (pending.index, pending.tokens)):
+    if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
         raise exists_error(path)
     there = columns_there(pending.prefix)
     return all(there.get(name) == facts for name, (_, facts) in pending.columns.items())
 
 
-def should_seal(num_datasets: int) -> bool:
-    """Whether so many datasets are too many to keep their files open until they are published."""
-    return num_datasets > _MOST_OPEN
+def _is_same_file(file: PendingFile) -> bool:
+    """Whether what has the final name of a file holds the same bytes; the file is complete."""
+    file.sync()
+    there, data = open_source(file.path), MappedFile(file.readable_path).mapped
+    pieces = ((begin, data[begin : begin + _COMPARED_BYTES]) for begin in range(0, len(data), _COMPARED_BYTES))
+    is_equal = (np.array_equal(there.read(begin, len(piece)), piece) for begin, piece in pieces)
+    return there.num_bytes == len(data) and all(is_equal)
 
 
 def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:

@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import json_texts
-from tokenloom.inputs import InputSlice
-from tokenloom.inputs.lines import LineBlock, LineReader
-from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.lines import LineBlock, LineFormat
 from tokenloom.inputs.records import (
     ParsedBlock,
     Texts,
     UnusableLineError,
     decoded,
-    left_out_of,
     parse_carefully,
     value_at,
 )
@@ -54,10 +51,10 @@ class JsonLineBlock(LineBlock):
             return None
         return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(lines))
 
-    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    def value_reader(self) -> Callable[[bytes], Any]:
         """Returns what reads a line."""
-        load = require("orjson", extra="preprocess").loads if loads is None else loads
-        return lambda line: _parse_record(line, load)
+        loads = require("orjson", extra="preprocess").loads
+        return lambda line: _parse_record(line, loads)
 
     def _by_kernel(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the texts; None if a key may lead into objects, or many lines are unusual."""
@@ -83,15 +80,14 @@ class JsonLineBlock(LineBlock):
         parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
         numbers = unusual[:, 0] + np.arange(len(unusual))
         is_document = np.ones(len(unusual), dtype=np.bool_)
-        for first, count in parsed.left_out.tolist():
-            is_document[first : first + count] = False
+        is_document[parsed.left_out] = False
         num_before = unusual[is_document, 0]
         bad_lines = [replace(bad, line=self.first_record + int(numbers[bad.line - 1])) for bad in parsed.bad_lines]
         return ParsedBlock(
             columns=tuple(_between(*each, num_before) for each in zip(columns, parsed.columns, strict=True)),
             num_documents=len(columns[0]) + parsed.num_documents,
             bad_lines=bad_lines,
-            left_out=left_out_of(numbers[~is_document]),
+            left_out=numbers[parsed.left_out],
         )
 
 
@@ -131,16 +127,12 @@ def _parse_record(line: bytes, loads: Any) -> Any:
         raise UnusableLineError(reason) from error
 
 
-class JsonLines(RecordFormat):
+class JsonLines(LineFormat):
     """JSON lines."""
 
     title = "JSON lines"
     suffixes: tuple[str, ...] = (".jsonl", ".ndjson", ".json")
-    has_lines = True
-
-    def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
-        """Returns the reader of some lines; see `RecordFormat`."""
-        return LineReader(slice_, options, block=JsonLineBlock)
+    block = JsonLineBlock
 
 
 JSONL = JsonLines()

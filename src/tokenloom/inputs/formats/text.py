@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tokenloom._native import line_texts
+from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY, InputSlice
-from tokenloom.inputs.lines import LineBlock, LineReader
-from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
+from tokenloom.inputs.lines import LineBlock, LineFormat
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat, StreamReader
 from tokenloom.inputs.records import (
     HEAD_BYTES,
     Block,
@@ -17,11 +18,9 @@ from tokenloom.inputs.records import (
     ParsedBlock,
     Texts,
     UnusableLineError,
-    check_text_keys,
     decoded,
     without_mark,
 )
-from tokenloom.inputs.streams import SliceStream
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
@@ -32,14 +31,13 @@ class TextLineBlock(LineBlock):
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the lines, by a kernel that makes no Python objects of them."""
-        check_text_keys(self.path, keys)
         if (found := line_texts(self.data)) is None:
             return None
         content, offsets = found
         texts = Utf8Texts(content=content, offsets=offsets)
         return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
 
-    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    def value_reader(self) -> Callable[[bytes], Any]:
         """Returns what makes a record of a line."""
         return lambda line: {TEXT_KEY: decoded(line)}
 
@@ -51,18 +49,16 @@ class _Text(RecordFormat):
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
         """Refuses keys other than `text`; see `RecordFormat`."""
-        check_text_keys(path, keys)
+        if tuple(keys) != (TEXT_KEY,):
+            message = f"expected the key {TEXT_KEY!r} for `{path}`, which is text, got {list(keys)!r}"
+            raise ConfigError(message)
 
 
-class TextLines(_Text):
+class TextLines(_Text, LineFormat):
     """Text, a document per line."""
 
     title = "lines of text"
-    has_lines = True
-
-    def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
-        """Returns the reader of some lines; see `RecordFormat`."""
-        return LineReader(slice_, options, block=TextLineBlock)
+    block = TextLineBlock
 
 
 TEXT_LINES = TextLines()
@@ -74,12 +70,7 @@ class FileBlock(Block):
 
     unit: ClassVar[str] = "file"
 
-    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Refuses keys that there are not; the text itself is read as a record."""
-        check_text_keys(self.path, keys)
-        return None
-
-    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self) -> Iterator[NumberedRecord]:
         """Yields the text."""
         value: Any = None
         if self.data.strip():
@@ -90,30 +81,14 @@ class FileBlock(Block):
         yield NumberedRecord(self.first_record, value, self.data, is_blank=value is None)
 
 
-class FileReader(SliceReader):
+class FileReader(StreamReader):
     """Reads a file of text, which is one record, as one block. Memory: the file.
 
     Args:
         slice_: the whole file.
         options: options of reading; of a file that is too long only the beginning is kept, and the rest is read and
             dropped.
-
-    Raises:
-        StorageError: the file cannot be opened.
     """
-
-    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
-        super().__init__(slice_, options)
-        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._stream.close()
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file read so far."""
-        return self._stream.position
 
     def read_blocks(self) -> Iterator[FileBlock]:
         """Yields the block."""

@@ -49,9 +49,7 @@ class LedgerCount:
     """
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
-        self._dataset = dataset
-        self._lock = dataset.lock
-        self._report = report
+        self._dataset, self._lock, self._report = dataset, dataset.lock, report
         self._sizes = WalkSizes(dataset.lock.sources, dataset.lock)
         self._numbers = {source.name: number for number, source in enumerate(dataset.lock.sources)}
         self._denied = DeniedDocuments(dataset.lock)
@@ -65,7 +63,7 @@ class LedgerCount:
         segments = plan_of(closed_at(self._lock, position)).segments if position else ()
         begun = [{reading.source: reading.left_before for reading in segment.readings} for segment in segments]
         left: dict[str, int] = {}
-        rows: dict[str, list[LedgerRow]] = {name: [] for name in self._numbers}
+        rows = dict.fromkeys(self._numbers, LedgerRow())
         stages = []
         for number, segment in enumerate(segments):
             made = []
@@ -73,50 +71,41 @@ class LedgerCount:
             counts = self._counts(number, segment, stop)
             other_lengths = any(each.sequence_length != segment.sequence_length for each in segments[number:])
             for reading in segment.readings:
-                row = self._row(reading, segment.sequence_length, stop, left.pop(reading.source, 0), counts)
+                name = reading.source
+                row = self._row(reading, segment.sequence_length, stop, left.pop(name, 0), counts)
                 remains = row.not_reached
-                later = next((each[reading.source] for each in begun[number + 1 :] if reading.source in each), 0)
-                if later:
-                    row, left[reading.source] = replace(row, not_reached=0, handed_on=remains), remains
+                if next((each[name] for each in begun[number + 1 :] if name in each), 0):
+                    row, left[name] = replace(row, not_reached=0, handed_on=remains), remains
                 elif other_lengths:
                     row = replace(row, not_reached=0, given_up=remains)
-                made.append((reading.source, row))
-                rows[reading.source].append(row)
+                made.append((name, row))
+                rows[name] += row
             stages.append(
-                LedgerStage(
-                    stage=segment.stage,
-                    start=segment.start,
-                    stop=stop,
-                    sequence_length=segment.sequence_length,
-                    sources=tuple(made),
-                )
+                LedgerStage(**_of(segment, "stage", "start", "sequence_length"), stop=stop, sources=tuple(made))
             )
-        totals = ((name, summed(found)) for name, found in rows.items())
         # what stages hand on to each other is gone in sums over them
-        sources = ((name, replace(row, brought=0, handed_on=row.handed_on - row.brought)) for name, row in totals)
+        sources = ((name, replace(row, brought=0, handed_on=row.handed_on - row.brought)) for name, row in rows.items())
         return RunLedger(position=position, stages=tuple(stages), sources=tuple(sources))
 
     def _row(
         self, reading: PlannedReading, length: int, stop: int, brought: int, looked_into: Mapping[int, SlotCounts]
     ) -> LedgerRow:
         """Returns a row in which all that is left counts as not reached."""
-        source = self._numbers[reading.source]
+        source, extra = self._numbers[reading.source], extra_tokens(self._lock)
         walks, samples = reading.walks or (), reading.num_samples or 0
         offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
-        row = LedgerRow(brought=brought, offered=offered)
         is_counted = self._report is not None or not self._needs_reading(source, stop)
         if is_counted:
             counts = looked_into.get(source, NO_SLOTS)
             if self._is_plain:
-                rest = samples - counts.samples
-                counts += count_windows(rest, sequence_length=length, extra=extra_tokens(self._lock))
+                counts += count_windows(samples - counts.samples, sequence_length=length, extra=extra)
         else:
-            counts = count_windows(samples, sequence_length=length, extra=1)
-            slots = 0 if self._has_conversations else counts.slots
-            counts = not_counted(samples, slots, brought + offered if self._are_packs else counts.tokens)
-        row = replace(row, counts=counts)
+            slots = samples * length
+            tokens = brought + offered if self._are_packs else slots
+            counts = not_counted(samples, 0 if self._has_conversations else slots, tokens)
+        row = LedgerRow(brought=brought, offered=offered, counts=counts)
         if not self._are_packs:
-            first = sum(each.count for each in walks) * extra_tokens(self._lock)
+            first = sum(each.count for each in walks) * extra
             tail = offered - first - sum(each.num_windows * each.count for each in walks) * length
             if reading.taken_over:
                 tail += brought - reading.taken_over * length
@@ -128,20 +117,20 @@ class LedgerCount:
 
     def _dropped(self, source: int, walks: PlannedWalks, length: int) -> LedgerRow:
         """Returns the conversations that walks leave out of samples: one pass over lengths and roles of each pair."""
-        found = LedgerRow()
+        found = [NOTHING] * 3
         for number in range(walks.first_pair, walks.last_pair):
             key = source, number, length
             if key not in self._dropped_of_pairs:
-                member = self._dataset.groups.member(source, length)
+                member = self._dataset.member(source, length)
                 assert member.taken is not None  # of conversations
                 exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
                 documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
                 is_read = ~are_held_out(self._lock, source, documents)
                 reasons = exposure.empty, exposure.too_long, exposure.untrainable
                 self._dropped_of_pairs[key] = [exposure.count(each & is_read) for each in reasons]
-            empty, long, untrainable = (count * walks.count for count in self._dropped_of_pairs[key])
-            found += LedgerRow(dropped_empty=empty, dropped_long=long, dropped_untrainable=untrainable)
-        return found
+            found = list(map(add, found, self._dropped_of_pairs[key]))
+        empty, long, untrainable = (count * walks.count for count in found)
+        return LedgerRow(dropped_empty=empty, dropped_long=long, dropped_untrainable=untrainable)
 
     def _needs_reading(self, source: int, stop: int) -> bool:
         """Whether samples of a source before a position have to be looked into."""

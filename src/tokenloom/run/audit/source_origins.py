@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +18,7 @@ from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
 from tokenloom.numbers import quoted
-from tokenloom.run.audit.trace import PairRows
+from tokenloom.run.audit.trace import PairRows, checked_documents
 from tokenloom.run.lock import LockedSource, RunLock
 from tokenloom.run.settings import DocumentName
 from tokenloom.run.toml_file import did_you_mean
@@ -57,7 +60,7 @@ class SourceOrigins:
         self._numbers: dict[OriginFile, int] = {}
         self._opened: dict[int, _PairOrigins | None] = {}
         self._opening = threading.Lock()
-        self._whole_paths: dict[str, str] = {}
+        self._whole_path = cache(self._path_like)
 
     @property
     def file_names(self) -> list[str]:
@@ -65,14 +68,9 @@ class SourceOrigins:
         return [file.path for file in self.files]
 
     def locate(self, source: int, documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns where documents of a source come from.
+        """Returns where documents of a source come from, for their numbers, int64[count].
 
-        Args:
-            source: number of the source.
-            documents: int64[count], numbers of its documents.
-
-        Returns:
-            int32[count], numbers in `files`, and int64[count], records from 1; -1 and 0 where that is not known.
+        These are int32[count], numbers in `files`, and int64[count], records from 1; -1 and 0 where that is not known.
 
         Raises:
             DatasetFormatError: origins are damaged, or belong to other data.
@@ -89,38 +87,47 @@ class SourceOrigins:
         return files, records
 
     def documents_of(self, path: str, record: int) -> list[tuple[int, int]]:
-        """Returns the documents that were made of a record, as (source, document), rising; none if it gave none.
+        """Returns the documents that were made of a record, from 1, as (source, document), rising; opens all pairs.
 
-        Opens the origins of all pairs.
-
-        Args:
-            path: the input file as it was named when it was tokenized, or how that ends: "crawl/0007.jsonl".
-            record: line or row, from 1.
+        `path` is the input file as it was named when it was tokenized, or how that ends: "crawl/0007.jsonl".
 
         Raises:
             ConfigError: no pair is of such a file, or those of several end like that; the file has fewer records; or
                 no pair has origins.
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
-        by_path = self._by_path
-        if not by_path:
+        if not self._by_path:
             message = f"expected pairs that know their input files, found none among {len(self._pairs.prefixes)}"
             raise ConfigError(message, hint=HINT)
-        if (whole := self._whole_paths.get(path)) is None:
-            whole = self._whole_paths[path] = _path_like(path, sorted(by_path), self.missing)
-        counts = [each.origins.files[own].num_records for _, each, own in by_path[whole]]
+        whole = self._whole_path(path)
+        counts = [each.origins.files[own].num_records for _, each, own in self._by_path[whole]]
         last = None if None in counts else max(count for count in counts if count is not None)
         if record < 1 or (last is not None and record > last):
             bound = "from 1 on" if record < 1 else f"of `{whole}`, which has {last}"
             message = f"expected a record {bound}, found {record}"
             raise ConfigError(message, hint="lines and rows count from 1")
         found = []
-        for pair, each, own in by_path[whole]:
+        for pair, each, own in self._by_path[whole]:
             source, first = self._pairs.source_of(pair), int(self._pairs.first_documents[pair])
             for entry in each.origins.documents_of(own, record).tolist():
                 begin, end = each.boundaries[entry : entry + 2].tolist()
                 found += [(source, first + row) for row in range(begin, end)]
         return sorted(set(found))
+
+    def _path_like(self, path: str) -> str:
+        """Returns the one path of an input file that is, or ends, like this."""
+        if path in self._by_path:
+            return path
+        paths, ending = sorted(self._by_path), "/" + path.removeprefix("./").lstrip("/")
+        matching = [each for each in paths if each.endswith(ending)]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            message = f"expected the end of one input file, found {quoted(path)}, which {len(matching)} end in"
+            raise ConfigError(message, hint=f"write more of it: {' or '.join(matching[:2])}")
+        message = f"expected one of the {len(paths)} input files of this run, found {quoted(path)}"
+        hint = f"it has, for example, {', '.join(paths[:2])}"
+        raise ConfigError(message, hint=f"{hint}; {origins_missing(self.missing)}" if self.missing else hint)
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
@@ -137,20 +144,15 @@ class SourceOrigins:
             if pair not in self._opened:
                 prefix = self._pairs.prefixes[pair]
                 opened = IndexedDataset(prefix, object_storage=self._object_storage)
-                origins = read_origins(opened)
-                self._opened[pair] = None if origins is None else self._numbered(opened, origins)
-                if origins is None:
+                if (origins := read_origins(opened)) is None:
                     self.missing.append(prefix)
+                    self._opened[pair] = None
+                else:
+                    numbers = [self._numbers.setdefault(file, len(self._numbers)) for file in origins.files]
+                    self.files = list(self._numbers)
+                    files = np.array([*numbers, -1], dtype=np.int32)
+                    self._opened[pair] = _PairOrigins(origins, files, opened.document_indices)
             return self._opened[pair]
-
-    def _numbered(self, pair: IndexedDataset, origins: Origins) -> _PairOrigins:
-        numbers = []
-        for file in origins.files:
-            if file not in self._numbers:
-                self._numbers[file] = len(self.files)
-                self.files.append(file)
-            numbers.append(self._numbers[file])
-        return _PairOrigins(origins, np.array([*numbers, -1], dtype=np.int32), pair.document_indices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,7 @@ class NamedDocuments:
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]
     empty_records: tuple[str, ...]
-    unknown_pairs: tuple[str, ...] = ()
+    unknown_pairs: tuple[str, ...]
 
 
 def resolve_names(
@@ -178,18 +180,14 @@ def resolve_names(
 ) -> NamedDocuments:
     """Returns the documents that names stand for."""
     numbers = {source.name: number for number, source in enumerate(sources)}
-    counts = [sum(pair.num_documents for pair in source.pairs) for source in sources]
     pairs = PairRows.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in sources])
     origins = SourceOrigins(pairs, object_storage=object_storage)
-    documents: dict[int, set[int]] = {}
+    named: set[tuple[int, int]] = set()
     of_records: set[tuple[int, int]] = set()
     empty = []
     for name, number in names:
         if (source := numbers.get(name)) is not None:
-            if number >= counts[source]:
-                message = f"expected a document of source {name!r} in [0, {counts[source]}), found `{name}:{number}`"
-                raise ConfigError(message, hint="documents are numbered over the pairs of a source, as in run.lock")
-            documents.setdefault(source, set()).add(number)
+            named.add((source, number))
             continue
         try:
             found = origins.documents_of(name, number)
@@ -199,30 +197,16 @@ def resolve_names(
         of_records.update(found)
         if not found:
             empty.append(f"{name}:{number}")
-        for source, document in found:
-            documents.setdefault(source, set()).add(document)
+    groups = groupby(sorted(named | of_records), key=itemgetter(0))
+    by_source = tuple((source, tuple(document for _, document in chosen)) for source, chosen in groups)
+    for source, chosen in by_source:
+        checked_documents(sources[source], chosen)
     return NamedDocuments(
-        by_source=tuple((source, tuple(sorted(chosen))) for source, chosen in sorted(documents.items())),
+        by_source=by_source,
         of_records=frozenset(of_records),
         empty_records=tuple(empty),
         unknown_pairs=tuple(origins.missing),
     )
-
-
-def _path_like(path: str, paths: Sequence[str], missing: Sequence[str]) -> str:
-    """Returns the one path that is, or ends, like this."""
-    if path in paths:
-        return path
-    ending = "/" + path.removeprefix("./").lstrip("/")
-    matching = [each for each in paths if each.endswith(ending)]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        message = f"expected the end of one input file, found {quoted(path)}, which {len(matching)} end in"
-        raise ConfigError(message, hint=f"write more of it: {' or '.join(matching[:2])}")
-    message = f"expected one of the {len(paths)} input files of this run, found {quoted(path)}"
-    hint = f"it has, for example, {', '.join(paths[:2])}"
-    raise ConfigError(message, hint=f"{hint}; {origins_missing(missing)}" if missing else hint)
 
 
 def records_may_be_elsewhere(prefixes: Sequence[str]) -> str:

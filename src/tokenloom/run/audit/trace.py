@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -20,14 +21,14 @@ from numpy.typing import NDArray
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.protocols import KnowsEpochs, KnowsSlots, KnowsSpans, Samples
+from tokenloom.datasets.protocols import KnowsSpans
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.walks import WHOLE_PASS
 from tokenloom.optional import require
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import content_of, run_identity
-from tokenloom.run.lock import MOST_SAMPLES, Int64s, RunLock
-from tokenloom.run.progress import MOST_WALKS, Entered, Walk, mixed_size, too_many_walks
+from tokenloom.run.lock import MOST_SAMPLES, Int64s, LockedSource, RunLock
+from tokenloom.run.progress import MOST_WALKS, Entered, Walk, too_many_walks
 from tokenloom.run.timeline import Located, Timeline
 
 if TYPE_CHECKING:
@@ -42,17 +43,13 @@ class DealsPositions(Protocol):
     """Tells which step reads a position; `loading.batch_sizes.Topology` does."""
 
     @property
-    def has_ranks(self) -> bool:
-        """Whether it tells ranks and micro-batches too."""
+    def has_ranks(self) -> bool: ...
 
-    def steps(self, positions: Int64s) -> Int64s:
-        """Returns the step of each position."""
+    def steps(self, positions: Int64s) -> Int64s: ...
 
-    def ranks(self, positions: Int64s) -> Int64s:
-        """Returns the rank of each position."""
+    def ranks(self, positions: Int64s) -> Int64s: ...
 
-    def micro_batches(self, positions: Int64s) -> Int64s:
-        """Returns the micro-batch of each position."""
+    def micro_batches(self, positions: Int64s) -> Int64s: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,19 +67,17 @@ class SpanTable:
         walks: int64[num_spans], which walk through the source; -1 where the order is not computed.
         windows: int64[num_spans], which sample of the walk, or of its dataset where the order is not computed.
         documents: int64[num_spans], number of the document in its source, over the pairs of that, from 0.
-        starts: int64[num_spans], the first token, from the start of the document.
-        lengths: int64[num_spans], tokens.
+        starts, lengths: int64[num_spans], the first token, from the start of the document, and tokens.
         slots: int64[num_spans], place of the first token in the sample.
         denied: bool[num_spans], whether padding stands there instead, since the document is denied.
-        source_names: names of the sources, by number.
-        stage_names: name of the stage, by segment; empty without a lock.
+        source_names, stage_names: names by number of source, and of segment; no stages without a lock.
         pair_rows: the pairs of the sources.
         run: identity of the run; None for datasets without a run.
         files: int32[num_spans], number of the input file that the document was made of, -1 where that is not known;
-            None where it was not asked, see `with_origins`.
+            None without `with_origins`.
         records: int64[num_spans], line or row in that file, from 1; 0 where that is not known.
         file_names: paths of the input files, by number.
-        steps: int64[num_spans]; None where batch sizes were not told, see `with_steps`.
+        steps: int64[num_spans]; None without `with_steps`.
         ranks, micro_batches: int64[num_spans]; None where ranks were not told.
     """
 
@@ -134,9 +129,11 @@ class SpanTable:
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Returns some rows: integers[count] or bool[num_spans]."""
+        return replace(self, **{name: values[rows] for name, values in self._arrays().items()})
+
+    def _arrays(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        chosen = {name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)}
-        return replace(self, **chosen)
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
         """Returns the pair of each document, by number of `pair_rows`, and its row there: int32, int64[num_spans]."""
@@ -155,7 +152,7 @@ class SpanTable:
             values = unknown if values is None else values
             return values, values < 0
 
-        records = np.zeros(len(self), dtype=np.int64) if self.records is None else self.records
+        records = unknown + 1 if self.records is None else self.records
         return {
             "position": (self.positions, None),
             "step": known(self.steps),
@@ -200,9 +197,8 @@ class SpanTable:
 
 def joined_tables(tables: Sequence[SpanTable]) -> SpanTable:
     """Returns tables of one run as one, in the order of positions and of their samples; at least one."""
-    names = [field.name for field in fields(SpanTable)]
-    arrays = [name for name in names if all(isinstance(getattr(table, name), np.ndarray) for table in tables)]
-    columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in arrays}
+    parts = [table._arrays() for table in tables]
+    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     joined = replace(tables[0], **columns)
     return joined.take(np.lexsort((joined.slots, joined.positions)))
 
@@ -235,13 +231,12 @@ class PairRows:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[tuple[str, int]]]) -> Self:
-        """Returns the pairs of sources."""
-        counts = [np.array([count for _, count in pairs], dtype=np.int64) for pairs in sources]
-        firsts = [np.cumsum(each) - each for each in counts]
+        """Returns the pairs of sources, of which prefixes and numbers of documents are given."""
+        firsts = (accumulate((count for _, count in pairs), initial=0) for pairs in sources)
         return cls(
             prefixes=tuple(prefix for pairs in sources for prefix, _ in pairs),
-            first_pairs=np.cumsum([0, *(len(pairs) for pairs in sources)], dtype=np.int64),
-            first_documents=np.concatenate([np.empty(0, dtype=np.int64), *firsts]),
+            first_pairs=np.cumsum([0, *map(len, sources)], dtype=np.int64),
+            first_documents=np.array([first for each in firsts for first in [*each][:-1]], dtype=np.int64),
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
@@ -263,11 +258,7 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
     """Returns the spans at positions of a dataset: of a run, a blend, or one of our own datasets.
 
     Of a run, sources are its sources; else they are the datasets, named by their prefixes, documents are rows of their
-    `.idx` files, and `passes` counts epochs as the cached index has them.
-
-    Args:
-        dataset: it.
-        positions: integers[num_positions], in any order, repeats allowed.
+    `.idx` files, and `passes` counts epochs as the cached index has them. Positions are in any order, repeats allowed.
     """
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
@@ -286,15 +277,11 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
 
 def members_of(dataset: Any) -> Sequence[Any]:
     """Returns the datasets that a blend is made of; another dataset alone."""
-    members: Sequence[Any] = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
-    return members
+    return dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
 
 
 def checked_positions(positions: Asked, dataset: Any) -> Int64s:
     """Returns positions as int64[num_positions]."""
-    if not isinstance(dataset, Samples):
-        message = f"expected a dataset, found {type(dataset).__name__}"
-        raise ConfigError(message)
     asked = np.atleast_1d(np.asarray(positions))
     if asked.size and asked.dtype.kind not in "iu":
         message = f"expected integers as positions, found {asked.dtype.name}"
@@ -320,7 +307,7 @@ def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]
             raise ConfigError(message, hint="offer `spans` and `span_batch`, as `GPTDataset` does")
         own = np.ascontiguousarray(samples[chosen], dtype=np.int64)
         unknown = np.full(len(own), -1, dtype=np.int64)
-        passes = member.epochs_of(own) if isinstance(member, KnowsEpochs) else unknown
+        passes = member.epochs_of(own) if hasattr(member, "epochs_of") else unknown
         source, first = sources[number]
         of_samples = {"passes": passes, "walks": unknown, "windows": own}
         parts.append(_columns(member, own, samples=chosen, source=source, first_document=first, of_samples=of_samples))
@@ -338,7 +325,7 @@ def _columns(
     `samples` says which of the positions they are, and `of_samples` has columns of a value for each.
     """
     spans = dataset.span_batch(numbers)
-    slots = dataset.slots_of(spans.documents) if isinstance(dataset, KnowsSlots) else spans.lengths
+    slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
     before = np.concatenate([np.zeros(1, dtype=np.int64), ends])[spans.row_offsets[:-1]]
     return {
@@ -375,10 +362,7 @@ def spans_of(
     empty: Columns = {name: np.empty(0, dtype=dtype) for name, dtype in types.items()}
     joined: dict[str, Any] = {name: np.concatenate([part[name] for part in (empty, *parts)]) for name in types}
     samples = joined.pop("samples")
-    in_order = np.argsort(samples, kind="stable")
-    samples = samples[in_order]
-    joined = {name: values[in_order] for name, values in joined.items()}
-    return SpanTable(
+    table = SpanTable(
         positions=positions[samples],
         segments=segments[samples],
         **joined,
@@ -387,6 +371,7 @@ def spans_of(
         pair_rows=pair_rows,
         run=None if lock is None else run_identity(lock),
     )
+    return table.take(np.lexsort((table.slots, samples)))
 
 
 class Cut(NamedTuple):
@@ -405,19 +390,17 @@ Ranges = list[tuple[int, int]]
 
 
 def windows_read(
-    timeline: Timeline, start: int, stop: int, *, sources: Iterable[int] | None = None
+    timeline: Timeline, start: int, stop: int, *, sources: Collection[int] | None = None
 ) -> dict[int, dict[Cut, Ranges]]:
     """Returns the windows that stand at positions [start, stop), by source and cut.
 
     Takes time with segments, sources and mixing blocks that are cut by the range, not with positions.
     """
     reading = _Reading(timeline)
-    wanted = None if sources is None else set(sources)
     for number, segment in enumerate(timeline.lock.segments):
-        first = max(start - segment.start, 0)
-        last = stop - segment.start if segment.num_samples is None else min(stop - segment.start, segment.num_samples)
+        first, last = max(start - segment.start, 0), min(stop, segment.stop or stop) - segment.start
         if first < last:
-            reading.add(number, first, last, mixed_size(segment), wanted)
+            reading.add(number, first, last, sources)
     found = sorted(reading.found.items())
     return {source: {cut: _joined(ranges) for cut, ranges in cuts.items()} for source, cuts in found}
 
@@ -431,21 +414,17 @@ class _Reading:
     def __init__(self, timeline: Timeline) -> None:
         self.found: dict[int, dict[Cut, Ranges]] = {}
         self._timeline = timeline
-        self._block = timeline.lock.mixing_block
         self._contents: dict[tuple[int, int, int, int], str] = {}
 
-    def add(self, number: int, first: int, stop: int, size: int, wanted: set[int] | None) -> None:
-        """Adds what offsets [first, stop) of a segment read, of which mixing blocks go by `size`."""
-        entered, mixed = self._timeline.entered(number), self._timeline.mixed(number)
-        begin = min(-(-first // self._block) * self._block, size)
-        end = stop if stop == size else stop // self._block * self._block
-        if begin >= end:
-            single = np.arange(first, stop, dtype=np.int64)
-            befores = afters = [0] * len(entered.sources)
-        else:
-            ends = np.arange(first, begin, dtype=np.int64), np.arange(end, stop, dtype=np.int64)
-            single = np.concatenate(ends)
-            befores, afters = mixed.counts(begin).tolist(), mixed.counts(end).tolist()
+    def add(self, number: int, first: int, stop: int, wanted: Collection[int] | None) -> None:
+        """Adds what offsets [first, stop) of a segment read: ranges of its whole mixing blocks, and single ones."""
+        segment = self._timeline.segment(number)
+        entered, mixed = segment.entered, segment.mixed
+        block, size = self._timeline.lock.mixing_block, len(mixed)
+        begin = min(-(-first // block) * block, size, stop)
+        end = max(begin, stop if stop == size else stop // block * block)
+        single = np.concatenate([np.arange(first, begin, dtype=np.int64), np.arange(end, stop, dtype=np.int64)])
+        befores, afters = mixed.counts(begin).tolist(), mixed.counts(end).tolist()
         leaves, takes = mixed.locate(single)
         for leaf, source in enumerate(entered.sources.tolist()):
             if wanted is None or source in wanted:
@@ -455,7 +434,7 @@ class _Reading:
                     self._add_takes(entered, leaf, source, int(run[0]), int(run[-1]) + 1)
 
     def _add_takes(self, entered: Entered, leaf: int, source: int, first: int, stop: int) -> None:
-        num_early = entered.num_early(leaf)
+        num_early = int(entered.early_counts[leaf])
         if first < min(stop, num_early):
             for number, begin, end in entered.early[leaf].ranges(first, min(stop, num_early)):
                 walk = self._timeline.walk_of(source, number)
@@ -485,7 +464,6 @@ class _Reading:
 
 
 def _joined(ranges: Ranges) -> Ranges:
-    """Returns ranges that do not overlap, rising and apart."""
     joined: Ranges = []
     for first, stop in sorted(ranges):
         if joined and joined[-1][1] == first:
@@ -524,13 +502,10 @@ def find_spans(
     lock = dataset.lock
     parts = list(_occurrences(dataset, source, documents, start, stop))
     positions = _positions(parts)
-    for number, part in enumerate(parts):
-        at, documents_there = part.pop("positions"), part["documents"]
-        part["samples"] = np.searchsorted(positions, at)
-        part["sources"] = np.full(len(at), source, dtype=np.int32)
-        part["denied"] = at >= denied_from(lock, source, documents_there)
-        by_slot = np.argsort(part["slots"], kind="stable")
-        parts[number] = {name: values[by_slot] for name, values in part.items()}
+    for part in parts:
+        at = part.pop("positions")
+        part["samples"], part["sources"] = np.searchsorted(positions, at), np.full(len(at), source, dtype=np.int32)
+        part["denied"] = at >= denied_from(lock, source, part["documents"])
     starts = [segment.start for segment in lock.segments]
     segments = (np.searchsorted(starts, positions, side="right") - 1).astype(np.int32)
     return spans_of(positions, parts, lock=lock, segments=segments, pair_rows=PairRows.of_lock(lock))
@@ -552,7 +527,7 @@ def _occurrences(
 ) -> Iterator[Columns]:
     """Yields where documents are read, as columns of a table, of which `positions` is one."""
     timeline = dataset.timeline
-    wanted = checked_documents(timeline.lock, source, documents)
+    wanted = checked_documents(timeline.lock.sources[source], documents)
     first, last = checked_range(timeline.lock.num_samples, start, stop)
     if not len(wanted) or first >= last:
         return
@@ -561,7 +536,7 @@ def _occurrences(
     read = windows_read(timeline, first, block_end, sources=[source])  # of whole blocks that is ranges
     at_once = max(1, _MOST_AT_ONCE // len(wanted))
     for cut, ranges in read.get(source, {}).items():
-        order = dataset.groups.member(source, cut.walk.sequence_length).order
+        order = dataset.member(source, cut.walk.sequence_length).order
         for walks in _walks(timeline, source, cut, ranges):
             begin = timeline.walk_of(source, int(walks[0]))
             order.add_walks(begin.number, begin.first_pair, begin.last_pair, begin.num_windows, begin.part)
@@ -584,12 +559,12 @@ def _walks(timeline: Timeline, source: int, cut: Cut, ranges: Ranges) -> list[In
     return np.split(walks, np.flatnonzero(np.diff(walks) > 1) + 1)
 
 
-def checked_documents(lock: RunLock, source: int, documents: Documents) -> Int64s:
+def checked_documents(source: LockedSource, documents: Documents) -> Int64s:
     """Returns documents of a source, rising: int64[num_documents], each once."""
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
-    count = lock.sources[source].num_documents
+    count = source.num_documents
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
-        message = f"expected a document of source {lock.sources[source].name!r} in [0, {count}), found {wrong}"
+        message = f"expected a document of source {source.name!r} in [0, {count}), found `{source.name}:{wrong}`"
         raise ConfigError(message, hint="documents are numbered over the pairs of a source, as in run.lock")
     return wanted
 
@@ -599,19 +574,18 @@ def checked_range(num_samples: int | None, start: int, stop: int | None) -> tupl
     if stop is None and num_samples is None:
         message = "expected a position to stop at, found none, and the last stage of the run has no end"
         raise ConfigError(message, hint="say up to which position or step documents are looked for")
-    end = MOST_SAMPLES if num_samples is None else num_samples
-    stop = end if stop is None else stop
-    if not 0 <= start <= stop:
-        message = f"expected positions from 0 on, and `stop` behind `start`, found [{start}, {stop})"
+    ends = [end for end in (stop, num_samples) if end is not None]
+    if not 0 <= start <= ends[0]:
+        message = f"expected positions from 0 on, and `stop` behind `start`, found [{start}, {ends[0]})"
         raise ConfigError(message)
-    return start, min(stop, end)
+    return start, min(*ends, MOST_SAMPLES)
 
 
 def denied_from(lock: RunLock, source: int, documents: Int64s) -> Int64s:
     """Returns the first position at which each document of a source is denied: int64[count], 2**62 where it is not."""
     first = np.full(len(documents), 1 << 62, dtype=np.int64)
-    for denial in lock.denials:
+    for denial in reversed(lock.denials):  # which are by `start`
         for number, denied in denial.documents:
             if number == source:
-                first[np.isin(documents, denied)] = np.minimum(first[np.isin(documents, denied)], denial.start)
+                first[np.isin(documents, denied)] = denial.start
     return first

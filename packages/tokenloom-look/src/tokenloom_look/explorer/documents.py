@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.indexed.images import IMAGE_MODE
+from tokenloom.indexed.layout import IMAGE_MODE
 from tokenloom.inspect.shown import OpenPair
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import Query

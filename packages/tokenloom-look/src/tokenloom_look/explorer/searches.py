@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.images import IMAGE_MODE
+from tokenloom.indexed.layout import IMAGE_MODE
 from tokenloom.inspect.shown import OpenPair
 from tokenloom.inspect.texts import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom.numbers import items_of, parse_integer, quoted

@@ -190,23 +190,23 @@ def parts_section(target: Target, _options: ReportOptions) -> Section | None:
     if catalogue is None:
         return None
     parts = catalogue.parts
-    total = sum(part.file.num_bytes for part in parts)
+    total = sum(part.num_bytes for part in parts)
 
     def cells(first: str, parts: Sequence[CataloguePart]) -> list[Cell]:
         documents, sequences = sum(each.num_documents for each in parts), sum(each.num_sequences for each in parts)
-        num_bytes = sum(each.file.num_bytes for each in parts)
+        num_bytes = sum(each.num_bytes for each in parts)
         return [first, documents, sequences, size(num_bytes), share(num_bytes, total)]
 
     rows = largest_rows(
         parts,
-        lambda part: part.file.num_bytes,
+        lambda part: part.num_bytes,
         lambda part: cells(part.prefix, [part]),
         lambda rest: cells("", rest)[1:],
         most=_MOST_PARTS,
     )
     columns = ["pair", "documents", "sequences", "tokens", "of all"]
     caption = f"{len(parts):,} pairs, the largest first"
-    empty = [part.prefix for part in parts if not part.file.num_bytes]
+    empty = [part.prefix for part in parts if not part.num_bytes]
     return Section(
         id="parts",
         title="Parts of the catalogue",

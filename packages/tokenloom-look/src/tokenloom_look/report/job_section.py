@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tokenloom.errors import DatasetNotFoundError, StorageError
 from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.preprocess.folder import JOB, done_keys, read_description
-from tokenloom.preprocess.part import ShardReport
+from tokenloom.preprocess.shard import ShardReport
 from tokenloom.rendering.words import size
 from tokenloom.storage.atomic import storage_errors
 from tokenloom_look.html import Cell, Markup, facts, joined

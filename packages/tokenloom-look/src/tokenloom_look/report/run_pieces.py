@@ -45,7 +45,7 @@ def horizon_of(run: Run) -> Horizon:
         return Horizon(position=run.num_samples, note="")
     last = len(run.lock.segments) - 1
     segment = run.lock.segments[last]
-    windows = int(run.timeline.entered(last).num_windows.sum())
+    windows = int(run.timeline.segment(last).entered.num_windows.sum())
     position = max(segment.start, run.lock.consumed) + windows
     note = f"The last stage has no end: it is drawn for as many samples as its sources have, up to {position:,}."
     return Horizon(position=position, note=note)

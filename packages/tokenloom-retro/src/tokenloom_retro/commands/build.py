@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tokenloom.cli.options import Written
+from tokenloom.cli.options import Written, split_weights
 from tokenloom.cli.output import print_json, print_lines, table
 from tokenloom.cli.preprocess import RunnerOptions, TokenizerOptions
 from tokenloom.cli.run_options import SizeOptions
-from tokenloom.cli.values import split_weights
 from tokenloom.numbers import items_of
 from tokenloom_retro.settings import TASKS, RetroBuildSettings, RetroIndexSettings, Task
 
@@ -48,7 +47,6 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
         overwrite: replace what was made with other settings.
         embedder: wordllama, wordllama:DIMENSION or bert:PATH.
         tasks: what is done, with what it needs (default db-build,index-build,query-neighbors).
-        sizes: all three numbers at once, such as "100000,1000,none" (default none).
         json: print one JSON object: project, data, database (its counts), num_vectors of the index, neighbors
             (num_chunks by split), seconds; null for what was not asked for.
     """

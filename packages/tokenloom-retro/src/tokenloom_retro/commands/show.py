@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tokenloom.cli.options import Written
-from tokenloom.cli.output import LookOptions, look_of, print_json, print_lines
+from tokenloom.cli.output import look_of, print_json, print_lines
 from tokenloom.datasets.splits import Split
 from tokenloom.setting_types import Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(LookOptions):
+class Options:
     """Decode a training sample of a project chunk by chunk, and below each chunk its neighbors, with the document that
     each is of. A project that was made by Megatron needs --tokenizer.
 
@@ -57,5 +57,5 @@ def run(options: Options) -> int:
     if options.json:
         print_json(shown)
         return 0
-    print_lines(retro_lines(shown, look_of(options)))
+    print_lines(retro_lines(shown, look_of()))
     return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenloom._native import BertFiller
-from tokenloom.datasets import bert
+from tokenloom.datasets import masked
 from tokenloom.forks import cached_property
 from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
     IndexedDataset,
@@ -22,11 +22,11 @@ _LOOK_UP_IN_ORDER = (0, 19)
 
 
 @dataclass
-class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, bert.BERTMaskedWordPieceDatasetConfig):
+class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.BERTMaskedWordPieceDatasetConfig):
     """The settings of BERT datasets, those of all datasets checked as the reference checks them."""
 
 
-class BERTMaskedWordPieceDataset(bert.BERTMaskedWordPieceDataset, MaskedWordPieceDataset):
+class BERTMaskedWordPieceDataset(masked.BERTMaskedWordPieceDataset, MaskedWordPieceDataset):
     """BERT samples as the reference makes them, see `MaskedWordPieceDataset`.
 
     The mask of padding goes by value: a random token that is the pad id counts as padding. Where the version of the

@@ -34,13 +34,13 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
         self._check_data()
 
     @staticmethod
-    def _checked_blend(blend: Any, name: str) -> Blend:
+    def _checked_blend(blend: Any, where: str) -> Blend:
         """Returns a blend as it was given, or that of pairs; weights are for the builder to check."""
         if is_pairs(blend):
-            return checked_blend(blend, name)
+            return checked_blend(blend, where)
         prefixes, weights = blend
         if weights is not None and len(prefixes) != len(weights):
-            message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
+            message = f"expected as many weights as prefixes in {where}, found {len(weights)} for {len(prefixes)}"
             raise ConfigError(message)
         if any(isinstance(prefix, str) and is_remote(prefix) for prefix in prefixes):
             return [admit(prefix) for prefix in prefixes], weights

@@ -34,15 +34,12 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # noqa: F401
     tells_gaps,
 )
 from tokenloom.packing import balanced, base, hybrid, schedulers
-from tokenloom.packing.batch import batch_in
-from tokenloom.packing.channels import Channel
+from tokenloom.packing.batch import DTYPES, batch_in, padding_mask_of, take_apart
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.context_parallel import padding_mask_of
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
-from tokenloom.packing.groups import place_in
+from tokenloom.packing.groups import Channel, place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.plan import PackPlan
-from tokenloom.packing.subsamples import DTYPES, take_apart
 
 Ids = list[list[list[int]]]
 

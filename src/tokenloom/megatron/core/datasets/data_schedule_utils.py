@@ -20,11 +20,9 @@ from tokenloom.distributed.meeting import Attempt
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.packing import batch as packs_of
-from tokenloom.packing.channels import Channel
-from tokenloom.packing.context_parallel import context_parallel_indices
-from tokenloom.packing.groups import Place
+from tokenloom.packing.batch import DTYPES, SubSample, context_parallel_indices, take_apart
+from tokenloom.packing.groups import Channel, Place
 from tokenloom.packing.pipeline import broadcast_to_stages, exchange_samples, gather_lengths, iterators_over
-from tokenloom.packing.subsamples import DTYPES, SubSample, take_apart
 
 _TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 

@@ -21,7 +21,7 @@ from tokenloom.indexed.layout import bin_path as get_bin_path
 from tokenloom.indexed.layout import idx_path as get_idx_path  # noqa: F401
 from tokenloom.indexed.layout import prefix_of as _prefix_of
 from tokenloom.indexed.writing.concatenate import open_checked
-from tokenloom.indexed.writing.index_writer import IndexWriter as _RowsWriter
+from tokenloom.indexed.writing.outputs import IndexWriter as _RowsWriter
 from tokenloom.indexed.writing.outputs import dataset_paths
 from tokenloom.megatron.core.datasets.object_storage_utils import (  # noqa: F401
     ObjectStorageConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenloom.datasets import t5
+from tokenloom.datasets import masked
 from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
     IndexedDataset,
     MaskedWordPieceDataset,
@@ -14,9 +14,9 @@ from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
 
 
 @dataclass
-class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, t5.T5MaskedWordPieceDatasetConfig):
+class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.T5MaskedWordPieceDatasetConfig):
     """The settings of T5 datasets, those of all datasets checked as the reference checks them."""
 
 
-class T5MaskedWordPieceDataset(t5.T5MaskedWordPieceDataset, MaskedWordPieceDataset):
+class T5MaskedWordPieceDataset(masked.T5MaskedWordPieceDataset, MaskedWordPieceDataset):
     """T5 samples as a dataset of torch, see `MaskedWordPieceDataset`."""

@@ -14,9 +14,8 @@ from tests.support import small_shards
 from tokenloom import preprocess_corpus
 from tokenloom.errors import (
     AccessDeniedError,
-    ConfigError,
-    MissingObjectError,
     ReplacedObjectError,
+    StorageError,
     UnavailableError,
 )
 from tokenloom.inputs.find import find_inputs
@@ -117,11 +116,11 @@ def test_gated_files_say_what_to_accept(hub: HubServer):
         ),
         ("hf://datasets/org/name/none.jsonl", "no object `hf://datasets/org/name/none.jsonl`"),
         ("hf://datasets/org/name@v9/data/a.jsonl", "no object `hf://datasets/org/name@v9/data/a.jsonl/?`"),
-        ("hf://datasets/name", "expected `hf://"),
+        ("hf://datasets/name", "`hf://datasets/name/?` cannot be read: "),
     ],
 )
 def test_what_is_not_there(hub: HubServer, address: str, message: str):
-    with pytest.raises((MissingObjectError, ConfigError), match=message):
+    with pytest.raises(StorageError, match=message):
         find_inputs([address])
 
 
