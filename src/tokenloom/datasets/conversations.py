@@ -328,17 +328,7 @@ class VarlenDataset(ConversationSamples):
 
     Besides what `preprocess_chat` makes, an ordinary pair will do: a text per sequence, with loss everywhere.
 
-    Args:
-        dataset: the conversations, see `build_low_level_dataset`.
-        dataset_path: their path, for the cache key.
-        indices: integers[num_conversations], those to expose.
-        num_samples: how many samples, from as many epochs as that takes; None for one epoch.
-        index_split: which split this is.
-        config: a `VarlenDatasetConfig`, or a `GPTDatasetConfig` where the defaults will do.
-
-    Raises:
-        ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
-        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    Arguments and errors are those of `SFTDataset`, with a `VarlenDatasetConfig`.
     """
 
     reads_ahead = 1
