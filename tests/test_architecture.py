@@ -80,7 +80,7 @@ def test_every_package_has_its_paragraph_and_place_in_the_drawing():
 def test_the_map_stays_short():
     lines = MAP.read_text().splitlines()
     drawing = [line for block in _CODE_BLOCK.findall(MAP.read_text()) for line in block.splitlines()]
-    assert len(lines) <= 200
+    assert len(lines) <= 150
     assert max(map(len, drawing)) <= 80
     assert [line for line in lines if len(line) > 140] == []
 
