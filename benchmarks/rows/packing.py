@@ -54,6 +54,37 @@ def plan_rows(shape: str, num_ranks: int, count: int, rounds: int) -> list[Row]:
     ]
 
 
+ROLLOUTS = {
+    "4 prompts of 384 tokens, 4 answers each": (4, 4, 384, 32, 128),
+    "1 prompt of 512 tokens, 16 answers": (1, 16, 512, 32, 128),
+    "8 pairs of answers, prompts of 256 tokens": (8, 2, 256, 32, 128),
+}
+"""Prompts, answers of each, tokens of a prompt, least and most of an answer."""
+
+
+def step_row(name: str, rounds: int) -> Row:
+    """Returns the row of one training step over rollouts."""
+    ways = {"pack_prefixes": OURS, "one padded batch": "torch", "one by one": "torch", "the tokens that differ": LIMIT}
+    arguments = [{"way": way, "shape": ROLLOUTS[name]} for way in ("trees", "padded", "alone", "floor")]
+    return Row(
+        job="packing",
+        name=f"a step over {name}",
+        compares="forward and backward of a transformer of four layers, float32, one core; tokens of all rollouts",
+        fairness="Same model, same rollouts, same loss to four digits, which is checked. Planning and the dense mask "
+        f"of packs of 1,024 tokens are counted. {NO_IMPORTS} {PROCESSES}",
+        limit="as many tokens as differ, as plain sequences of 1,024",
+        unit="tokens",
+        rounds=rounds,
+        sides=tuple(
+            Side(name=side, library=library, script="step_rollouts.py", arguments=each)
+            for (side, library), each in zip(ways.items(), arguments, strict=True)
+        ),
+        same=tuple(ways)[:3],
+        prepare=lambda folder: None,
+    )
+
+
 def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode."""
-    return [row for batch in scale.packings for row in plan_rows(*batch, scale.rounds)]
+    plans = [row for batch in scale.packings for row in plan_rows(*batch, scale.rounds)]
+    return plans + [step_row(name, scale.rounds) for name in ROLLOUTS]
