@@ -16,7 +16,7 @@ PACKAGE = {
     path.removeprefix("src/") for path in TRACKED if path.startswith("src/tokenloom/") and not path.endswith(".md")
 }
 INFO = f"tokenloom-{VERSION}.dist-info"
-LICENSES = {f"{INFO}/licenses/LICENSE"}
+LICENSES = {f"{INFO}/licenses/LICENSE", f"{INFO}/licenses/NOTICE"}
 EXPECTED_INFO = {f"{INFO}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")} | LICENSES
 
 
