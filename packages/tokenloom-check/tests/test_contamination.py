@@ -430,7 +430,7 @@ def test_data_without_a_run(capsys, folder):
     (folder / "none.jsonl").write_text("\n")
     status, _, err = run(capsys, folder, "F/none.jsonl", "--data", "F/code", "--tokenizer", "byte")
     assert status == 1
-    assert "none.jsonl`, found none" in err
+    assert "none.jsonl` has no items" in err
 
 
 # --- the mask -------------------------------------------------------------------------------------------------------
@@ -520,7 +520,7 @@ def test_data_are_masked_by_one_of_those_that_share_the_search(capsys, folder):
     ("words", "message"),
     [
         (("--tokenizer", "byte"), "name data with --data or a run with --run, one of both"),
-        (("--data", "F/web", "--words", 7), "expected --words from 8 to 50, found 7"),
+        (("--data", "F/web", "--words", 7), "--words must be from 8 to 50, got 7"),
         (("--data", "F/web", "--deny", "x"), "--deny and --save-interval are about a run: name it with --run"),
     ],
 )

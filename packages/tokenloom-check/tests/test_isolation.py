@@ -273,23 +273,23 @@ def fails(model, batch, text, **settings):
 
 def test_what_cannot_be_checked_is_refused():
     model, batch, _ = models.make(models.BlockMask, 0)
-    fails(model, {"text": "a"}, "expected `tokens` or `input_ids`, integers [rows, positions] or [positions]")
-    fails(model, {"tokens": torch.rand(2, 4)}, "or [positions], found tokens float32[2, 4]")
+    fails(
+        model,
+        {"text": "a"},
+        "no integers `tokens` or `input_ids` [rows, positions] or [positions] in the batch: text str",
+    )
+    fails(model, {"tokens": torch.rand(2, 4)}, "or [positions] in the batch: tokens float32[2, 4]")
     fails(model, {"tokens": batch["tokens"]}, "nothing in the batch tells documents apart")
     one = {"tokens": torch.arange(4), "cu_seqlens": torch.tensor([0, 4])}
     fails(model, one, "the batch has one document of 4 tokens, by `cu_seqlens`")
-    fails(
-        model, batch, "expected `documents` of the shape of `tokens`, int64[2, 24], found int64[3]", documents=[0, 1, 2]
-    )
+    fails(model, batch, "`documents` must have the shape of `tokens`, int64[2, 24], got int64[3]", documents=[0, 1, 2])
     apart = torch.arange(2 * models.LENGTH).view(2, -1) % 2
-    fails(model, batch, "found document 0 in several", documents=apart)
-    fails(
-        model, batch | {"cu_seqlens": torch.tensor([[0, 30], [0, 24]])}, "expected `cu_seqlens` that rise to 24 at most"
-    )
+    fails(model, batch, "document 0 of `tokens` is in several pieces", documents=apart)
+    fails(model, batch | {"cu_seqlens": torch.tensor([[0, 30], [0, 24]])}, "`cu_seqlens` must rise to at most 24")
     fails(nn.Bilinear(2, 2, 2), batch, "the model takes input1, input2, and the batch has tokens, labels, ")
     fails(model, batch, "unknown check 'all'", checks=["all"])
-    fails(*made(GivesRows), "expected logits or losses of each of the tokens [2, 24], found output [2, 32]")
-    fails(*made(GivesLoss), "expected logits or losses of each of the tokens [2, 24], found output []")
+    fails(*made(GivesRows), "the model returns no logits or losses for each of the tokens [2, 24], but output [2, 32]")
+    fails(*made(GivesLoss), "the model returns no logits or losses for each of the tokens [2, 24], but output []")
     unlabelled = {name: value for name, value in batch.items() if name != "labels"}
     fails(made(GivesLosses)[0], unlabelled, "missing a required argument: 'labels'")
     batch = models.make_batch(0)

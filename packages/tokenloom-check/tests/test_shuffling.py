@@ -55,7 +55,7 @@ def test_blocks_are_told_by_their_size(rng):
 
 
 def test_what_is_no_order_is_refused():
-    with pytest.raises(ConfigError, match=r"expected items in \[0, 2\), found 2"):
+    with pytest.raises(ConfigError, match=r"item 2 out of range: there are 2 items"):
         shuffle_quality([0, 2], num_items=2)
-    with pytest.raises(ConfigError, match=r"expected 2 positions that rise, found 2: \[1, 1\]"):
+    with pytest.raises(ConfigError, match=r"`positions` must rise, one for each of 2 items, got \[1, 1\]"):
         shuffle_quality([0, 1], positions=[1, 1])

@@ -36,7 +36,7 @@ def test_a_loader_that_is_wrong_exits_with_1(capsys):
 def test_what_fails_is_told(capsys):
     status, _, err = run(capsys, f"{loaders.__file__}:absent")
     assert status == 1
-    assert "error: expected a function `absent` in" in err
+    assert "error: no function `absent` in" in err
     status, out, _ = run(capsys, f"{loaders.__file__}:always_raises", "--json")
     assert status == 1
     assert "rank 0 raised OSError: no such bucket" in json.loads(out)["error"]
@@ -45,8 +45,8 @@ def test_what_fails_is_told(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["absent"], "expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file absent"),
-        (["a.b:make", "--arguments=x"], "expected --arguments for a program only"),
+        (["absent"], "no file absent: LOADER is FILE.py:FUNCTION, MODULE:FUNCTION or a program"),
+        (["a.b:make", "--arguments=x"], "--arguments is for programs only"),
         (["a.b:make", "--world-sizes", "1,x"], "expected a number from 1 on, found 'x'"),
     ],
 )

@@ -207,7 +207,7 @@ def read_benchmarks(
                     records += range(block.first_record + first, block.first_record + first + count)
                 files += [number] * parsed.num_documents
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
-        message = f"expected items in `{empty[0]}`, found none"
+        message = f"`{empty[0]}` has no items"
         raise ConfigError(message)
     whole = utf8_texts(texts)
     index = NgramIndex(whole.content, whole.offsets, folding(), _normalised, length=words, least=least_words)
@@ -393,7 +393,7 @@ def find_contamination(
 
 
 def _too_many(count: int) -> ConfigError:
-    message = f"expected n-grams at {_MOST_HITS:,} places or fewer, found {count:,}"
+    message = f"too many matches: {count:,}, at most {_MOST_HITS:,}"
     return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
 
 

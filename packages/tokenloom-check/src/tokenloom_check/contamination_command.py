@@ -104,13 +104,13 @@ class Options(BatchSizes):
         if bool(self.data) == (self.run_path is not None):
             refuse_usage("name data with --data or a run with --run, one of both")
         if not 8 <= self.words <= 50:
-            refuse_usage(f"expected --words from 8 to 50, found {self.words}")
+            refuse_usage(f"--words must be from 8 to 50, got {self.words}")
         if self.run_path is None and (self.deny is not None or self.save_interval is not None):
             refuse_usage("--deny and --save-interval are about a run: name it with --run")
         if self.save_interval is not None and not self.has_batch_sizes:
             refuse_usage(NO_STEPS)
         if self.output is not None and not self.output.endswith(".parquet"):
-            refuse_usage(f"expected --output to end in .parquet, found {self.output!r}")
+            refuse_usage(f"--output must end in .parquet, got {self.output!r}")
 
 
 def run(options: Options) -> int:
@@ -164,7 +164,7 @@ def _stop(options: Options, opened: Run) -> int | None:
     """Returns the position up to which readings are looked for; None for the end of the run."""
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
-        message = f"expected where to stop, since the last stage of `{opened.path}` has no end, found nothing"
+        message = f"the last stage of `{opened.path}` has no end"
         raise ConfigError(message, hint="give --until-position or --until-step")
     return stop
 

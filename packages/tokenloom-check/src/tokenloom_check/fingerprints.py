@@ -61,7 +61,7 @@ class SampleCutter:
 
     def __init__(self, how: CutSamples = "auto") -> None:
         if isinstance(how, str) and how not in WAYS:
-            message = f"expected {', '.join(WAYS)} or a function as the way to cut samples, found {how!r}"
+            message = f"`samples` must be {', '.join(WAYS)} or a function, got {how!r}"
             raise ConfigError(message)
         self._how = how
         self.left_out: set[str] = set()
@@ -77,13 +77,13 @@ class SampleCutter:
             return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
         if self._how == "list" or (self._how == "auto" and _is_list_of_samples(batch)):
             if not isinstance(batch, (list, tuple)):
-                message = f"expected a list of samples as a batch, found {type(batch).__name__}"
+                message = f"the batch is no list of samples: {type(batch).__name__}"
                 raise ConfigError(message)
             return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
         count = None if self._how == "one" else _num_rows(batch)
         if count is None:
             if self._how == "rows":
-                message = f"expected a batch with a row per sample, found {type(batch).__name__} without rows"
+                message = f"the batch has no rows: {type(batch).__name__}"
                 raise ConfigError(message)
             return [_sample(batch, "batch")]
         return [_sample(self._row(batch, number, count, ""), "batch") for number in range(count)]
@@ -208,7 +208,7 @@ def _content(value: Any, where: str) -> Any:
     if isinstance(value, (set, frozenset)):
         return "set", sorted(repr(_content(item, where)) for item in value)
     found = f"{type(value).__module__}.{type(value).__qualname__}"
-    message = f"expected tensors, arrays, mappings, lists, texts and numbers in a batch, found {found} as `{where}`"
+    message = f"`{where}` cannot be hashed: {found}, not tensors, arrays, mappings, lists, texts or numbers"
     raise ConfigError(message, hint="give a function from a batch to its samples that says what to compare")
 
 

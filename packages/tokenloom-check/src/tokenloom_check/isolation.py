@@ -116,7 +116,7 @@ class _PackedBatch:
         tokens = self.batch.get(self.tokens)
         if tokens is None or tokens.is_floating_point() or tokens.ndim not in (1, 2) or not tokens.numel():
             there = ", ".join(f"{name} {_words(value)}" for name, value in self.batch.items())
-            message = f"expected `tokens` or `input_ids`, integers [rows, positions] or [positions], found {there}"
+            message = f"no integers `tokens` or `input_ids` [rows, positions] or [positions] in the batch: {there}"
             _refuse(message, "rename the array that holds token ids; embeddings are not checked")
         given = dict(documents) if isinstance(documents, Mapping) else {self.tokens: documents}
         own, self.source = given.pop(self.tokens, None), "documents="
@@ -140,7 +140,7 @@ class _PackedBatch:
     def _as_owner(self, name: str, documents: Any) -> Tensor:
         ids, value = torch.as_tensor(documents, device=self.batch[self.tokens].device), self.batch.get(name)
         if not _is_tensor(value) or ids.numel() != value.numel() or ids.shape[-1] != value.shape[-1]:
-            _refuse(f"expected `documents` of the shape of `{name}`, {_words(value)}, found {_words(ids)}", _GIVE)
+            _refuse(f"`documents` must have the shape of `{name}`, {_words(value)}, got {_words(ids)}", _GIVE)
         return _rows(ids).long()
 
     def changed(self, names: list[str], document: int) -> Batch:
@@ -248,7 +248,7 @@ def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
         source, bounds = "cu_seqlens", bounds.reshape(-1, bounds.shape[-1]).long().contiguous()
         width = rows.numel() // len(bounds)
         if bool((bounds.diff() < 0).any()) or int(bounds.max()) > width or len(bounds) not in (1, len(rows)):
-            message = f"expected `cu_seqlens` that rise to {width} at most, found {bounds.flatten().tolist()[:20]}"
+            message = f"`cu_seqlens` must rise to at most {width}, got {bounds.flatten().tolist()[:20]}"
             _refuse(message, "they are where documents begin, and the end of the last one")
         positions = torch.arange(width, device=rows.device).expand(len(bounds), width).contiguous()
         ids = torch.searchsorted(bounds, positions, right=True).reshape(rows.shape)
@@ -273,7 +273,7 @@ def _pieces(owner: Tensor, name: str) -> dict[int, _Piece]:
     for start, end in itertools.pairwise([*starts, owner.numel()]):
         document = int(owner.flatten()[start])
         if document in found:
-            message = f"expected each document of `{name}` in one piece, found document {document} in several"
+            message = f"document {document} of `{name}` is in several pieces"
             _refuse(message, _GIVE)
         if document != PADDING:
             found[document] = _Piece(start // length, start % length, start % length + end - start)
@@ -406,9 +406,9 @@ class _Search:
             else:
                 ignored.append(f"{name} {list(value.shape)}")
         if not found:
-            message = f"expected logits or losses of each of the tokens {list(tokens.shape)}, found "
+            message = f"the model returns no logits or losses for each of the tokens {list(tokens.shape)}, but "
             hint = "give `call=lambda model, batch: …`, which returns logits or losses per token, not their mean"
-            _refuse(f"{message}{', '.join(ignored) or 'none of numbers'}", hint)
+            _refuse(f"{message}{', '.join(ignored) or 'no numbers'}", hint)
         return torch.cat(found, dim=1), ignored
 
     def check(self, name: str) -> IsolationCheck:

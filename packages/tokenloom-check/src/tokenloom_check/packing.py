@@ -157,7 +157,7 @@ def pack_report(
     settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, group_size)
     for name in schedulers:
         if name not in scheduler_map:
-            message = f"expected schedulers among {', '.join(sorted(scheduler_map))}, found {name!r}"
+            message = f"no scheduler {name!r}: there are {', '.join(sorted(scheduler_map))}"
             raise ConfigError(message)
     made = [scheduler_map[name](*settings, cost_model=model) for name in schedulers]
     longest = max(made, key=lambda scheduler: scheduler.max_tokens, default=DpBalancedScheduler(*settings))

@@ -84,7 +84,7 @@ def _lengths(options: Options) -> NDArray[np.int64]:
     if options.prefix is not None:
         pair = IndexedDataset(options.prefix)
         if pair.index.has_modes:
-            message = f"expected text in `{pair.path_prefix}`, found text and images, whose lengths are no tokens"
+            message = f"`{pair.path_prefix}` has text and images, whose lengths are no tokens"
             raise ConfigError(message, hint="write the lengths of samples into a file, for --lengths")
         check_index(pair)
         found = np.asarray(pair.sequence_lengths)
@@ -99,7 +99,7 @@ def _read(path: Path) -> NDArray[Any]:
     try:
         return np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
     except (OSError, ValueError, EOFError, OverflowError) as error:
-        message = f"expected one length a line in `{path}`: {error}"
+        message = f"`{path}` must have one length per line: {error}"
         raise InputError(message) from error
 
 
@@ -109,5 +109,5 @@ def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
     if size is not None and size < len(lengths):
         lengths = np.random.default_rng(options.seed).permutation(lengths)[:size]
     elif size is not None and size > len(lengths):
-        refuse(f"expected a global batch of at most {len(lengths)} sequences, as many as have tokens, found {size}")
+        refuse(f"--global-batch-size must be at most {len(lengths)}, the sequences with tokens, got {size}")
     return lengths

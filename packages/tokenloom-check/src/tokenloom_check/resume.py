@@ -66,15 +66,15 @@ class ResumeSettings:
         checked_integer("epochs", self.epochs, at_least=1)
         for point in self.kill_at:
             if checked_integer("kill_at", point, at_least=0) >= self.num_batches:
-                message = f"expected a kill within {self.num_batches} batches, found one after {point}"
+                message = f"`kill_at` must be below {self.num_batches}, the batches to compare, got {point}"
                 raise ConfigError(message)
         if not self.world_sizes:
-            message = "expected one pair of world sizes at least, found none"
+            message = "`world_sizes` must not be empty"
             raise ConfigError(message)
         for size in (size for pair in self.world_sizes for size in pair):
             checked_integer("world_sizes", size, at_least=1)
         if self.order not in ORDERS:
-            message = f"expected {', '.join(ORDERS)} as the order to keep, found {self.order!r}"
+            message = f"`order` must be {', '.join(ORDERS)}, got {self.order!r}"
             raise ConfigError(message)
         object.__setattr__(self, "kill_at", tuple(sorted(set(self.kill_at))))
 
@@ -129,7 +129,7 @@ def check_resume(
         name = getattr(factory, "__name__", type(factory).__name__)
         runner = InProcess(Factory(factory, state_of=state_of, samples=samples))
     elif in_process:
-        message = "expected functions, to check them in this process, found a name"
+        message = "`in_process` needs functions, not names"
         raise ConfigError(message, hint="import it, or leave out `in_process`")
     else:
         name = factory if isinstance(factory, str) else name_function(factory)
@@ -186,15 +186,15 @@ class _Unbroken:
         self._after = self.found.batches[settings.num_batches :]
         self._num_samples = num_samples_of(self._batches)
         if not self._num_samples:
-            message = f"expected samples of {name} with world size {world_size}, found none"
+            message = f"{name} gives no samples with world size {world_size}"
             hint = "let the program call `tokenloom_check.record_batch`" if runner.is_program else None
             raise ConformanceError(message, hint=hint)
         if runner.is_program and self.found.point is not None and not self.found.point.num_batches:
-            message = f"expected checkpoints of {name}, found none in {len(self.found.batches)} batches"
+            message = f"{name} made no checkpoint in {len(self.found.batches)} batches"
             hint = "let it call `tokenloom_check.record_checkpoint` when one is safe, or read more batches"
             raise ConformanceError(message, hint=hint)
         if beyond := [point for point in settings.kill_at if point >= len(self._batches)]:
-            message = f"expected a kill before the end, after {len(self._batches)} batches, found one after {beyond[0]}"
+            message = f"`kill_at` {beyond[0]} is beyond the end, after {len(self._batches)} batches"
             raise ConfigError(message)
 
     def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:

@@ -122,7 +122,7 @@ class Factory:
         if self._taken & _COUNTS:
             return None
         found = type(loader).__name__
-        message = f"expected a loader with `state_dict`, as the factory goes on from `state`, found {found}"
+        message = f"the factory takes `state`, but its loader has no `state_dict`: {found}"
         raise ConfigError(message, hint="give a function `state_of(loader, num_batches)`, or let it take `consumed`")
 
 
@@ -135,12 +135,11 @@ def _arguments_of(make: Callable[..., Any]) -> set[str]:
         elif name in ARGUMENTS and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             taken.add(name)
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-            message = f"expected a factory that needs some of {', '.join(ARGUMENTS)}, by name, found one that needs "
-            message += repr(name)
+            message = f"the factory needs {name!r}; it may take {', '.join(ARGUMENTS)}, by name"
             raise ConfigError(message, hint="give it a default, or wrap the factory in a function")
     if not taken & (_STATES | _COUNTS):
         found = f"{getattr(make, '__name__', type(make).__name__)}{inspect.signature(make)}"
-        message = f"expected a factory that takes `state` or `consumed`, to go on from, found `{found}`"
+        message = f"the factory cannot resume: it takes neither `state` nor `consumed`: `{found}`"
         raise ConfigError(message)
     return taken
 
@@ -161,7 +160,7 @@ def load_function(text: str) -> Callable[..., Any]:
         ConfigError: there is no such file, module or function. What the module itself raises comes through.
     """
     if not is_function_name(text):
-        message = f"expected a function such as loaders.py:make_loader or package.module:make_loader, found {text!r}"
+        message = f"no function name such as loaders.py:make_loader or package.module:make_loader: {text!r}"
         raise ConfigError(message)
     source, _, name = text.rpartition(":")
     found: Any = _module_of_file(source) if source.endswith(".py") or os.sep in source else _module_of_name(source)
@@ -169,11 +168,11 @@ def load_function(text: str) -> Callable[..., Any]:
         if part not in dir(found):
             functions = [word for word, value in vars(found).items() if inspect.isfunction(value)]
             hint = f"it has {', '.join(functions)}" if functions and inspect.ismodule(found) else None
-            message = f"expected a function `{name}` in `{source}`, found none"
+            message = f"no function `{name}` in `{source}`"
             raise ConfigError(message, hint=hint)
         found = getattr(found, part)
     if not callable(found):
-        message = f"expected a function as `{text}`, found {type(found).__name__}"
+        message = f"`{text}` is no function: {type(found).__name__}"
         raise ConfigError(message)
     return found  # type: ignore[no-any-return]
 
@@ -185,7 +184,7 @@ def _module_of_file(path: str) -> Any:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as for a program that is started
     module = importlib.import_module(Path(path).stem)
     if not os.path.samefile(str(module.__file__), path):
-        message = f"expected `{path}` as module `{module.__name__}`, found `{module.__file__}`"
+        message = f"module `{module.__name__}` is `{module.__file__}`, not `{path}`"
         raise ConfigError(message, hint="give the file another name")
     return module
 
@@ -210,7 +209,7 @@ def name_function(function: Callable[..., Any]) -> str:
     """
     name, path = getattr(function, "__qualname__", None), inspect.getsourcefile(inspect.unwrap(function))
     if name is None or path is None or "<" in name:
-        message = f"expected a function at the top of a file, which other processes find, found {function!r}"
+        message = f"other processes cannot import {function!r}: it is not at the top of a file"
         raise ConfigError(message, hint="move it to the top, or check it in this process (`in_process=True`)")
     return f"{path}:{name}"
 
@@ -299,7 +298,7 @@ def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
     try:
         return "state", base64.b64encode(pickle.dumps(states[0])).decode()
     except Exception as error:
-        message = f"expected a state that can be saved, found one that cannot be pickled: {error}"
+        message = f"the state cannot be pickled: {error}"
         raise ConformanceError(message) from error
 
 

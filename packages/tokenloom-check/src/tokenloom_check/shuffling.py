@@ -164,10 +164,10 @@ def shuffle_quality(
 def _check(items: Int64s, num_items: int, positions: Int64s) -> None:
     if len(items) and not 0 <= int(items.min()) <= int(items.max()) < num_items:
         wrong = items[(items < 0) | (items >= num_items)][0]
-        message = f"expected items in [0, {num_items}), found {wrong}"
+        message = f"item {wrong} out of range: there are {num_items} items"
         raise ConfigError(message)
     if len(positions) != len(items) or (np.diff(positions) <= 0).any():
-        message = f"expected {len(items)} positions that rise, found {len(positions)}: {positions.tolist()[:5]}"
+        message = f"`positions` must rise, one for each of {len(items)} items, got {positions.tolist()[:5]}"
         raise ConfigError(message)
 
 

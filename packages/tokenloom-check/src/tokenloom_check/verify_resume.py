@@ -41,7 +41,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        refuse(f"expected words as a shell takes them, found {quoted(text)}: {str(error).lower()}")
+        refuse(f"{quoted(text)} is no list of shell words: {str(error).lower()}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +78,13 @@ class Options:
     def __post_init__(self) -> None:
         is_factory = is_function_name(self.loader)
         if not is_factory and not os.path.isfile(self.loader):
-            expected = "expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER"
-            refuse_usage(f"{expected}, found no file {self.loader}")
+            refuse_usage(f"no file {self.loader}: LOADER is FILE.py:FUNCTION, MODULE:FUNCTION or a program")
         if is_factory and self.arguments:
-            refuse_usage("expected --arguments for a program only: a factory takes what it needs by name")
+            refuse_usage("--arguments is for programs only: a factory takes arguments by name")
         if not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
-            refuse_usage("expected --state-of, --samples and --epochs for a factory only: the program decides these")
+            refuse_usage("--state-of, --samples and --epochs are for factories only")
         if self.timeout <= 0:
-            refuse_usage(f"expected seconds above 0 as --timeout, found {self.timeout:g}")
+            refuse_usage(f"--timeout must be above 0 seconds, got {self.timeout:g}")
 
 
 def run(options: Options) -> int:
