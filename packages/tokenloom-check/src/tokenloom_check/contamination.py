@@ -1,4 +1,4 @@
-"""Passages of benchmarks in tokenized data: all n-grams of words, searched in what the stored tokens decode to.
+"""Benchmark passages in tokenized data: all n-grams of words, searched in the decoded tokens.
 
 A word is a run of letters, digits and marks after Unicode's NFKC and case folding. Apostrophes and invisible code
 points are dropped, everything else ends a word. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
@@ -61,10 +61,10 @@ _WITHOUT_SPACES = (
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
 )
 _ALIKE = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
-"""Ideographs and Hangul syllables, which stand for themselves."""
+"""Ideographs and Hangul syllables, which folding does not change."""
 
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-"""Hangul vowels and finals, which merge with what stands before them by a rule and not by a table."""
+"""Hangul vowels and finals, which merge with the letter before them by a rule, not by a table."""
 
 _PASSAGE_END = b"\xff"
 _ALL_BYTES = [bytes([value]) for value in range(256)]
@@ -101,7 +101,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _kind_of(letter: str) -> int:
-    """Returns what a code point is to words, after folding."""
+    """Returns the kind of a code point, after folding."""
     category = unicodedata.category(letter)
     if letter in _APOSTROPHES or category == "Cf":
         return _DROPPED
@@ -120,7 +120,7 @@ def _normalised(stretch: bytes) -> bytes:
 
 @cache
 def folding() -> Folding:
-    """Returns what all code points are to words; made in 0.2 s, and kept."""
+    """Returns the kinds of all code points; computed in 0.2 s, then cached."""
     kinds = np.full(0x110001, _BETWEEN, dtype=np.uint8)
     for start, stop in _ALIKE:
         kind = _LETTER if start == 0xAC00 else _ALONE
@@ -301,7 +301,7 @@ class Passages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contamination:
-    """What was found of benchmarks.
+    """Benchmark items found in data.
 
     Attributes:
         benchmarks, sources, tokenizer: what was looked for, and where.
@@ -429,7 +429,7 @@ def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
 def _shared(
     folder: str, parts: Callable[[], Iterator[list[_Block]]], search: Callable[[list[_Block]], Int64s]
 ) -> Iterator[tuple[list[_Block], Int64s]]:
-    """Yields all parts with what is found in them; a part is searched by one of the processes that share a folder.
+    """Yields all parts with their hits; each part is searched by one of the processes that share a folder.
 
     The byte of its number is locked meanwhile, which ends with the process, however that ends.
     """
@@ -464,7 +464,7 @@ def _shared(
 
 
 def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> str:
-    """Returns what decides what is found, as hex digits: all n-grams, the tokenizer, and what the indices are."""
+    """Returns a hash of everything that decides the hits: n-grams, tokenizer and index files."""
     paths = [idx_path(prefix) for prefixes in sources.values() for prefix in prefixes]
     stamps = [(os.path.getsize(path), os.stat(path).st_mtime_ns) for path in paths if not is_remote(path)]
     index = benchmarks.index
@@ -503,7 +503,7 @@ _BYTES = TokenBytes(_ALL_BYTES)
 def _search_decoded(
     index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, inside: dict[str, bool]
 ) -> Int64s:
-    """Searches what the tokenizer makes of each document; what is found is traced back to tokens by decoding again."""
+    """Searches documents decoded in Python; decodes again to map hits to tokens."""
     special = _special_ids(tokenizer)
 
     def text_of(ids: NDArray[Any]) -> bytes:
@@ -536,7 +536,7 @@ def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
 
 
 def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
-    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
+    """Joins hits that follow each other in item and document into passages."""
     hit, place = _pairs(hits[:, 5], grams)
     sources, documents, words = hits[hit, :3].T
     shared = np.stack([texts[place], sources, documents, words - place])
@@ -552,7 +552,7 @@ def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int
 
 
 def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
-    """Returns which passages stand at which positions: their numbers and the positions, both int64[count].
+    """Returns the positions that read passages: passage numbers and positions, both int64[count].
 
     Denied spans do not count.
     """
@@ -609,7 +609,7 @@ def write_masks(found: Contamination) -> int:
 
 
 def _weights(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
-    """Yields the weights of all tokens, some at a time: 0 in ranges, both ends of which rise."""
+    """Yields weights of tokens in blocks: 0 within the ranges, whose starts and stops rise."""
     column = open_column(pair, LOSS_WEIGHT)
     for first in range(0, pair.num_tokens, _BLOCK_TOKENS):
         last = min(first + _BLOCK_TOKENS, pair.num_tokens)

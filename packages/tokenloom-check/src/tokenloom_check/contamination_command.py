@@ -1,4 +1,4 @@
-"""`tokenloom contamination`: which passages of benchmarks stand in data, and which steps of a run read them."""
+"""`tokenloom contamination`: find benchmark items in data, and the steps of a run that read them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Options(BatchSizes):
 
 
 def run(options: Options) -> int:
-    """Searches, prints and writes what was found."""
+    """Searches, and prints and writes the results."""
     opened = None if options.run_path is None else Run.open(options.run_path, path_to_cache=options.path_to_cache)
     benchmarks = read_benchmarks(
         options.benchmarks,
@@ -149,7 +149,7 @@ def run(options: Options) -> int:
 
 
 def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
-    """Returns what is searched: the sources of a run, or each pair as one."""
+    """Returns the sources of a run, or each given pair as a source; and the tokenizer."""
     sources: Sources
     if opened is None:
         sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
@@ -161,7 +161,7 @@ def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokeni
 
 
 def _stop(options: Options, opened: Run) -> int | None:
-    """Returns the position up to which readings are looked for; None for the end of the run."""
+    """Returns the last position to search; None for the end of the run."""
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
         message = f"the last stage of `{opened.path}` has no end"
@@ -170,7 +170,7 @@ def _stop(options: Options, opened: Run) -> int | None:
 
 
 class _Answer:
-    """What was found, and at which positions a run reads it, as rows for people and programs."""
+    """The results, with the positions that read them, as rows for people and programs."""
 
     def __init__(self, found: Contamination, opened: Run | None, options: Options) -> None:
         self.found = found
@@ -202,7 +202,7 @@ class _Answer:
         return read
 
     def document_names(self) -> list[str]:
-        """Returns the documents that passages stand in, as a run names them."""
+        """Returns the documents with passages, as `SOURCE:NUMBER`."""
         names, passages = list(self.found.sources), self.found.passages
         each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
         return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
@@ -214,7 +214,7 @@ class _Answer:
         return {"first_position": first, "first_step": step}
 
     def benchmarks(self) -> Iterator[dict[str, Any]]:
-        """Yields what is to say of each benchmark."""
+        """Yields a row per benchmark."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for number, name in enumerate(benchmarks.names):
             of_file = benchmarks.files == number
@@ -317,7 +317,7 @@ def _print(answer: _Answer, options: Options) -> None:
 
 
 def _print_read(row: dict[str, Any], until: str) -> None:
-    """Prints what a run reads of a benchmark."""
+    """Prints when a run reads a benchmark."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
     if row["too_short"] == row["items"]:
         print(f"{name}: not searched, all items are too short")
@@ -349,6 +349,6 @@ def _print_item(item: dict[str, Any]) -> None:
 
 
 def _cut(text: str, width: int) -> str:
-    """Returns how a text begins, on one line of so many columns."""
+    """Returns the beginning of a text on one line of at most `width` columns."""
     first, *others = lines_of(printable(" ".join(text.split()), keep=""), width - 2)
     return f"{first} …" if others else first

@@ -1,4 +1,4 @@
-"""What a sample is known by: a hash of its content, and a few words that people recognise it by."""
+"""Fingerprints of samples: a hash of the content, and a short text for people."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _most_common(counts: Iterable[int | None]) -> int | None:
 
 
 def _content(value: Any, where: str) -> Any:
-    """Returns content as lists, tuples, texts and numbers whose `repr` tells it from all other content."""
+    """Returns content as lists, tuples, texts and numbers with a unique `repr`."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, _KNOWN_BY_REPR) or value is None:
         return type(value).__name__, repr(value)

@@ -194,7 +194,7 @@ class _PackedBatch:
         return found
 
     def cut(self, value: Tensor, document: int, name: str | None = None) -> Tensor | None:
-        """Returns what a tensor has of a document: its row, and its tokens along axes that are as long as a row.
+        """Cuts a document out of a tensor: its row, and its tokens along axes that are as long as a row.
 
         An array of the batch is cut along all of these axes, by its own documents if it has some; what modules take and
         give, which has no name, along the first one, and is None if it has no such axis.
@@ -238,7 +238,7 @@ class _PackedBatch:
 
 
 def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
-    """Returns int64[rows, positions], the document of each token, and the array that tells it."""
+    """Returns the document of each token, int64[rows, positions], and the name of the array that says so."""
     rows, source = _rows(tokens), "position_ids"
     alike = {name: value.reshape(rows.shape) for name, value in tensors.items() if value.numel() == rows.numel()}
     is_padding = torch.zeros_like(rows, dtype=torch.bool)
@@ -281,7 +281,7 @@ def _pieces(owner: Tensor, name: str) -> dict[int, _Piece]:
 
 
 class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
-    """Puts other numbers in the place of what some functions of torch give."""
+    """Replaces the results of some torch functions."""
 
     def __init__(self, names: set[str], replaced: Callable[[Tensor, list[Any]], Tensor]) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
 
 
 def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
-    """Makes what tokens are looked up as the beginning of a graph of its own, whatever of the model is frozen."""
+    """Starts the autograd graph at the embeddings of the tokens, even if the model is frozen."""
 
     def begun(value: Tensor, given: list[Any]) -> Tensor:
         indices = [each.flatten() for each in given if _is_tensor(each) and not each.is_floating_point()]
@@ -310,7 +310,7 @@ def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
 
 
 def _rounded(seed: int) -> _Calls:
-    """Changes what products, norms and the like give by up to one unit in the last place, at random."""
+    """Changes results of products, norms and softmax by up to one unit in the last place, at random."""
     seeds = itertools.count(1000 * seed)
 
     def moved(value: Tensor, _given: list[Any]) -> Tensor:
@@ -322,7 +322,7 @@ def _rounded(seed: int) -> _Calls:
 
 
 def _eager() -> contextlib.AbstractContextManager[Any]:
-    """Runs what is compiled as it is written: hooks and lookups are not seen in what a compiler made."""
+    """Runs compiled code eagerly: hooks and lookups do not work in compiled code."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
@@ -389,7 +389,7 @@ class _Search:
         self.notes = [note for note, holds in notes.items() if holds]
 
     def run(self, batch: Batch, *, seed: int | None = 1234, has_grads: bool = False) -> tuple[Tensor, list[str]]:
-        """Returns float[num_tokens, n], what the model gives for each token; and what it gives beside that."""
+        """Returns the outputs for each token, float[num_tokens, n]; and the names of other outputs."""
         tokens = batch[self.packed.tokens]
         devices = [tokens.device] if tokens.is_cuda else []
         with torch.set_grad_enabled(has_grads), torch.random.fork_rng(devices=devices, enabled=seed is not None):
@@ -412,7 +412,7 @@ class _Search:
         return torch.cat(found, dim=1), ignored
 
     def check(self, name: str) -> IsolationCheck:
-        """Runs one check, and names the module in which what leaks begins."""
+        """Runs one check, and names the module in which a leak begins."""
         if name == "labels" and (crossing := self.packed.crossing_label()):
             leak = self._leak(*crossing, 1.0)
             return IsolationCheck(name=name, result="leak", words=leak.paragraph("crossing"), leak=leak)
@@ -525,7 +525,7 @@ class _Search:
     def _events(
         self, batch: Batch, document: int | None, *, rounded: int | None = None
     ) -> list[tuple[tuple[str, str | None], list[Tensor | None]]]:
-        """Returns what each module is handed and what it gives, in the order of execution: of a document, or all.
+        """Returns inputs and outputs of all modules, in the order of execution: of one document, or of all.
 
         An event is the module that computed, the one that is handed it or None, and tensors; None where one has no
         tokens.
@@ -571,7 +571,7 @@ def _allowed(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
 
 
 def _tensors(value: Any, name: str = "output") -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors in what a model or a module takes or gives."""
+    """Yields the tensors in the arguments or outputs of a module."""
     if _is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):

@@ -13,7 +13,7 @@ QUESTIONS = {
     "tail": "other tokens in the padding change nothing",
     "labels": "no label crosses the end of a document",
 }
-"""The checks, and what each of them finds where documents are apart."""
+"""The checks, and the property that each verifies."""
 
 PADDING = -1
 """The document of tokens that are padding."""
@@ -77,7 +77,7 @@ class IsolationLeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationCheck:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         name: a key of `QUESTIONS`.
@@ -100,7 +100,7 @@ class IsolationCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationReport:
-    """What all checks found. Printed, it is a table, and each leak in a paragraph below it.
+    """The results of all checks. Prints as a table, with a paragraph for each leak.
 
     Attributes:
         model: name of its class or function.

@@ -24,7 +24,7 @@ _PERCENTS = (0, 1, 10, 25, 50, 75, 90, 99, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingQuality:
-    """What one way to plan a global batch makes of it.
+    """The quality of one plan of a global batch.
 
     Attributes:
         scheduler: its name, or "padded": one sub-sample for each group of ranks at a time, padded to a whole pack.
@@ -52,7 +52,7 @@ class PackingQuality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackReport(HasFacts):
-    """A global batch, and what each way to plan it makes of it.
+    """The quality of several plans of one global batch.
 
     Attributes:
         lengths: int64[num_subsamples], tokens, longest first.
@@ -89,7 +89,7 @@ class PackReport(HasFacts):
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
 
     def facts(self) -> dict[str, Any]:
-        """Returns sizes of the batch, and what each way to plan it makes of them; see `HasFacts`."""
+        """Returns sizes of the batch, and the quality of each plan; see `HasFacts`."""
         columns = (
             "scheduler",
             "microbatches",
@@ -134,7 +134,7 @@ def pack_report(
     schedulers: Sequence[str] = ("dp_balanced", "cost_balanced"),
     cost_model: CostModel | None = None,
 ) -> PackReport:
-    """Returns what packing does for a global batch: before, without it and in order, and after.
+    """Returns fill, padding and imbalance of a global batch without packing and for each scheduler.
 
     Lengths are rounded up to multiples of 2 × cp_size, as context parallelism needs them; what that adds is padding.
 
@@ -181,7 +181,7 @@ def pack_report(
 
 
 def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
-    """Returns float64[num_microbatches, num_ranks], what each rank's pack costs it, of lengths as they were planned."""
+    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; `lengths` are the planned ones."""
     costs = np.empty(plan.num_packs, dtype=np.float64)
     sizes = np.ones(plan.num_packs, dtype=np.int64)
     sizes[plan.packs] = plan.cp_sizes
@@ -233,7 +233,7 @@ def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
 
 
 def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float]:
-    """Returns below what the worst imbalance and the relative time cannot come."""
+    """Returns lower bounds of the worst imbalance and of the relative time."""
     costs = model.cost(lengths, cp_size)
     least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
     return least_step_imbalance(lengths, costs, capacity, dp_size), least

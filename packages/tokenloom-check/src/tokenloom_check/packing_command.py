@@ -1,4 +1,4 @@
-"""`tokenloom pack-report`: what packing does for a distribution of lengths."""
+"""`tokenloom pack-report`: fill, padding and imbalance of packs for a distribution of lengths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What packing does for one global batch: without it, in order as the reference packs, and balanced by cost.
+    """Compare plans of one global batch: without packing, in order as the reference packs, and balanced by cost.
     Lengths come from an index or a file; empty sequences are left out.
 
     Attributes:

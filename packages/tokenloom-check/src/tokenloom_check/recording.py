@@ -1,4 +1,4 @@
-"""What a program read, kept in a file as it goes: lines that are whole even if the program is killed.
+"""Records of the batches that a program reads, appended to a file as whole lines, which survive a kill.
 
 A training program calls `record_batch` with every batch that it uses, and `record_checkpoint` once a checkpoint is
 safe. Both do nothing unless `tokenloom verify-resume` has started the program.
@@ -15,7 +15,7 @@ from typing import Any
 from tokenloom_check.fingerprints import CutSamples, SampleCutter
 
 FILE = "TOKENLOOM_RESUME_RECORD"
-"""Environment variable: the file that a rank writes what it read to."""
+"""Environment variable: the file for the records of a rank."""
 
 FOLDER = "TOKENLOOM_RESUME_FOLDER"
 """Environment variable: the folder for checkpoints, empty at first, shared by the ranks."""
@@ -44,7 +44,7 @@ class RecordWriter:
 
 @cache
 class _Program:
-    """What a process has recorded; made once by each, as a fork of it has a record of its own."""
+    """The records of a process; a fork has its own."""
 
     def __init__(self, pid: int, path: str) -> None:
         self.writer = RecordWriter(path)
@@ -82,7 +82,7 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
 
 
 def record_checkpoint() -> None:
-    """Records that a checkpoint is safe: a restart goes on after the batches that were recorded before.
+    """Records that a checkpoint is complete: a restart continues after the batches recorded before.
 
     Call it once the last file of the checkpoint has its name, in every rank or in one. It does nothing unless the
     program was started by `tokenloom verify-resume`.

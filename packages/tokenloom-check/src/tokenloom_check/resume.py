@@ -30,7 +30,7 @@ from tokenloom_check.resume_readings import (
 )
 
 ORDERS = ("strict", "batch", "any")
-"""What order must be kept: sample by sample, rank after rank; that of global batches; none."""
+"""The order to keep: of samples, rank after rank; of global batches; none."""
 
 _NUM_RANDOM = 3
 _WIDTH = 80
@@ -40,7 +40,7 @@ _MOST_PROBLEMS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeSettings:
-    """What is tried.
+    """The cases to try.
 
     Attributes:
         num_batches: global batches to compare, from the first.
@@ -146,7 +146,7 @@ def check_resume(
 
 
 def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
-    """Returns what became of each case; closes the runner.
+    """Runs all cases and returns their results; closes the runner.
 
     Raises:
         ConformanceError: not even an unbroken reading works, or gives no samples.
@@ -198,7 +198,7 @@ class _Unbroken:
             raise ConfigError(message)
 
     def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:
-        """Returns what became of all cases with so many ranks after the kill."""
+        """Returns the results of all cases with `after` ranks after the kill."""
         done: list[ResumeCase] = []
         hung: set[tuple[int, ...]] = set()
         for kind, kills, *later in self._plans(after, is_first=is_first):
@@ -246,7 +246,7 @@ class _Unbroken:
             yield "loaded twice", (point,), after
 
     def _tried(self, case: ResumeCase, *, is_sound: bool) -> ResumeCase:
-        """Returns what became of a case; `is_sound` says that these ranks go on as they should without its special."""
+        """Returns the result of a case; `is_sound` means that plain resumes with these ranks are right."""
         batches: list[GlobalBatch] = []
         begun = 0
         point = Point(epochs=self._settings.epochs)
@@ -279,7 +279,7 @@ class _Unbroken:
         return replace(case, differences=differences)
 
     def _remark(self, case: ResumeCase, batches: Sequence[GlobalBatch], begun: int, *, is_sound: bool) -> str | None:
-        """Returns what may be wrong, in words, as far as it can be told."""
+        """Returns the likely cause in words, if known."""
         if case.kind == "read again":
             return "two unbroken readings differ: the order depends on more than the arguments of the factory"
         if case.kind == "state kept" and is_sound:
@@ -359,7 +359,7 @@ class Differences:
 
 
 class _Place(NamedTuple):
-    """A sample of a reading, and where it stands."""
+    """A sample of a reading, with its batch and rank."""
 
     sample: Sample
     batch: int
@@ -448,7 +448,7 @@ def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_
 
 
 def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Place]:
-    """Returns the samples of the second reading that stand elsewhere; both have the same samples."""
+    """Returns the samples of the second reading at other places; both readings have the same samples."""
     if order == "any":
         return []
     if order == "strict":
@@ -505,7 +505,7 @@ class ResumeCase:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """What cases share that fail alike."""
+        """A key that is equal for cases with the same failure."""
         return self.world_sizes[:2], re.sub(r"\d+", "", self.error or self.remark or "")
 
     @property
@@ -531,7 +531,7 @@ class ResumeCase:
         return _row(self.kind, ":".join(map(str, self.world_sizes)), "+".join(map(str, self.kills)) or "-", *words)
 
     def problem(self) -> str:
-        """Returns what is wrong, in lines of 80 columns."""
+        """Describes the failure, in lines of 80 columns."""
         killed = f", killed after {'+'.join(map(str, self.kills))}" if self.kills else ""
         lines = [f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"]
         first = self.differences.first
@@ -554,7 +554,7 @@ class ResumeCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeReport:
-    """What became of all cases. Printed, it is a table, and what is wrong below it.
+    """The results of all cases. Prints as a table, with failures below it.
 
     Attributes:
         name: what was checked.
@@ -570,7 +570,7 @@ class ResumeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every case gave what an unbroken reading gives."""
+        """Whether every case gave the samples of the unbroken reading."""
         return all(case.ok for case in self.cases)
 
     def as_json(self) -> dict[str, Any]:

@@ -29,13 +29,13 @@ from tokenloom_check.fingerprints import WAYS, CutSamples, SampleCutter
 from tokenloom_check.recording import RecordWriter, wait_to_be_killed
 
 ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")
-"""What a factory may take, all by name."""
+"""Arguments that a factory may take, by name."""
 
 _STATES = {"state", "states"}
 _COUNTS = {"consumed", "num_batches"}
 
 _SECONDS_TO_READ_AHEAD = 0.05
-"""How long a loader may read ahead before its state is taken: a state that counts what was read ahead is to be seen."""
+"""Time to prefetch before the state is taken, to find states that count prefetched batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the ranks of a loader do: make loaders, and read them up to a point.
+    """A task for all ranks: make loaders, and read them up to a point.
 
     Attributes:
         world_size: number of ranks.
@@ -100,7 +100,7 @@ class Factory:
         self._taken = _arguments_of(make)
 
     def make(self, reading: Reading, rank: int, states: list[Any]) -> Any:
-        """Returns the loader of a rank, which goes on from states that were unpickled."""
+        """Returns the loader of a rank, resumed from unpickled states."""
         given = {
             "rank": rank,
             "world_size": reading.world_size,
@@ -112,7 +112,7 @@ class Factory:
         return self._make(**{name: value for name, value in given.items() if name in self._taken})
 
     def state(self, loader: Any, num_batches: int) -> Any:
-        """Returns the state of a loader; None if the factory goes on from counts alone."""
+        """Returns the state of a loader; None if the factory takes only counts."""
         if not self._taken & _STATES:
             return None
         if self._state_of is not None:
@@ -218,7 +218,7 @@ def name_function(function: Callable[..., Any]) -> str:
 
 
 def read_rank(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, Any]]:
-    """Yields what happens in one rank, as it happens.
+    """Yields the events of one rank as they happen.
 
     Yields:
         ("batch", samples and columns without rows), ("epoch", None) where an iteration has ended, and last one of
@@ -306,7 +306,7 @@ def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
 
 
 def main(name: str, state_of: str, samples: str, timeout: str) -> None:
-    """Serves until standard input ends."""
+    """Serves requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the user's code prints is no answer
     try:
@@ -342,7 +342,7 @@ def _answer(stream: IO[bytes], kind: str, value: Any) -> None:
 
 
 def _run(factory: Factory, job: dict[str, Any], server: int, timeout: float) -> None:
-    """Records what a rank reads, then waits to be killed in the middle of it."""
+    """Reads as a rank, records the events, then waits to be killed."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log = os.open(f"{job['path']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,4 +1,4 @@
-"""What many ranks of a loader read up to a point: in this process, in processes that are killed, as a program."""
+"""Reads a loader on many ranks: in this process, in processes that are killed, or as a program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def num_samples_of(batches: Iterable[GlobalBatch]) -> int:
 
 
 def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence[GlobalBatch]:
-    """Returns the first batches that hold so many samples; all, if they do not."""
+    """Returns the fewest first batches with at least `num_samples` samples; all, if there are fewer."""
     total = 0
     for number, batch in enumerate(batches):
         if total >= num_samples:
@@ -87,7 +87,7 @@ class RankEvents:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What was read.
+    """The result of a reading.
 
     Attributes:
         epoch_ends: the batches before each end of an iteration, in the first rank.
@@ -113,14 +113,14 @@ def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalB
 
 
 def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
-    """Whether the ranks have read what was asked for."""
+    """Whether the ranks have read enough."""
     if all(rank.last for rank in ranks):
         return True
     return reading.num_samples is not None and num_samples_of(whole_batches(ranks, reading)) >= reading.num_samples
 
 
 def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
-    """Returns what ranks have read."""
+    """Returns the result of a reading from the events of its ranks."""
     batches = whole_batches(ranks, reading)
     if reading.num_samples is not None:  # processes have read on meanwhile
         batches = [*enough_batches(batches, reading.num_samples)]
@@ -166,7 +166,7 @@ class InProcess:
         return found_of(ranks, reading)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Does nothing."""
 
 
 # --- processes --------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ Process: TypeAlias = subprocess.Popen[bytes] | int
 
 
 class _RankProcess(RankEvents):
-    """A rank whose process leads a group, and writes events and what it prints into files that begin with a path."""
+    """A rank in a process group of its own; events and output are in files whose names begin with `path`."""
 
     def __init__(self, rank: int, path: str, process: Process) -> None:
         super().__init__(rank)
@@ -187,7 +187,7 @@ class _RankProcess(RankEvents):
         self._heard = time.monotonic()
 
     def look(self, timeout: float) -> None:
-        """Takes up what it has recorded since the last call, or raises how it failed."""
+        """Reads the events since the last call; raises if the rank failed."""
         ended = self.how_it_ended()
         with suppress(FileNotFoundError), open(f"{self._path}.events", "rb") as stream:
             stream.seek(self._offset)
@@ -253,7 +253,7 @@ def _last_lines(path: str) -> str | None:
 
 
 class Processes(ABC):
-    """A process per rank, which is killed at the end of a reading. `timeout` is how long one may give nothing."""
+    """A process per rank, killed at the end of a reading; `timeout` limits the wait for a batch."""
 
     is_program = False
 
@@ -266,7 +266,7 @@ class Processes(ABC):
         return found_of(self._read(reading), reading)
 
     def close(self) -> None:
-        """Deletes what was written."""
+        """Deletes all files."""
         self._files.cleanup()
 
     @abstractmethod
@@ -324,7 +324,7 @@ class FactoryProcesses(Processes):
             raise wrong(value[0] if kind == "config" else f"importing `{name}` {value[0]}", hint=value[1])
 
     def close(self) -> None:
-        """Ends the server, and deletes what was written."""
+        """Ends the server, and deletes all files."""
         with suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
         self._server.communicate()
@@ -349,7 +349,7 @@ class FactoryProcesses(Processes):
 
 
 class Program(Processes):
-    """Ranks of a training program, that record what they read and keep checkpoints of their own."""
+    """Ranks of a training program that records its batches and keeps its own checkpoints."""
 
     is_program = True
 

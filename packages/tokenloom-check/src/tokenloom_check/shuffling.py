@@ -1,4 +1,4 @@
-"""How well an order is shuffled: what is measured of it, beside what a uniform permutation would give.
+"""Quality of a shuffle: measures of an order, compared with those of uniform permutations.
 
 Stretches of an order are enough: some thousand neighbours tell blocks of any size in data of any size. Expectations and
 standard deviations are exact, for stretches of a permutation; a test holds them against permutations.
@@ -49,7 +49,7 @@ class ShuffleMeasure:
 
     @property
     def z_score(self) -> float:
-        """Standard deviations between the value and what is expected; 0 where there is nothing to compare."""
+        """Standard deviations between the value and its expectation; 0 without a deviation."""
         return (self.value - self.expected) / self.deviation if self.deviation else 0.0
 
 
@@ -85,13 +85,13 @@ class ShuffleQuality:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether nothing tells the order from a uniform permutation."""
+        """Whether no measure distinguishes the order from a uniform permutation."""
         far = (abs(each.z_score) > _DEVIATIONS for each in (self.rank_correlation, self.distance))
         return not self.scale and not any(far)
 
     @property
     def verdict(self) -> str:
-        """What the numbers say, in a few words."""
+        """A summary in a few words."""
         if self.num_neighbours < FEWEST:
             return "too few to tell"
         if self.is_uniform:
@@ -180,7 +180,7 @@ def _correlation(items: Int64s) -> float:
 
 
 def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasure:
-    """Returns the mean distance of pairs of neighbours as a share of n items, with what a uniform permutation gives."""
+    """Returns the mean distance of neighbours as a share of n items, with its expectation and deviation."""
     if not pairs or n < 4:
         return ShuffleMeasure(value=0.0, expected=0.0, deviation=0.0)
     # Means of the square, and of the product over two pairs that share an item.

@@ -1,4 +1,4 @@
-"""`tokenloom verify-resume`: kill and resume any loader, and compare what it gives."""
+"""`tokenloom verify-resume`: kill and resume any loader, and compare its samples."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRIED = Written(
 
 
 def _words(text: str) -> list[str]:
-    """Returns words as a shell tells them apart, such as `--lr 1`."""
+    """Splits text into words like a shell."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -88,7 +88,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints a table and what is wrong; 1 if anything is."""
+    """Prints a table and the failures; returns 1 if there are any."""
     settings = options.settings
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbelow(2**32))
