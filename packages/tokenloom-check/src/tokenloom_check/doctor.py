@@ -276,7 +276,7 @@ def check_bucket(address: str) -> Iterator[Finding]:
 
 
 def _within_timeout(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """Returns the findings of a check, or raises its error; a check that hangs is abandoned in its thread (TimeoutError)."""
+    """Returns the findings of a check, or raises its error; abandons a check that hangs (TimeoutError)."""
     future: Future[list[Finding]] = Future()
 
     def call() -> None:
