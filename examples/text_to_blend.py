@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tokenloom
-from tokenloom.megatron.described import BlendedMegatronDatasetBuilder, BlendedMegatronDatasetConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,15 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tokenloom.preprocess_corpus([path], prefix, tokenloom.load_tokenizer(options.tokenizer), settings)
         weights[f"{prefix}_text_document"] = float(weight)
 
-    # Overviews of the pipeline write a blend so, and ask for one dataset; the tokenizer is what the manifest names.
-    config = BlendedMegatronDatasetConfig(
-        datasets=[{"name": name, "weight": weight} for name, weight in weights.items()],
-        sequence_length=options.sequence_length,
-    )
-    dataset = BlendedMegatronDatasetBuilder(config=config).build()
+    # The tokenizer is the one that the manifest names.
+    dataset = tokenloom.load(weights, sequence_length=options.sequence_length)
     print(f"{len(dataset)} samples, {[int((dataset.dataset_index == k).sum()) for k in range(len(weights))]} of each")
 
-    # The same blend as pairs, by turns, as a file of arguments, and as Megatron's configuration holds it.
+    # The same blend as pairs, by turns, as a file of arguments, and as the dataset's configuration holds it.
     pairs = [[weight, name] for name, weight in weights.items()]
     turns = [word for weight, name in pairs for word in (str(weight), name)]
     (options.output / "blend.txt").write_text(" ".join(turns))
@@ -48,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tokenloom.get_blend_from_list(pairs),
         tokenloom.get_blend_from_list(turns),
         tokenloom.parse_blend(args_file=options.output / "blend.txt")["blend"],
-        config.blend,
+        dataset.config.blend,
     ]
     assert all(form == forms[0] for form in forms)
     print(f"{len(forms)} forms of one blend: {forms[0][1]}")

@@ -17,7 +17,7 @@ from tests.support import StandInTokenizer, make_dataset, small_shards
 from tokenloom import build_catalogue, merge_datasets, write_concatenated
 from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
+from tokenloom.indexed.writing.concatenate import ConcatenatedPart
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.atomic import PendingFile
@@ -182,7 +182,6 @@ CASES: dict[str, Case] = {
     "merge, not durable": Case(work=_merge(durable=False)),
     "merge with roles, compared": Case(work=_merge_roles),
     "merge over a catalogue": Case(work=_merge(), older=_catalogue),
-    "merge into parts": Case(work=_merge(part_bytes=6000), older=_merge(part_bytes=12000)),
     "documents of pairs": Case(work=_select),
     "catalogue": Case(work=_catalogue),
     "corpus, linked part": Case(work=_corpus("a")),

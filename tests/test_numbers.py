@@ -44,10 +44,10 @@ def refusal(call, *arguments, **settings):
         (" 90 ,\t5x", "split ' 90 ,\\t5x': item 2 '5x' at column 7 is no number"),
         (".,1", "split '.,1': item 1 '.' at column 1 is no number"),
         ("inf", "split 'inf': item 1 'inf' at column 1 is no number"),
-        ("0,0", "expected at least one weight above 0 in the split, found '0,0'"),
-        ("1,2,3,4", "expected 1 to 3 weights in the split, found 4 in '1,2,3,4'"),
-        ("", "expected 1 to 3 weights in the split, found 0 in ''"),
-        ([99, "1"], "expected the weights of train, valid and test as the split, found [99, '1']"),
+        ("0,0", "`split`: the sum of weights must be above 0 and finite, got '0,0'"),
+        ("1,2,3,4", "`split`: must have 1 to 3 weights, got 4 in '1,2,3,4'"),
+        ("", "`split`: must have 1 to 3 weights, got 0 in ''"),
+        ([99, "1"], "`split`: must be weights, got [99, '1']"),
     ],
 )
 def test_a_split_names_its_fault(text, message):
@@ -99,33 +99,33 @@ def test_bytes_are_counted_exactly(text, count):
 
 @pytest.mark.parametrize("value", [True, np.True_, 512.0, "512", None, np.float32(3), [1]])
 def test_integers_are_integers(value):
-    assert refusal(checked_integer, "it", value) == f"expected an integer as it, found {value!r}"
+    assert refusal(checked_integer, "it", value) == f"`it`: must be an integer, got {value!r}"
 
 
 @pytest.mark.parametrize("value", [True, "0.5", None, float("nan"), float("inf"), 10**400, -0.5, 1j])
 def test_numbers_are_finite_and_in_range(value):
-    assert refusal(checked_number, "it", value, at_least=0).startswith("expected ")
+    assert refusal(checked_number, "it", value, at_least=0).startswith("`it`: must be ")
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sequence_length": True}, "expected an integer as sequence_length, found True"),
-        ({"sequence_length": 512.0}, "expected an integer as sequence_length, found 512.0"),
-        ({"sequence_length": "512"}, "expected an integer as sequence_length, found '512'"),
-        ({"random_seed": -1}, "expected random_seed in [0, 2**32), found -1"),
-        ({"random_seed": 2**80}, f"expected random_seed in [0, 2**32), found {2**80}"),
-        ({"mid_level_dataset_surplus": "0.1"}, "expected a number as mid_level_dataset_surplus, found '0.1'"),
-        ({"mid_level_dataset_surplus": float("nan")}, "expected mid_level_dataset_surplus of at least 0, found nan"),
-        ({"reset_position_ids": "False"}, "expected reset_position_ids to be True or False, found 'False'"),
-        ({"num_dataset_builder_threads": 0}, "expected num_dataset_builder_threads of at least 1, found 0"),
-        ({"split": 99}, "expected the weights of train, valid and test as the split, found 99"),
-        ({"blend": (["a"], [True])}, "expected a finite weight above 0 for `a` in `blend`, found True"),
-        ({"blend": (["a"], ["1"])}, "expected prefixes and weights in `blend`, found ['a']"),
-        ({"blend": ["a", None, 3]}, "expected prefixes and weights in `blend`, found None"),
-        ({"blend": 3}, "expected data as `blend`, found 3"),
-        ({"path_to_cache": "s3:/x"}, "expected a local folder as path_to_cache, found the address 's3:/x'"),
-        ({"path_to_cache": ""}, "expected a local folder as path_to_cache, found an empty text"),
+        ({"sequence_length": True}, "`sequence_length`: must be an integer, got True"),
+        ({"sequence_length": 512.0}, "`sequence_length`: must be an integer, got 512.0"),
+        ({"sequence_length": "512"}, "`sequence_length`: must be an integer, got '512'"),
+        ({"random_seed": -1}, "`random_seed`: must be in [0, 2**32), got -1"),
+        ({"random_seed": 2**80}, f"`random_seed`: must be in [0, 2**32), got {2**80}"),
+        ({"mid_level_dataset_surplus": "0.1"}, "`mid_level_dataset_surplus`: must be a number, got '0.1'"),
+        ({"mid_level_dataset_surplus": float("nan")}, "`mid_level_dataset_surplus`: must be a finite number, got nan"),
+        ({"reset_position_ids": "False"}, "`reset_position_ids`: must be True or False, got 'False'"),
+        ({"num_dataset_builder_threads": 0}, "`num_dataset_builder_threads`: must be 1 or more, got 0"),
+        ({"split": 99}, "`split`: must be weights, got 99"),
+        ({"blend": (["a"], [True])}, "weight of `a` in `blend`: must be finite and above 0, got True"),
+        ({"blend": (["a"], ["1"])}, "`blend`: not a weight and a prefix: ['a']"),
+        ({"blend": ["a", None, 3]}, "`blend`: not a weight or a prefix: None"),
+        ({"blend": 3}, "`blend`: must name data, got 3"),
+        ({"path_to_cache": "s3:/x"}, "`path_to_cache`: must be a local folder, got the address 's3:/x'"),
+        ({"path_to_cache": ""}, "`path_to_cache`: must be a local folder, got an empty text"),
     ],
 )
 def test_settings_of_a_dataset_have_their_types(settings, message):

@@ -426,7 +426,7 @@ def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
     dataset = make_gpt(Mine, tmp_path)
     for path in ("batch", "items", "our loader", "threads", "ring", "narrow", "blend, batch"):
         assert {max(sample["loss_mask"].tolist()) for sample in PATHS[path](dataset)} == {3}, path
-    with pytest.raises(ConfigError, match=r"for filling given arrays, found Mine with `Mine.__getitem__`"):
+    with pytest.raises(ConfigError, match=r"no filling given arrays of Mine, which overrides `Mine.__getitem__`"):
         PATHS["blend, given arrays"](dataset)
 
 
@@ -460,11 +460,9 @@ def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
     assert [token.id for token in shown.tokens][:-1] == dataset[0]["tokens"].tolist()
     assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
     Mine._query_document_sample_shuffle_indices = lambda self, idx: (np.arange(6), None)
-    with pytest.raises(
-        ConfigError, match=r"at most 5 tokens of a sample from `Mine._query_document_sample_shuffle_ind"
-    ):
+    with pytest.raises(ConfigError, match=r"`Mine._query_document_sample_shuffle_indices`: must return up to 5 tokens"):
         dataset[0]
-    with pytest.raises(ConfigError, match=r"leaves texts alone, for `inter_document_masking`, found `Mine._query_doc"):
+    with pytest.raises(ConfigError, match=r"`inter_document_masking`: needs texts as they are stored, got `Mine"):
         make_gpt(Mine, tmp_path, inter_document_masking=True)[0]
 
 
@@ -498,7 +496,7 @@ def test_packing_asks_items(tmp_path):
 
     wrapped, *_ = wrap_data_iterator(OnlyNext(), config, 2)
     assert {min(pack["loss_mask"].tolist()) for pack in wrapped} == {7}
-    with pytest.raises(ConfigError, match=r"found Mine with `Mine.__getitem__`"):
+    with pytest.raises(ConfigError, match=r"of Mine, which overrides `Mine.__getitem__`"):
         dataset.ledger()
     loss = [token.loss for token in shown_sample(dataset, 0, None).tokens]
     assert loss[1:] == (dataset[0]["loss_mask"] > 0).tolist()
@@ -540,12 +538,6 @@ def zeroed_in_place(batch):
     return batch
 
 
-def zeroed_by_replacing(batch):
-    for sample in batch:
-        sample["tokens"] = sample["tokens"] * 0
-    return batch
-
-
 def zeroed_by_index(batch):
     for row in range(len(batch)):
         batch[row] = {**batch[row], "tokens": torch.zeros_like(batch[row]["tokens"])}
@@ -559,7 +551,7 @@ def with_masks_written(batch):
     return batch
 
 
-@pytest.mark.parametrize("write", [zeroed_in_place, zeroed_by_replacing, zeroed_by_index, with_masks_written])
+@pytest.mark.parametrize("write", [zeroed_in_place, zeroed_by_index, with_masks_written])
 @pytest.mark.parametrize("collate", [torch.utils.data.default_collate, collate], ids=["torch's", "ours"])
 def test_what_a_collate_function_writes_counts(tmp_path, write, collate):
     dataset = make_gpt(GPTDataset, tmp_path, create_attention_mask=True)

@@ -39,9 +39,9 @@ def test_what_fits_passes_and_integers_of_numpy_become_int(tmp_path):
         ({"count": True}, "count"),
         ({"count": "3"}, "count"),
         ({"share": "much"}, "share"),
-        ({"wanted": 2}, "expected wanted to be True or False, found 2"),
-        ({"wanted": None}, "expected wanted to be True or False, found None"),
-        ({"name": 5}, "expected a text as name, found 5"),
+        ({"wanted": 2}, "`wanted`: must be True or False, got 2"),
+        ({"wanted": None}, "`wanted`: must be True or False, got None"),
+        ({"name": 5}, "`name`: must be a text, got 5"),
     ],
 )
 def test_what_does_not_fit_is_named(changes, message):

@@ -11,11 +11,11 @@ from tokenloom import errors
 
 WRONG_CALLS = """
 >>> load(None, sequence_length=8)
-ConfigError: expected data, found None
+ConfigError: data is None
 hint: such as "corpus_text_document", a list of prefixes, or {prefix: weight}
 
 >>> load(5, sequence_length=8)
-ConfigError: expected data as the blend, found 5
+ConfigError: the blend: must name data, got 5
 hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> load("nowhere", sequence_length=8)
@@ -27,48 +27,48 @@ DatasetNotFoundError: 'lines.jsonl' in the blend: no file `lines.jsonl.idx` and 
 hint: a file that is not tokenized yet becomes a pair by `preprocess_corpus`, or by `tokenloom preprocess`
 
 >>> load("", sequence_length=8)
-ConfigError: expected prefixes in the blend, found ''
+ConfigError: the blend: prefixes must be paths, got ''
 hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> load([("corpus", 0.5)], sequence_length=8)
-ConfigError: expected prefixes and weights in the blend, found ('corpus', 0.5)
+ConfigError: the blend: not a weight and a prefix: ('corpus', 0.5)
 hint: such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]
 
 >>> load({"corpus": -1}, sequence_length=8)
-ConfigError: expected a finite weight above 0 for `corpus` in the blend, found -1
+ConfigError: weight of `corpus` in the blend: must be finite and above 0, got -1
 
 >>> load("corpus", sequence_lenght=8)
-ConfigError: expected `sequence_length`, found `sequence_lenght`
+ConfigError: no `sequence_length` given, but `sequence_lenght`
 hint: the tokens of a sample, such as `sequence_length=4096`
 
 >>> load("corpus")
-ConfigError: expected `sequence_length`, found none
+ConfigError: no `sequence_length` given
 hint: the tokens of a sample, such as `sequence_length=4096`
 
 >>> load("corpus", sequence_length="8", tokenizer=TOKENIZER)
-ConfigError: expected an integer as sequence_length, found '8'
+ConfigError: `sequence_length`: must be an integer, got '8'
 
 >>> load("corpus", sequence_length=8)
-TokenizerError: expected `tokenizer`, found none, and no manifest beside `corpus` that names one
+TokenizerError: no `tokenizer` given, and no manifest beside `corpus` names one
 hint: name the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
 
 >>> load("corpus", sequence_length=8, tokenizer=5)
-ConfigError: expected a tokenizer as `tokenizer`, found 5
-hint: the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` has loaded
+ConfigError: `tokenizer`: 5 is no tokenizer
+hint: the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, num_samples="many")
-ConfigError: expected 3 sizes (train, valid, test) as `num_samples`, or one for train, found 'many'
+ConfigError: `num_samples`: must be 3 sizes (train, valid, test), or one for train, got 'many'
 hint: such as [100_000, 1000, 1000], with None for one epoch
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, num_samples=-1)
-ConfigError: expected a size of at least 0 for train, found -1
+ConfigError: the size for train: must be 0 or more, got -1
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, eos_mask_loss=True)
-ConfigError: expected settings of `load` or `GPTDatasetConfig`, found `eos_mask_loss`
+ConfigError: `eos_mask_loss` is no setting of `load` or `GPTDatasetConfig`
 hint: did you mean `eod_mask_loss`?
 
 >>> IndexedDataset(5)
-ConfigError: expected a path as `path_prefix`, found 5
+ConfigError: `path_prefix`: must be a path, got 5
 hint: the path of a pair without `.bin` or `.idx`
 
 >>> IndexedDataset("nowhere")
@@ -76,139 +76,136 @@ DatasetNotFoundError: no file `nowhere.idx` and `nowhere.bin`
 hint: a prefix is the path without `.bin` or `.idx`
 
 >>> IndexedDatasetBuilder("new.bin", dtype="int3")
-ConfigError: dtype 'int3' has no code in the format; expected one of uint8, int8, int16, int32, int64, float64, float32, uint16
+ConfigError: dtype 'int3' has no code in the format: use one of uint8, int8, int16, int32, int64, float64, float32, uint16
 
 >>> BlendedMegatronDatasetBuilder("gpt", 5, None, CONFIG)
-ConfigError: expected a dataset class as `cls`, found 'gpt'
+ConfigError: `cls`: must be a dataset class, got 'gpt'
 hint: such as `GPTDataset`
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, [1, 2], None, CONFIG)
-ConfigError: expected 3 sizes (train, valid, test), found 2
+ConfigError: `sizes`: must be 3 sizes (train, valid, test), or one for train, got [1, 2]
+hint: such as [100_000, 1000, 1000], with None for one epoch
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, "1", None, CONFIG)
-ConfigError: expected 3 sizes (train, valid, test) as `sizes`, or one for train, found '1'
+ConfigError: `sizes`: must be 3 sizes (train, valid, test), or one for train, got '1'
 hint: such as [100_000, 1000, 1000], with None for one epoch
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5, CONFIG)
-ConfigError: expected a function as `is_built_on_rank`, found the settings
-hint: write `config=…`, or `lambda: True` before them
+ConfigError: `is_built_on_rank`: must be a function, got GPTDatasetConfig
+hint: leave it out, or write `lambda: True`, if every process needs the datasets; `config=…` for settings
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5)
-ConfigError: expected settings as `config`, found none
-hint: such as a `GPTDatasetConfig`
+ConfigError: `config`: must be settings, got None
+hint: such as `GPTDatasetConfig(…)`
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5, True, CONFIG)
-ConfigError: expected a function as `is_built_on_rank`, found True
-hint: leave it out, or write `lambda: True`, where every process needs the datasets
+ConfigError: `is_built_on_rank`: must be a function, got bool
+hint: leave it out, or write `lambda: True`, if every process needs the datasets; `config=…` for settings
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5, None, {"sequence_length": 8})
-ConfigError: expected settings as `config`, found {'sequence_length': 8}
+ConfigError: `config`: must be settings, got {'sequence_length': 8}
 hint: such as `GPTDatasetConfig(…)`
 
 >>> GPTDataset("corpus", "corpus", range(5), None, Split.train, CONFIG)
-ConfigError: expected an open pair, found the text 'corpus'
+ConfigError: `indexed_dataset`: must be open, got 'corpus'
 hint: open it with `IndexedDataset`, or make the samples with `tokenloom.load`
 
 >>> GPTDataset(IndexedDataset("corpus"), "corpus", range(5), None, "train", CONFIG)
-ConfigError: expected a `Split` as `index_split`, found 'train'
+ConfigError: `index_split`: must be a `Split`, got 'train'
 hint: such as `Split.train`
 
 >>> GPTDatasetConfig(1, 8, blend=5, split="1", tokenizer=TOKENIZER)
-ConfigError: expected data as `blend`, found 5
+ConfigError: `blend`: must name data, got 5
 hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> GPTDatasetConfig(1, 8, blend="corpus", tokenizer=TOKENIZER)
-ConfigError: expected `split` beside `blend`, found none
+ConfigError: no `split` given for `blend`
 hint: such as split="99,1,0"
 
 >>> GPTDatasetConfig(1, 8, blend="corpus", split={"train": 1}, tokenizer=TOKENIZER)
-ConfigError: expected the weights of train, valid and test as the split, found {'train': 1}
+ConfigError: `split`: must be weights, got {'train': 1}
 hint: such as "98,1,1" or (98, 1, 1)
 
 >>> GPTDatasetConfig(1, 8, blend_per_split="corpus", tokenizer=TOKENIZER)
-ConfigError: expected three blends as `blend_per_split`, found the text 'corpus'
-hint: data that are split by weights are named by `blend`, beside `split`
+ConfigError: `blend_per_split`: must be three blends, got the text 'corpus'
+hint: name data that are split by weights with `blend` and `split`
 
 >>> GPTDatasetConfig(1, 8, blend_per_split={"dev": "corpus"}, tokenizer=TOKENIZER)
-ConfigError: expected train, valid, test in `blend_per_split`, found 'dev'
+ConfigError: `blend_per_split`: keys are train, valid, test, got 'dev'
 
 >>> GPTDatasetConfig(1, 8)
-ConfigError: expected `tokenizer`, found none
-hint: the one that made the data, such as `tokenizer="tokenizer.json"`
+ConfigError: no `tokenizer` given
+hint: name the one that made the data, such as `tokenizer="tokenizer.json"`
 
 >>> GPTDatasetConfig(1, 8, tokenizer=TOKENIZER, object_storage={"retries": 3})
-ConfigError: expected `ObjectStorageSettings` as `object_storage`, found {'retries': 3}
+ConfigError: `object_storage`: must be of class `ObjectStorageSettings`, got {'retries': 3}
 hint: such as `object_storage=ObjectStorageSettings(…)`
 
 >>> ThreadLoader("corpus", batch_size=8)
-ConfigError: expected a dataset, found the text 'corpus'
-hint: open it with `tokenloom.load`
+ConfigError: 'corpus' is no dataset
+hint: make one with `tokenloom.load`
 
 >>> ThreadLoader(None, batch_size=8)
-ConfigError: expected a dataset, found None
-hint: what is built is None for a split without data, and on ranks without it
+ConfigError: None is no dataset
+hint: a dataset is None for a split without data, and on ranks without it
 
 >>> ThreadLoader(range(20))
-ConfigError: expected `batch_size` or a sampler, found neither
+ConfigError: neither `batch_size` nor a sampler given
 hint: such as `batch_size=8`
 
 >>> ThreadLoader(range(20), 8)
-ConfigError: expected a sampler, which yields the positions of one batch after the other, found 8
-hint: write `batch_size=8`
+ConfigError: 8 is no sampler, which yields the positions of each batch
+hint: give `batch_size`, such as `batch_size=8`
 
 >>> ThreadLoader(range(20), [[1]], batch_size=8)
-ConfigError: a sampler and `batch_size` exclude each other, found both
-hint: the sampler decides how many samples a batch has, and whose they are
+ConfigError: a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`: it decides them
 
 >>> ThreadLoader(range(20), batch_size=30)
-ConfigError: expected at least one batch of 30 samples, found 20 samples
-hint: use smaller batches, or a dataset of more samples: shorter ones, more epochs
+ConfigError: 20 samples make no batch of 30 for each of 1 ranks
+hint: use smaller batches, shorter samples or more epochs
 
 >>> ThreadLoader(range(20), batch_size=8, tensors="jax")
-ConfigError: expected `tensors` to be 'torch' or 'numpy', found 'jax'
+ConfigError: `tensors`: must be 'torch' or 'numpy', got 'jax'
 hint: JAX and others take the arrays of `tensors="numpy"`
 
->>> ThreadLoader(range(20), batch_size=8, pin_memory="yes")
-ConfigError: expected `pin_memory` to be True, False or None, found 'yes'
-
 >>> MegatronPretrainingSampler(0, 0, 4, 0, 1)
-ConfigError: expected total_samples of at least 1, found 0
+ConfigError: `total_samples`: must be 1 or more, got 0
 hint: the dataset is empty
 
 >>> preprocess_corpus(5, "out", "byte")
-ConfigError: expected a list of paths as `inputs`, found 5
+ConfigError: `inputs`: must be a list of paths, got 5
 hint: such as "corpus.jsonl" or ["crawl/", "books.jsonl"]
 
 >>> preprocess_corpus("lines.jsonl", ".", "byte")
-ConfigError: expected a path that ends with a name as `output_prefix`, found '.'
+ConfigError: `output_prefix`: must end with a name, got '.'
 hint: such as './corpus'
 
 >>> preprocess_corpus("lines.jsonl", "out", "byte", {"append_eod": True})
-ConfigError: expected `CorpusSettings` as `settings`, found {'append_eod': True}
+ConfigError: `settings`: must be `CorpusSettings`, got {'append_eod': True}
 hint: such as `CorpusSettings(append_eod=True)`
 
 >>> preprocess_chat("lines.jsonl", "out", "byte")
-TokenizerError: expected a Hugging Face tokenizer, found `byte` of the kind 'byte'
-hint: which tokens belong to an answer is told by their offsets, which other libraries do not give
+TokenizerError: `byte` is no Hugging Face tokenizer, but of the kind 'byte'
+hint: the tokens of an answer are found by their offsets, which other libraries do not give
 
 >>> Run.open("nowhere.toml")
-DatasetNotFoundError: expected a run at `nowhere.toml`, found no such file
-hint: write one, or make one with `tokenloom run init`
+DatasetNotFoundError: no file `nowhere.toml`
+hint: write a run, or make one with `tokenloom run init`
 
 >>> merge_datasets(5, "out")
-ConfigError: expected a list of paths as `prefixes`, found 5
+ConfigError: `prefixes`: must be a list of paths, got 5
 hint: such as ["books", "web"]
 
 >>> merge_datasets("corpus", "out")
-ConfigError: expected a list of paths as `prefixes`, found 'corpus'
+ConfigError: `prefixes`: must be a list of paths, got 'corpus'
 hint: write ['corpus']
 
 >>> merge_datasets([], "out")
-ConfigError: expected at least one dataset to merge, got none
+ConfigError: there is no dataset to merge
 
 >>> load_tokenizer(None)
-ConfigError: expected a tokenizer as `tokenizer`, found None
-hint: the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` has loaded
+ConfigError: `tokenizer`: None is no tokenizer
+hint: the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
 """  # noqa: E501 - the text of an error is one line
 """Each call, with its error."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+import numpy as np
 from tests.indexed.pairs import write_two_pairs
 
 from fuzz.inputs import Scratch
 from tokenloom.errors import TokenloomError
-from tokenloom.indexed.catalogue import parse_catalogue
+from tokenloom.indexed.catalogue import Catalogue, read_catalogue
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.indexed.writing.concatenate import build_catalogue
@@ -21,13 +22,19 @@ build_catalogue(write_two_pairs(_SCRATCH.path), _PREFIX)
 _GOOD = (_SCRATCH.path / "both.catalogue").read_bytes()
 
 
+def _read(data: bytes) -> Catalogue:
+    found = read_catalogue(_PREFIX, read=lambda _: np.frombuffer(data, dtype=np.uint8))
+    assert found is not None
+    return found
+
+
 def check(data: bytes) -> None:
     catalogue = None
     with suppress(TokenloomError):
-        catalogue = parse_catalogue(data, prefix=_PREFIX)
+        catalogue = _read(data)
     if catalogue is not None:
         with suppress(TokenloomError):
-            again = parse_catalogue(catalogue.pack(_PREFIX), prefix=_PREFIX)
+            again = _read(catalogue.pack(_PREFIX))
             assert again.identity() == catalogue.identity(), "written and read, it is another"
         # Other files of this machine, and other machines, are none of a fuzzer's business.
         if any(is_remote(part.prefix) or not _is_ours(part.prefix) for part in catalogue.parts):

@@ -1,21 +1,20 @@
 """tokenloom: the data pipeline that feeds large-language-model training.
 
-Text becomes tokenized `.bin`/`.idx` files, and those become exactly the right batches on every rank. What most programs
-need is here; the rest lies in namespaces, named after what it is about:
+Text becomes tokenized `.bin`/`.idx` files, and those become exactly the right batches on every rank. Common names
+are here, the others in namespaces:
 
 - `tokenloom.preprocessing`, `tokenloom.tokenizers`: text and conversations into datasets
 - `tokenloom.indexed`: `.bin`/`.idx` pairs, read, written, merged, checked
 - `tokenloom.datasets`, `tokenloom.blending`, `tokenloom.order`: samples by number, of one dataset or many
 - `tokenloom.run`: all data of a training run as one dataset, which may change while it runs
-- `tokenloom.samplers`, `tokenloom.loading`: which samples a rank takes, and batches of them
-- `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; what ranks do together
+- `tokenloom.samplers`, `tokenloom.loading`: the samples of a rank, and batches of them
+- `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; agreement of ranks
 - `tokenloom.storage`: object stores
-- `tokenloom.adapters`: what other frameworks take as a loader, a dataset or a source
-- `tokenloom.errors`: every error and warning
-- `tokenloom.testing`: checks of datasets, orders and stores of your own
+- `tokenloom.adapters`: loaders, datasets and sources for other frameworks
+- `tokenloom.errors`: all errors and warnings
+- `tokenloom.testing`: checks of your own datasets, orders and stores
 
-A public name loads its module when it is first asked for: a process pays for what it uses, and importing this package
-loads neither NumPy nor torch.
+A public name loads its module on first use; importing this package loads neither NumPy nor torch.
 """
 
 from importlib import import_module
@@ -93,7 +92,7 @@ __all__ = [
     "write_concatenated",
 ]
 
-if TYPE_CHECKING:  # namespaces, where only `import tokenloom` is written; after the names, of which some are called so
+if TYPE_CHECKING:  # namespaces, after the names, some of which have the same name
     from tokenloom import adapters as adapters
     from tokenloom import blending as blending
     from tokenloom import datasets as datasets
@@ -110,33 +109,19 @@ if TYPE_CHECKING:  # namespaces, where only `import tokenloom` is written; after
     from tokenloom import testing as testing
     from tokenloom import tokenizers as tokenizers
 
-    # Some names at the top come from modules that are called so, too; and that is what checkers would see.
+    # Modules of the same name would hide these from type checkers.
     __all__ += ["datasets", "run"]
 
 _NAMESPACES = (
-    "adapters",
-    "blending",
-    "datasets",
-    "distributed",
-    "errors",
-    "indexed",
-    "loading",
-    "order",
-    "packing",
-    "preprocessing",
-    "run",
-    "samplers",
-    "storage",
-    "testing",
-    "tokenizers",
+    *("adapters", "blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing"),
+    *("preprocessing", "run", "samplers", "storage", "testing", "tokenizers"),
 )
-"""Where public names are found; each is found here too, since once all stood here."""
+"""The namespaces of public names, which are found at the top, too."""
 
-if not TYPE_CHECKING:  # with it, type checkers would take any name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        value = _find(name)
-        globals()[name] = value  # the next time it is found without asking here
+        value = globals()[name] = _find(name)
         return value
 
 
@@ -149,8 +134,7 @@ def _find(name: str) -> Any:
             module = import_module(f"{__name__}.{namespace}")
             if name in getattr(module, "__all__", vars(module)):
                 return getattr(module, name)
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,13 +1,12 @@
-"""Every error tokenloom raises on purpose.
+"""All errors and warnings of tokenloom.
 
-This is the lowest module: it imports nothing of tokenloom. Each class is also the standard one that a caller would
-expect; the reference asserts where the errors are raised that are also `AssertionError`, and its clients catch that.
-Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
+The lowest module: it imports nothing of tokenloom. Each class is also the standard one that a caller expects; some are
+`AssertionError`, which clients of the reference catch. Messages name subject, problem and value; `hint` has the remedy.
 """
 
 
 class TokenloomError(Exception):
-    """The base of all errors of this package; `hint` says what to do about it, where that is known."""
+    """The base of all errors of this package; `hint` is the remedy, if known."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -26,19 +25,19 @@ def _rebuild(kind: type[TokenloomError], message: str, hint: str | None) -> Toke
 
 
 class ConfigError(TokenloomError, ValueError, AssertionError):
-    """A setting has a value it cannot have, or contradicts another setting."""
+    """A setting has an invalid value, or contradicts another setting."""
 
 
 class OutputExistsError(ConfigError, FileExistsError):
-    """An output is there already, was not made by this very job, and may not be replaced; it is as it was."""
+    """An output of another job exists and may not be replaced; it is unchanged."""
 
 
 class MissingExtraError(TokenloomError, ImportError):
-    """An optional dependency is needed and not installed; the hint is the command that installs it."""
+    """An optional dependency is not installed; the hint is the command that installs it."""
 
 
 class DatasetFormatError(TokenloomError, ValueError, AssertionError):
-    """A `.bin`/`.idx` pair does not hold what its header promises."""
+    """A `.bin`/`.idx` pair contradicts its header."""
 
 
 class DatasetNotFoundError(TokenloomError, FileNotFoundError, AssertionError):
@@ -46,7 +45,7 @@ class DatasetNotFoundError(TokenloomError, FileNotFoundError, AssertionError):
 
 
 class TokenRangeError(TokenloomError, OverflowError):
-    """A token id does not fit the dtype it would be stored as."""
+    """A token id does not fit the dtype of the data."""
 
 
 class StorageError(TokenloomError, OSError):
@@ -70,11 +69,11 @@ class ReplacedObjectError(StorageError):
 
 
 class ChangedFileError(StorageError):
-    """A file is not the one that was opened: it was replaced, truncated or overwritten; the two are never mixed."""
+    """A file was replaced, truncated or overwritten after it was opened; bytes of the two are never mixed."""
 
 
 class UnavailableError(StorageError):
-    """A store does not answer, or not as it should; reads are tried again until their deadline."""
+    """A store does not answer properly; reads are retried until their deadline."""
 
 
 class IndexCacheError(TokenloomError, ValueError):
@@ -90,7 +89,7 @@ class TokenizerError(TokenloomError, ValueError):
 
 
 class MissingTokenError(TokenizerError, NotImplementedError):
-    """A tokenizer has no token of the role asked for; the reference's tokenizers raise `NotImplementedError` there."""
+    """A tokenizer has no token of a role; the reference's tokenizers raise `NotImplementedError` for it."""
 
 
 class InputError(TokenloomError, ValueError):
@@ -98,27 +97,27 @@ class InputError(TokenloomError, ValueError):
 
 
 class RefusedTextError(TokenizerError, InputError):
-    """A tokenizer, or what prepares texts for it, refuses a text or fails on it; other texts are not concerned."""
+    """A tokenizer or its preparation refuses a text or fails on it; other texts are not affected."""
 
 
 class StuckRecordError(InputError):
-    """A record takes longer than it may, in code that cannot be interrupted: a thread is left behind."""
+    """A record exceeds its time limit in code that cannot be interrupted: a thread is left behind."""
 
 
 class WorkerError(TokenloomError, RuntimeError):
-    """Processes that work on shards of a corpus keep dying; what they finished is kept."""
+    """Processes of a job keep dying; finished shards are kept."""
 
 
 class BuildError(TokenloomError, RuntimeError):
-    """A rank failed or died while all were building; every rank raises this, with that rank's cause."""
+    """A rank failed or died during a joint build; every rank raises this, with that rank's cause."""
 
 
 class DivergenceError(TokenloomError, RuntimeError):
-    """Ranks hold different values, or are at different steps, where they must be the same."""
+    """Ranks have different values, or are at different steps, where they must agree."""
 
 
 class ConformanceError(TokenloomError, AssertionError):
-    """A dataset, store or order does not do what everything of its kind must do; see `tokenloom.testing`."""
+    """A dataset, store or order violates the contract of its kind; see `tokenloom.testing`."""
 
 
 class TokenloomWarning(UserWarning):
@@ -146,19 +145,19 @@ class UntrainableWarning(TokenloomWarning):
 
 
 class TokenizerMismatchWarning(TokenloomWarning):
-    """Data were, or seem to be, made with another tokenizer than the one that is given."""
+    """Data were, or seem to be, made with another tokenizer."""
 
 
 class DataMismatchWarning(TokenloomWarning):
-    """Data are not of the kind that a class reads, such as documents where it looks for sentences."""
+    """Data are of another kind than a class reads, such as documents instead of sentences."""
 
 
 class MissingEodWarning(TokenloomWarning):
-    """Settings look for end-of-document tokens that the data do not have."""
+    """Settings need end-of-document tokens, which the data do not have."""
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Ranks see other mixtures than the blend has, all run long: its order and their turns are in step."""
+    """Ranks see other mixtures than that of the blend, since its order and their turns are in step."""
 
 
 class CutShortWarning(TokenloomWarning):

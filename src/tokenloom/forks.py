@@ -1,4 +1,4 @@
-"""Threads that read while a process forks: no child finds a lock held by a thread that it does not have."""
+"""Locks across forks: no child finds a lock held by a thread that it does not have."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-# A fork takes locks from the one that was registered last to the first. These two modules have their own, which may be
-# taken under ours, so theirs are registered before.
+# A fork takes locks in reverse order of registration. These two modules have locks that may be taken under ours, so
+# they register first.
 _BEFORE_OURS = (logging, concurrent.futures.thread)
 
 READING_LOCK = threading.RLock()
-"""Held over a fork, so that children find what it protects complete: for brief work on the way to a sample.
+"""A lock for brief work on the way to a sample, held over a fork, so that children find that work complete.
 
-One lock for all, which may be taken again by who holds it: several would need an order in which a fork takes them.
+It is one reentrant lock, since several would need an order in which a fork takes them.
 """
 
 os.register_at_fork(
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` of Python 3.12: the older one holds one lock for all objects of a class.
+        """`functools.cached_property` as of Python 3.12; before, all objects of a class share one lock.
 
-        Several threads at once may compute the value; each gets its own, and the last one is kept.
+        Several threads may compute the value at once; the last one is kept.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:

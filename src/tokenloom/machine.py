@@ -1,4 +1,4 @@
-"""What the system says of this machine and its processes: the only reader of `/proc`."""
+"""Facts of this machine and its processes; the only reader of `/proc`."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ def usable_processors() -> int:
 
 @functools.cache
 def boot_id() -> str:
-    """Returns what changes when this machine starts anew, and is different on every machine.
+    """Returns an id of this boot of this machine.
 
     Raises:
-        OSError: the system does not say; only Linux does.
+        OSError: the system has none; only Linux has.
     """
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def mount_namespace() -> int:
-    """Returns the number of this process's view of the file systems, which containers have of their own.
+    """Returns the mount namespace of this process; containers have their own.
 
     Raises:
-        OSError: the system does not say.
+        OSError: the system has none.
     """
     return os.stat("/proc/self/ns/mnt").st_ino
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of this number on this machine."""
+    """Whether a process exists on this machine."""
     return os.path.exists(f"/proc/{process}")
 
 
 def process_namespace() -> str:
-    """Returns what two processes share where each sees the other's start, as they do not across containers or users.
+    """Returns an id of boot, PID namespace and user: processes that share it can read each other's start.
 
     Raises:
-        OSError: the system does not say.
+        OSError: the system has none.
     """
     return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}/{os.getuid()}"
 
 
 def process_start(process: int) -> str | None:
-    """Returns when a process of this number began, in ticks since boot; None if there is none, or it has ended."""
+    """Returns the start of a process, in ticks since boot; None if it does not exist or has ended."""
     try:
         with open(f"/proc/{process}/stat", "rb") as stream:
             state, *fields = stream.read().rpartition(b")")[2].split()
@@ -58,12 +58,12 @@ def process_start(process: int) -> str | None:
 
 
 def descriptor_path(descriptor: int) -> str:
-    """Returns a path that leads to an open file of this process; opened by it, a file is read from its beginning."""
+    """Returns a path of an open file of this process; opening it starts at the beginning of the file."""
     return f"/proc/self/fd/{descriptor}"
 
 
 def own_memory_bytes() -> int:
-    """Returns the memory of this process alone: without pages of files, and without what it shares with others."""
+    """Returns the private memory of this process, without pages of files and shared memory."""
     with open("/proc/self/statm", "rb") as stream:
         _, resident, shared, *_ = map(int, stream.read().split())
     return (resident - shared) * _PAGE_BYTES

@@ -1,9 +1,9 @@
-"""Numbers that users write or pass: read strictly, or refused with the place of the fault; never guessed.
+"""Parses and checks numbers of users strictly.
 
-A number is written in ASCII digits with at most one dot, a sign and an exponent where they make sense. What else Python
-takes for one (`nan`, `inf`, `1_000`, digits of other scripts) is refused, since nobody means it.
+Numbers are ASCII digits with at most one dot, a sign and an exponent. Other numbers of Python (`nan`, `inf`, `1_000`,
+digits of other scripts) are refused.
 
-All raise a `ConfigError`: its message goes on from `where`, which says what is read, or is about the setting `name`.
+All functions raise `ConfigError`, whose message begins with `where`, the text's place, or names the setting `name`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ _UNITS = {None: 1} | {
     for kind, base in (("", 1000), ("i", 1024))
 }
 _LARGEST = 2**63 - 1
-_MOST_SHOWN = 60
-"""Characters of a text that a message quotes."""
+_MOST_SHOWN = 60  # characters of a text in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A part of a list in a text.
+    """An item of a list in a text.
 
     Attributes:
-        text: the text, without the blanks around it; may be empty.
-        number: which of the list, from 1.
-        column: where it begins, in characters from 1.
+        text: the text, stripped of blanks; may be empty.
+        number: its number in the list, from 1.
+        column: its first character in the text, from 1.
     """
 
     text: str
@@ -47,30 +46,28 @@ class Item:
 
     @property
     def place(self) -> str:
-        """A phrase that names it and says where it is."""
+        """Number, text and column, for messages."""
         return f"item {self.number} {quoted(self.text)} at column {self.column}"
 
 
 def quoted(text: str) -> str:
-    """Returns a text as a message shows it, cut off where it is very long."""
+    """Returns the `repr` of a text, truncated, for messages."""
     return repr(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…")
 
 
 def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
-    """Returns the items of a list, the empty ones too; a text of blanks is a list of one empty item.
+    """Returns the items of a list, also empty ones; blanks are one empty item.
 
     Example:
         >>> [(item.text, item.column) for item in items_of("90, abc,,5")]
         [('90', 1), ('abc', 5), ('', 9), ('5', 10)]
 
     Args:
-        text: items with separators between them, and blanks around them.
-        separators: characters, each of which ends an item.
-        blanks_separate: whether blanks between two items will do instead.
+        text: items with separators between and blanks around them.
+        separators: characters that separate items.
+        blanks_separate: whether blanks alone separate items, too.
     """
-    between = f"[{_BLANKS}]*[{re.escape(separators)}][{_BLANKS}]*"
-    if blanks_separate:
-        between += f"|[{_BLANKS}]+"
+    between = f"[{_BLANKS}]*[{re.escape(separators)}][{_BLANKS}]*{f'|[{_BLANKS}]+' if blanks_separate else ''}"
     first = len(text) - len(text.lstrip(_BLANKS))
     body = text.strip(_BLANKS)
     bounds = [found.span() for found in re.finditer(between, body)]
@@ -83,38 +80,33 @@ def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False)
 
 
 def parse_number(text: str, where: str) -> float:
-    """Returns the number that a text is, as double precision rounds it.
+    """Converts text to a number in double precision.
 
     Example:
         >>> parse_number("0.25", "share")
         0.25
     """
     if not _NUMBER.fullmatch(text):
-        message = f"{where} is {'empty' if not text else 'no number'}"
-        raise ConfigError(message, hint=_spelling_hint(text))
+        raise ConfigError(f"{where} is {'empty' if not text else 'no number'}", hint=_spelling_hint(text))
     number = float(text)
     if math.isinf(number):
-        message = f"{where} is too large for double precision"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} is too large for double precision")
     return number
 
 
 def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
-    """Returns the whole number of 64 bits that a text is, from `at_least` on if that is given."""
+    """Converts text to an integer of 64 bits, of at least `at_least`."""
     if not _INTEGER.fullmatch(text):
-        message = f"{where} is {'empty' if not text else 'no whole number'}"
-        raise ConfigError(message, hint=_spelling_hint(text))
+        raise ConfigError(f"{where} is {'empty' if not text else 'no whole number'}", hint=_spelling_hint(text))
     if len(text) > 40 or abs(number := int(text)) >= 2**64:
-        message = f"{where} does not fit 64 bits"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} does not fit 64 bits")
     if at_least is not None and number < at_least:
-        message = f"{where} is less than {at_least}"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} must be {at_least} or more")
     return number
 
 
 def parse_bytes(text: str) -> int:
-    """Returns the bytes that a text stands for: whole, from 1 on; a fraction of one is cut off.
+    """Converts text to a number of bytes, 1 or more, rounded down.
 
     Units are KB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (of 1024).
 
@@ -125,13 +117,13 @@ def parse_bytes(text: str) -> int:
     found = _BYTES.fullmatch(text)
     count = 0 if found is None else int(Decimal(found[1]) * _UNITS[found[2]])
     if not 1 <= count <= _LARGEST:
-        message = f"expected a number of bytes such as 500MB or 10GiB, found {quoted(text)}"
-        raise ConfigError(message, hint=None if found is None else f"from 1 to {_LARGEST} bytes")
+        hint = None if found is None else f"from 1 to {_LARGEST} bytes"
+        raise ConfigError(f"{quoted(text)} is no number of bytes such as 500MB or 10GiB", hint=hint)
     return count
 
 
 def bytes_text(num_bytes: int) -> str:
-    """Returns a number of bytes as `parse_bytes` reads it, in the largest unit that divides it.
+    """Formats a number of bytes for `parse_bytes`, in the largest unit that divides it.
 
     Example:
         >>> bytes_text(1 << 30), bytes_text(64_000)
@@ -142,22 +134,20 @@ def bytes_text(num_bytes: int) -> str:
 
 
 def parse_percentage(text: str, where: str) -> float:
-    """Returns the share that a percentage such as `0.1%` is, from 0 to 1."""
+    """Converts a percentage such as `0.1%` to a share from 0 to 1."""
     if not text.endswith("%"):
-        message = f"{where} is no percentage such as 0.1%"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} is no percentage such as 0.1%")
     percent = parse_number(text[:-1], where)
     if not 0 <= percent <= 100:
-        message = f"{where} is not from 0% to 100%"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} is not from 0% to 100%")
     return percent / 100
 
 
 def number_or_none(text: str, where: str) -> float | None:
-    """Returns the number that a text is, None for one that nobody would take for a number, such as a path.
+    """Converts text to a number; None for other text, such as a path.
 
-    NaN and infinity are numbers here, for the check of the range to refuse. What Python takes for a number and
-    `parse_number` does not is refused, since it may be meant as either.
+    NaN and infinity are returned, for the caller's range check. Other numbers of Python that `parse_number` refuses are
+    ambiguous, and refused.
     """
     stripped = text.strip()
     if _NUMBER.fullmatch(stripped):
@@ -173,7 +163,7 @@ def number_or_none(text: str, where: str) -> float | None:
 
 
 def finite_or_none(value: object) -> float | None:
-    """Returns the float of a finite number of any type; None for all else, which includes True, False and texts."""
+    """Returns a finite number of any type as a float; None for anything else, including True, False and texts."""
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -181,50 +171,51 @@ def finite_or_none(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def wrong_value(name: str, needed: str, value: object, *, hint: str | None = None) -> ConfigError:
+    """Returns the error of a value; `name` is that of a setting, or words for what has the value.
+
+    Example:
+        >>> wrong_value("num_workers", "0 or more", -1).message
+        '`num_workers`: must be 0 or more, got -1'
+    """
+    return ConfigError(f"{f'`{name}`' if name.isidentifier() else name}: must be {needed}, got {value!r}", hint=hint)
+
+
 def checked_integer(
     name: str, value: object, *, at_least: int | None = None, below: int | None = None, hint: str | None = None
 ) -> int:
-    """Returns the value as an int in [at_least, below), of whatever integer type it was.
+    """Returns an integer of any type in [at_least, below) as an int; texts, floats, True and False are refused.
 
-    Texts, floats, True and False are no integers. `hint` says what to do where it is out of range.
+    `hint` is that of a value out of range.
     """
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # which it finds out
+        number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        message = f"expected an integer as {name}, found {value!r}"
-        raise ConfigError(message)
+        raise wrong_value(name, "an integer", value)
     if below is not None and not (at_least or 0) <= number < below:
-        message = f"expected {name} in [{at_least or 0}, {_power(below)}), found {number}"
-        raise ConfigError(message, hint=hint)
+        raise wrong_value(name, f"in [{at_least or 0}, {_power(below)})", number, hint=hint)
     if at_least is not None and number < at_least:
-        message = f"expected {name} of at least {at_least}, found {number}"
-        raise ConfigError(message, hint=hint)
+        raise wrong_value(name, f"{at_least} or more", number, hint=hint)
     return number
 
 
 def check_count(name: str, value: object) -> None:
-    """Checks that a number of things is one that can be recorded: an int, of no other type, from 0 on, in 63 bits."""
+    """Checks that a value is an int, and no subclass, from 0 to 2**63 - 1."""
     if type(value) is not int or not 0 <= value <= _LARGEST:
-        message = f"expected {name} to be an integer from 0 on, found {value!r}"
-        raise ConfigError(message)
+        raise wrong_value(name, "an integer of 0 or more", value)
 
 
 def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
-    """Returns the value as a finite float of at least `at_least` and above `above`, of whatever type of number it was.
-
-    Texts, True and False are no numbers.
-    """
+    """Returns a finite number of any type, of at least `at_least` and above `above`, as a float; refuses bools."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        message = f"expected a number as {name}, found {value!r}"
-        raise ConfigError(message)
+        raise wrong_value(name, "a number", value)
     number = finite_or_none(value)
     if number is None or (above is not None and number <= above) or (at_least is not None and number < at_least):
-        bounds = [f" above {above:g}"] if above is not None else []
-        bounds += [f" of at least {at_least:g}"] if at_least is not None else []
-        message = f"expected {'' if bounds else 'a finite '}{name}{' and'.join(bounds)}, found {value!r}"
-        raise ConfigError(message)
+        bounds = [f"above {above:g}"] if above is not None else []
+        bounds += [f"{at_least:g} or more"] if at_least is not None else []
+        raise wrong_value(name, "a finite number" if number is None else " and ".join(bounds), value)
     return number
 
 

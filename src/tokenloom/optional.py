@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are used, and by this function only."""
+"""Imports optional dependencies, where they are used."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from tokenloom.errors import MissingExtraError
 
 
 def is_installed(module: str) -> bool:
-    """Whether a library is there, without importing it."""
+    """Whether a library is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def folder_of(package: str, *, extra: str) -> str:
-    """Returns the folder of an installed package, without importing it: for files that it brings.
+    """Returns the folder of an installed package, without importing it.
 
     Raises:
         MissingExtraError: the package is not installed.
     """
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
-        message = f"`{package}` is not installed"
-        raise MissingExtraError(message, hint=f"run `pip install 'tokenloom[{extra}]'`")
+        raise MissingExtraError(f"`{package}` is not installed", hint=f"run `pip install 'tokenloom[{extra}]'`")
     return os.path.dirname(found.origin)
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Returns the imported module, or raises with the command that installs the extra which brings it.
+    """Returns the imported module.
 
     Raises:
-        MissingExtraError: the module is not installed.
+        MissingExtraError: the module is not installed; the hint is the command that installs its extra.
     """
     try:
         return importlib.import_module(module)

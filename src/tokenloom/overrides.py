@@ -1,12 +1,10 @@
-"""What is ours and what is a user's: methods of an object, asked once, when it is made or unpickled; and callers.
+"""Finds which methods of an object a user overrides, once, when it is made or unpickled; and the caller's line.
 
-A fast method gives by one call what a hook would give one by one. A class that overrides the hook and inherits the
-fast method has changed the former only, so the latter must not be used. A class that overrides both, the fast method
-where the hook is or nearer to the object, answers for it, and its own is used.
+A fast method replaces many calls of a hook. If a class overrides the hook and inherits the fast method, the fast method
+must not be used. If it overrides both, the fast method in the same class or nearer to the object, its own is used.
 
-Ours is what was written in a module of this package. So mixins, functions put into a class, attributes of a single
-object and wrappers all count as what they are, whatever they call themselves. What is put into a class or an object
-after the object was made is not seen.
+A method is ours if a module of this package defines it, whatever its `__module__`; so are mixins, patched functions,
+attributes of an object and wrappers judged. Changes after the object was made are not seen.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Uncalled(NamedTuple):
-    """A hook that nothing calls, so that overriding it would have no effect, silently.
+    """A hook that nothing calls, so that overriding it has no effect.
 
     Attributes:
-        remedy: what to override, or to do, instead.
-        unless: methods of which a class that overrides one may have the hook for itself.
+        remedy: what to override or do instead.
+        unless: methods; a class that overrides one of them may use the hook itself.
     """
 
     remedy: str
@@ -37,12 +35,11 @@ class Uncalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Those of some methods of an object that are a user's own.
+    """The methods of an object that a user overrides.
 
     Attributes:
         cls: the class of the object.
-        found: how near to the object each of them is, and the name of its class: 0 is in the object itself, 1 in its
-            class, rising towards `object`.
+        found: level and class name of each: level 0 is the object itself, 1 its class, rising towards `object`.
     """
 
     cls: type
@@ -50,7 +47,7 @@ class Overrides:
 
     @staticmethod
     def of(obj: Any, names: tuple[str, ...]) -> Overrides:
-        """Looks for methods of an object or a class."""
+        """Finds overridden methods of an object or a class."""
         kind: type = obj if isinstance(obj, type) else type(obj)
         own = getattr(obj, "__dict__", {})
         if not own.keys().isdisjoint(names):
@@ -65,7 +62,7 @@ class Overrides:
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
-        """Returns the hook that a fast method would skip, such as "Mine.__getitem__"; None if it gives the same."""
+        """Returns the hook that a fast method would skip, such as "Mine.__getitem__"; None if none."""
         nearest, _ = self.found.get(method, (sys.maxsize, ""))
         for hook in hooks:
             level, owner = self.found.get(hook, (sys.maxsize, ""))
@@ -74,14 +71,14 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises a `ConfigError` if a fast method is overridden, but none of its hooks, which would show other data."""
+        """Raises `ConfigError` if a fast method is overridden without any of its hooks, which would give other data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
             message = f"`{owner}` overrides `{method}`, but not `{hooks[0]}`, which would show other data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises a `ConfigError` if a hook is overridden that nothing calls."""
+        """Raises `ConfigError` if an uncalled hook is overridden."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
@@ -90,10 +87,7 @@ class Overrides:
 
 _MOST_KNOWN = 1000
 _known: dict[tuple[Any, ...], tuple[list[Any], Overrides]] = {}
-"""What was found in a class with these methods, which a start asks of each dataset of a blend.
-
-The methods are kept, so that none that is patched later gets the number of one of them.
-"""
+"""Results by class and ids of its methods; the methods are kept, so that their ids are not used again."""
 
 
 def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrides:
@@ -109,14 +103,14 @@ def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrid
 
 
 def overrides(obj: Any, *names: str) -> bool:
-    """Whether an object, or a class, has one of these methods from a user's class, not from ours."""
+    """Whether a user overrides one of these methods of an object or a class."""
     return bool(Overrides.of(obj, names).found)
 
 
 def is_ours(value: Any, owner: type = FunctionType) -> bool:
-    """Whether a function, or another attribute of a class, was written in this package, whatever it calls itself.
+    """Whether an attribute of a class was written in this package.
 
-    A function is where its global names are: a decorator that passes `__module__` on is none of ours.
+    A function belongs to the module of its globals: decorators pass `__module__` on.
     """
     if isinstance(value, property):
         value = value.fget
@@ -134,14 +128,8 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
 
 def level_outside() -> int:
-    """Returns how many calls lie between the caller and the first line outside of this package: a `stacklevel`.
-
-    What `contextlib` calls on the way counts as ours.
-    """
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
-        _PACKAGE,
-        "contextlib",
-    ):
+    """Returns the `stacklevel` of the first line outside of this package and `contextlib`."""
+    level, frame, inner = 1, sys._getframe(1), (_PACKAGE, "contextlib")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inner:
         level, frame = level + 1, frame.f_back
     return level

@@ -1,8 +1,7 @@
-"""How far long work is, and what is waited for.
+"""Progress of long work, and waits.
 
-Work that may take long opens a `task` and advances it; whoever waits for others opens `waiting_for`. Both only count. A
-thread of this module looks at them from time to time, for as long as any is open, and hands them to the reporter: the
-one that the command line installed (`reporting_to`), else one that logs.
+Long work opens a `task` and advances it; code that waits for others opens `waiting_for`. Both only count. While any is
+open, a thread passes them to the reporter: that of the command line (`reporting_to`), else one that logs.
 """
 
 from __future__ import annotations
@@ -19,24 +18,25 @@ from weakref import WeakKeyDictionary
 from tokenloom.rendering.progress_words import Amounts, Pace, duration, end_line, plain_line
 
 _LOGGER = logging.getLogger(__name__)
+_Print = Callable[[str], object]
 
 SILENT_SECONDS = 4.6
-"""After so long without a sign of progress it is said what is waited for: within 5 s, as it is looked often enough."""
+"""Time without progress before a wait is reported: with the time between looks, less than 5 s."""
 
 SECONDS_BETWEEN_LINES = 30.0
-"""How often a log says how far work is, and what is still waited for."""
+"""Time between two lines of a log about one task or wait."""
 
 NOTHING_WRITTEN = "nothing was written: run the same command again to begin anew"
-"""What is left of work that is written whole or not at all; see `if_stopped`."""
+"""For `if_stopped`, of work that is written whole or not at all."""
 
 
 class Task:
-    """Work that may take long; advanced by whoever does it, from any thread. See `task`.
+    """Long work, advanced from any thread; see `task`.
 
     Attributes:
-        description: what is done, in a few words.
-        started: when it began, by the monotonic clock.
-        before: what was done when it began.
+        description: the work, in a few words.
+        started: its start, by the monotonic clock.
+        before: the amounts at its start.
     """
 
     __slots__ = ("__weakref__", "_done", "_lock", "_notes", "_num_tokens", "_total", "before", "description", "started")
@@ -50,36 +50,36 @@ class Task:
         self._num_tokens, self._notes = before.num_tokens, before.notes
 
     def __call__(self, count: int = 1) -> None:
-        """Says that so much more is done."""
+        """Adds to the amount done."""
         with self._lock:
             self._done += count
 
     def tell(self, done: int, *, total: int | None = None, num_tokens: int = 0, notes: Sequence[str] = ()) -> None:
-        """Says how far it is, all in all; what was said before is forgotten."""
+        """Replaces all amounts."""
         with self._lock:
             self._done, self._total = done, total
             self._num_tokens, self._notes = num_tokens, tuple(notes)
 
     def note(self, *notes: str) -> None:
-        """Says what else is to know now, such as the part that is worked on."""
+        """Replaces the notes, such as the current part."""
         with self._lock:
             self._notes = notes
 
     def amounts(self) -> Amounts:
-        """Returns how far it is."""
+        """Returns the current amounts."""
         with self._lock:
             return Amounts(self.before.unit, self._done, self._total, self._num_tokens, self._notes)
 
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """Something that is waited for; see `waiting_for`.
+    """A wait; see `waiting_for`.
 
     Attributes:
-        what: what is waited for, in words that follow "waiting for".
-        setting: what names it or bounds the wait, in words; None if nothing does.
-        note: what was found so far, such as the number of attempts; "" for nothing.
-        started: when it began, by the monotonic clock.
+        what: the words after "waiting for".
+        setting: the setting that names it or limits the wait, if any.
+        note: the state, such as the number of attempts.
+        started: its start, by the monotonic clock.
     """
 
     what: str
@@ -88,7 +88,7 @@ class Wait:
     started: float = field(default_factory=time.monotonic)
 
     def line(self, seconds: float) -> str:
-        """Returns it in words, of that it has lasted so long."""
+        """Returns the message of a wait of so many seconds."""
         more = "; ".join(filter(None, (self.note, self.setting)))
         return f"waiting for {self.what} for {duration(seconds)}" + (f" ({more})" if more else "")
 
@@ -97,13 +97,13 @@ class Wait:
 def task(
     description: str, *, unit: str, total: int | None = None, done: int = 0, num_tokens: int = 0
 ) -> Iterator[Task]:
-    """Opens a task for as long as the `with` block lasts; yields what advances it.
+    """Opens a task in the `with` block; yields it, to be advanced.
 
     Args:
-        description: what is done, in a few words: "merge", "index of `data/wiki`".
-        unit: what is counted: "bytes", or things in the plural, such as "documents".
-        total: how much there is; None if that is not known.
-        done, num_tokens: how much of it was done before, and how many tokens were made.
+        description: the work, in a few words: "merge", "index of `data/wiki`".
+        unit: "bytes", or a plural such as "documents".
+        total: the whole amount; None if unknown.
+        done, num_tokens: the amount and the tokens done before.
 
     Example:
         >>> with task("merge", unit="bytes", total=20) as advance:
@@ -123,9 +123,9 @@ def task(
 
 @contextmanager
 def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
-    """Says what is waited for, where the `with` block lasts longer than 5 s and no task advances meanwhile.
+    """Reports a wait such as "`data.lock`, held by process 12", if the `with` block lasts 5 s and no task advances.
 
-    That is such as "`data.lock`, held by process 12". `setting` names it, or bounds the wait: "AWS_REGION names it".
+    `setting` says what names it or limits the wait, such as "AWS_REGION names it".
     """
     opened = Wait(what, setting)
     _board.open(opened)
@@ -137,10 +137,9 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 
 @contextmanager
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
-    """Adds what is done, and how to go on, to a Ctrl-C or another signal that ends the `with` block, as a note.
+    """Adds a note to the Ctrl-C or signal that ends the `with` block; of nested blocks, only the innermost does.
 
-    Of several around each other the innermost knows most: the others add nothing. `words` returns the like of "6 of 11
-    shards are done: run the same command again to go on".
+    `words` returns the note, such as "6 of 11 shards are done: run the same command again to go on".
     """
     try:
         yield
@@ -152,7 +151,7 @@ def if_stopped(words: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def reporting_to(reporter: LineReporter) -> Iterator[None]:
-    """Shows all tasks and waits of this process by a reporter, for as long as the `with` block lasts."""
+    """Passes all tasks and waits of this process to a reporter, in the `with` block."""
     before = _board.reporter
     _board.reporter = reporter
     try:
@@ -162,38 +161,28 @@ def reporting_to(reporter: LineReporter) -> Iterator[None]:
 
 
 class LineReporter:
-    """Reports tasks and waits as lines: of the outermost task one every 30 s, and one at its end if it took that long.
+    """Reports as lines: of the outermost task every 30 s and at its end, of each wait after 5 s and then every 30 s.
 
-    Each wait is told after 5 s, and then every 30 s, once however many wait for the same; not while a task advances,
-    since what waits then is not what all wait for.
-
-    Called by one thread at a time, and raises nothing.
+    Equal waits are reported once, and none while a task advances. Called by one thread at a time; raises nothing.
 
     Args:
-        say, warn: take a line of how far work is, and one of a wait.
+        say, warn: print a line of a task, and of a wait.
         clock: the monotonic clock.
 
     Attributes:
-        seconds_between_looks: how often `look` is called.
+        seconds_between_looks: time between two calls of `look`.
     """
 
-    def __init__(
-        self,
-        say: Callable[[str], object],
-        warn: Callable[[str], object],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, say: _Print, warn: _Print, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds_between_looks: float = 0.4
-        self._say, self._warn = say, warn
-        self._clock = clock
+        self._say, self._warn, self._clock = say, warn, clock
         self._paces: WeakKeyDictionary[Task, Pace] = WeakKeyDictionary()
         self._advances: WeakKeyDictionary[Task, tuple[int, float]] = WeakKeyDictionary()
         self._due: WeakKeyDictionary[Task, float] = WeakKeyDictionary()
         self._waits_due: dict[str, float] = {}
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
-        """Is called from time to time with all that is open, the oldest first."""
+        """Takes all that is open, the oldest first; called every `seconds_between_looks`."""
         now = self._clock()
         self._look_at_waits(tasks, waits, now)
         if not tasks:
@@ -207,7 +196,7 @@ class LineReporter:
             self._say(plain_line(task.description, amounts, pace.speed(), inner=last))
 
     def end(self, task: Task, *, is_complete: bool) -> None:
-        """Is called when a task ends; `is_complete` is false where an error or a signal ended it."""
+        """Takes a task that has ended; `is_complete` is false after an error or a signal."""
         seconds = self._clock() - task.started
         if is_complete and task in self._due and seconds >= SECONDS_BETWEEN_LINES:
             self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
@@ -231,7 +220,7 @@ class LineReporter:
                 self._warn(wait.line(seconds))
 
     def _last_advance(self, task: Task, now: float) -> float:
-        """Returns when a task was first seen to be where it is; minus infinity if it never left its beginning."""
+        """Returns the time of the last advance that was seen; minus infinity if none was."""
         done = task.amounts().done
         seen, at = self._advances.get(task, (task.before.done, -float("inf")))
         self._advances[task] = done, at if seen == done else now
@@ -239,17 +228,16 @@ class LineReporter:
 
 
 class _Board:
-    """What is open, and the thread that shows it."""
+    """All open tasks and waits, and the thread that reports them."""
 
     def __init__(self) -> None:
         self.reporter: LineReporter = LineReporter(_LOGGER.info, _LOGGER.warning)
         self.clear()
 
     def clear(self) -> None:
-        """Forgets what is open; a fork has neither that nor the thread."""
-        # Garbage collection may close what is open, in a thread that holds these already.
-        self._lock = threading.RLock()
-        self._reporting = threading.RLock()  # held while the reporter is called, so that it is by one thread at a time
+        """Starts empty; a fork has no thread."""
+        self._lock = threading.RLock()  # reentrant: garbage collection may close tasks in a thread that holds it
+        self._reporting = threading.RLock()  # held while the reporter is called
         self._open: dict[int, Task | Wait] = {}
         self._thread: threading.Thread | None = None
 
@@ -270,7 +258,7 @@ class _Board:
                 self.reporter.end(opened, is_complete=is_complete)
 
     def _watch(self) -> None:
-        """Looks, until nothing is open at a look: threads that are idle are in the way of forks."""
+        """Reports until nothing is open; an idle thread would be in the way of forks."""
         while True:
             time.sleep(self.reporter.seconds_between_looks)
             with self._reporting:
@@ -279,10 +267,8 @@ class _Board:
                     if not found:
                         self._thread = None
                         return
-                self.reporter.look(
-                    [each for each in found if isinstance(each, Task)],
-                    [each for each in found if isinstance(each, Wait)],
-                )
+                tasks = [each for each in found if isinstance(each, Task)]
+                self.reporter.look(tasks, [each for each in found if isinstance(each, Wait)])
 
 
 _board = _Board()

@@ -1,4 +1,4 @@
-"""What there is of one kind, by name: how a package offers things of its own and takes those of others."""
+"""Registries: objects of one kind by name, of this package and of users."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Entry = TypeVar("Entry")
 
 
 class Registry(UserDict[str, Entry]):
-    """Things by name, in order; each is imported when it is first asked for, so that listing the names costs nothing.
+    """Objects by name, in order; each is imported on first use, so listing the names is cheap.
 
-    Safe from several threads once everything is added. A process that is started anew has what its own modules add.
+    Thread-safe once everything is added. A new process has only the entries that its own modules add.
 
     Args:
         kind: name of the kind, for messages ("input format").
-        homes: where each of the package's own is, by name: `module:attribute`.
+        homes: places of the package's own objects, by name: `module:attribute`.
 
     Example:
         >>> functions = Registry[object]("function", {"dumps": "json:dumps"})
@@ -32,7 +32,7 @@ class Registry(UserDict[str, Entry]):
         super().__init__()
         self._kind = kind
         self._homes = homes
-        self.data.update(dict.fromkeys(homes))  # type: ignore[arg-type]  # until they are asked for
+        self.data.update(dict.fromkeys(homes))  # type: ignore[arg-type]  # None until imported
 
     def __getitem__(self, name: str) -> Entry:
         if self.data[name] is None:
@@ -41,12 +41,11 @@ class Registry(UserDict[str, Entry]):
         return self.data[name]
 
     def __setitem__(self, name: str, entry: Entry) -> None:
-        """Adds a thing.
+        """Adds an object.
 
         Raises:
-            ConfigError: there is one of this name.
+            ConfigError: the name is taken.
         """
         if name in self:
-            message = f"expected a name that no {self._kind} has, got {name!r}"
-            raise ConfigError(message, hint=f"there are {', '.join(self)}")
+            raise ConfigError(f"{self._kind} {name!r} exists", hint=f"there are {', '.join(self)}")
         self.data[name] = entry

@@ -1,6 +1,6 @@
-"""Whether tokenloom can run here: what `import tokenloom` asks first, so that nobody meets the answer deep in a job.
+"""Checks that tokenloom can run here, as `import tokenloom` begins.
 
-This module and `__init__.py` are read by Pythons that are too old, which must get as far as the message.
+Old Pythons must be able to read this module and `__init__.py`, as far as the message.
 """
 
 import os

@@ -47,11 +47,7 @@ def test_documents_are_rows_over_the_mapped_file(datasets: Any, tmp_path: Path):
     assert view[3] == {"document": 3, "tokens": [0, 1, 2], "text": "0 1 2"}
     assert view.features["tokens"].feature.dtype == "uint16"
     assert view.filter(lambda row: len(row["tokens"]) > 2)["document"][:] == [3, 4]
-    mapped = np.shares_memory(
-        view.data.column("tokens").chunk(0).values.to_numpy(), np.memmap(f"{prefix}.bin", dtype=np.uint16)
-    )
-    assert not mapped  # another mapping of the same file, and below that of Arrow
-    assert view.data.column("tokens").chunk(0).values.buffers()[1].is_mutable is False
+    assert not view.data.column("tokens").chunk(0).values.buffers()[1].is_mutable
 
 
 def test_samples_are_read_when_they_are_asked_for(datasets: Any, tmp_path: Path, rng: np.random.Generator):
@@ -78,19 +74,16 @@ def test_a_dataset_in_memory_becomes_a_corpus(datasets: Any, tmp_path: Path):
 
 def test_something_else_is_not_overwritten(datasets: Any, tmp_path: Path):
     save_for_preprocessing(datasets.Dataset.from_dict({"text": TEXTS}), tmp_path / "saved")
-    with pytest.raises(OutputExistsError, match="holds something other than this dataset"):
+    with pytest.raises(OutputExistsError, match="is not this dataset"):
         save_for_preprocessing(datasets.Dataset.from_dict({"text": ["other"]}), tmp_path / "saved")
-    (tmp_path / "letter").write_text("dear")
-    with pytest.raises(OutputExistsError, match="holds something other than this dataset"):
-        save_for_preprocessing(datasets.Dataset.from_dict({"text": ["other"]}), tmp_path / "letter")
 
 
 def test_splits_are_named_where_one_is_wanted(datasets: Any, tmp_path: Path):
     splits = datasets.DatasetDict({name: datasets.Dataset.from_dict({"text": TEXTS}) for name in ("train", "test")})
-    with pytest.raises(ConfigError, match=r"expected a `datasets\.Dataset`, found DatasetDict") as caught:
+    with pytest.raises(ConfigError, match=r"must be a `datasets\.Dataset`, got DatasetDict") as caught:
         save_for_preprocessing(splits, tmp_path / "saved")
     assert caught.value.hint == "save each split in a folder of its own, as `dataset[name]`"
     splits.save_to_disk(tmp_path / "all")
-    with pytest.raises(ConfigError, match="with the splits train, test"):
+    with pytest.raises(ConfigError, match="has several splits: train, test"):
         preprocess(tmp_path / "all", tmp_path / "a")
     assert preprocess(tmp_path / "all" / "test", tmp_path / "b") == as_lines(datasets, tmp_path, TEXTS)

@@ -15,12 +15,7 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import (
-    ConfigError,
-    DatasetFormatError,
-    DatasetNotFoundError,
-    IndexCacheError,
-)
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, IndexCacheError
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
@@ -84,9 +79,6 @@ def mixed(tmp_path, rng):
     return build(config, (60, None, None))[0]
 
 
-# --- the order ----------------------------------------------------------------------------------------------------
-
-
 def test_by_weight():
     dataset = blend([10, 10], [1, 3], 8)
     assert len(dataset) == 8
@@ -100,7 +92,7 @@ def test_by_weight():
 
 @pytest.mark.parametrize("position", [8, -9])
 def test_there_is_no_sample_beyond_the_ends(position):
-    with pytest.raises(IndexError, match=rf"^sample {position} of a blend was asked for, but it has 8$"):
+    with pytest.raises(IndexError, match=rf"^sample {position} out of range: the blend has 8 samples$"):
         blend([10, 10], [1, 3], 8)[position]
 
 
@@ -108,9 +100,6 @@ def test_a_blend_of_more_datasets_than_int16_can_count():
     dataset = BlendedDataset([numbers(1)] * 32768, [1] * 32768, 32768, make_config(None))
     assert dataset.dataset_index.dtype == np.int32
     assert dataset.locate(-1) == (32767, 0)
-
-
-# --- samples ------------------------------------------------------------------------------------------------------
 
 
 def test_batches_are_their_samples(mixed, rng):
@@ -139,9 +128,6 @@ def test_a_copy_by_pickle_gives_the_same(mixed, tmp_path):
     assert len(pickle.dumps(mixed)) < 100_000
 
 
-# --- the cache ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["dataset_index", "dataset_sample_index"])
 @pytest.mark.parametrize("damage", ["truncated", "rewritten"])
 def test_a_damaged_cache_is_built_again(mixed, tmp_path, name, damage):
@@ -167,20 +153,20 @@ def test_a_damaged_row_is_no_end_of_the_dataset(mixed):
             look(row)
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([], [], 4), "expected as many weights as datasets, at least one, found 0 for 0"),
-        (([5, 5], [1.0], 4), "expected as many weights as datasets, at least one, found 1 for 2"),
-        (([5, 5], [1.0, -2.0], 4), r"expected a weight above 0 for dataset 1 \(`5`, train\), found -2.0"),
-        (([5, 5], [1.0, float("nan")], 4), r"expected a weight above 0 for dataset 1 \(`5`, train\), found nan"),
-        (([5, 5], [1, 6], None), r"expected how many of its 5 samples dataset 1 \(`5`, train\) gives, found weight 6"),
+        (([], [], 4), "a blend needs a weight per dataset, got 0 for 0 datasets"),
+        (([5, 5], [1.0], 4), "a blend needs a weight per dataset, got 1 for 2 datasets"),
+        (([5, 5], [1.0, -2.0], 4), r"weight of dataset 1 \(`5`, train\): must be finite and above 0, got -2.0"),
+        (([5, 5], [1.0, float("nan")], 4), r"weight of dataset 1 \(`5`, train\): must be finite and above 0, got nan"),
+        (
+            ([5, 5], [1, 6], None),
+            r"weight of dataset 1 \(`5`, train\): without a size, must be up to its 5 samples, got 6",
+        ),
         (
             ([5, 5], [1, 1.5], None),
-            r"expected how many of its 5 samples dataset 1 \(`5`, train\) gives, found weight 1",
+            r"weight of dataset 1 \(`5`, train\): without a size, must be up to its 5 samples, got 1",
         ),
     ],
 )
@@ -194,15 +180,10 @@ def test_datasets_of_several_kinds_are_refused():
         pass
 
     other = Others(range(3), "3", np.arange(3), None, Split.train, make_config(None))
-    with pytest.raises(
-        ConfigError, match=r"^expected datasets of one class in a blend, found \['Numbers', 'Others'\]$"
-    ):
+    with pytest.raises(ConfigError, match=r"^datasets of a blend must have one class, got \['Numbers', 'Others'\]$"):
         BlendedDataset([numbers(3), other], [1, 1], 2, make_config(None))
-    with pytest.raises(ConfigError, match=r"^expected datasets of one split in a blend, found \['train', 'valid'\]$"):
+    with pytest.raises(ConfigError, match=r"^datasets of a blend must have one split, got \['train', 'valid'\]$"):
         BlendedDataset([numbers(3), numbers(3, split=Split.valid)], [1, 1], 2, make_config(None))
-
-
-# --- the builder, with many datasets ------------------------------------------------------------------------------
 
 
 def test_one_bad_pair_among_many_is_named(tmp_path):

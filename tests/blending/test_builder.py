@@ -112,7 +112,9 @@ def test_full_validation_with_weights_has_the_size_that_is_given(tmp_path, weigh
 def test_several_full_validation_sets_have_no_size(prefix):
     blends = [None, ([prefix, f"{prefix}_2"], None), None]
     config = make_config(None, blend_per_split=blends, multiple_validation_sets=True, full_validation=True)
-    with pytest.raises(ConfigError, match=r"^expected no size for valid, whose datasets are read once each, found 5\n"):
+    with pytest.raises(
+        ConfigError, match=r"^the size for valid must be None, as its datasets are read once each, got 5\n"
+    ):
         build(config, (5, 5, None))
 
 
@@ -133,8 +135,7 @@ def test_counts_recorded_before_are_checked(prefix):
     with pytest.raises(ConfigError) as caught:
         build(make_config(prefix, sequences_per_dataset={"other": [20, 21]}))
     assert str(caught.value) == (
-        f"expected `{prefix}` in `sequences_per_dataset`, found no such entry\n"
-        "hint: record the counts of all datasets of the blend"
+        f"`sequences_per_dataset`: no entry `{prefix}`\nhint: record the counts of all datasets of the blend"
     )
     with pytest.raises(ValueError, match="the data changed after its counts were recorded"):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
@@ -152,8 +153,8 @@ def test_weights_without_a_size_are_refused(changes):
     with pytest.raises(ConfigError) as caught:
         build(make_config(None, **changes))
     assert str(caught.value) == (
-        "expected a size for train, whose blend has weights, found None\n"
-        "hint: name how many samples to blend, or leave the weights out"
+        "no size given for train, whose blend has weights\n"
+        "hint: give the number of samples to blend, or leave the weights out"
     )
 
 

@@ -44,12 +44,7 @@ print(len(train), len(os.listdir("/proc/self/fd")) < 300, mappings <= 2 * count 
 
 
 @pytest.mark.parametrize(
-    ("count", "mode"),
-    [
-        (400, "mapped"),
-        (400, "positional"),
-        pytest.param(2000, "mapped", marks=pytest.mark.slow),
-    ],
+    ("count", "mode"), [(400, "mapped"), (400, "positional"), pytest.param(2000, "mapped", marks=pytest.mark.slow)]
 )
 def test_more_datasets_than_files_may_be_open(tmp_path, count, mode):
     done = subprocess.run(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import make_config
 
-from tokenloom.blending.quota import blend_counts, normalize, quotas, target_sizes, with_surplus
+from tokenloom.blending.quota import blend_counts, normalize, quotas, sufficient_surplus, target_sizes, with_surplus
 from tokenloom.errors import ConfigError
 
 PREFIXES = ["a", "b", "c"]
@@ -33,6 +33,9 @@ def test_what_is_built_covers_what_is_meant(weights, size, surplus):
     targets = target_sizes(shares, size)
     assert size <= sum(targets) <= size + len(weights)
     assert all(with_surplus(target, surplus) >= target for target in targets)
+    assert all(
+        with_surplus(each, sufficient_surplus(each, more)) == more for each in targets for more in (each + 1, 9 * each)
+    )
     assert blend_counts(shares, sum(targets)).sum() == sum(targets)
 
 
@@ -74,5 +77,5 @@ def test_weights_that_vanish_are_refused(weights):
 
 
 def test_negative_sizes_are_refused():
-    with pytest.raises(ConfigError, match=r"^expected a size of at least 0 for valid, found -1$"):
+    with pytest.raises(ConfigError, match=r"^the size for valid: must be 0 or more, got -1$"):
         quotas(make_config("a"), [1, -1, 1])

@@ -15,12 +15,7 @@ def test_a_blend_shows_its_shares(tmp_path):
     config = make_config(None, blend=(corpora(tmp_path, 2), [3.0, 1.0]), split="1,0,0")
     blend = BlendedMegatronDatasetBuilder(GPTDataset, [8, 0, 0], lambda: True, config).build()[0]
     facts, members = tables_of(blend._repr_html_())
-    assert facts == [
-        ["split", "train"],
-        ["samples", "8"],
-        ["class", "GPTDataset"],
-        ["sequence length", "4"],
-    ]
+    assert facts == [["split", "train"], ["samples", "8"], ["class", "GPTDataset"], ["sequence length", "4"]]
     assert [share for _, share in members] == ["share", "75.000%", "25.000%"]
 
 

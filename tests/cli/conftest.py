@@ -1,4 +1,4 @@
-"""A locked run for tests of commands."""
+"""Locked runs for tests of commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.runs import run, write_run
 
 @pytest.fixture
 def path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """Returns `run.toml` of a run that is locked, whose pairs have manifests."""
-    path = write_run(tmp_path, manifests=True)
+    """Returns `run.toml` of a locked run."""
+    path = write_run(tmp_path)
     assert run(capsys, "run", "lock", path)[0] == 0
     return path

@@ -65,129 +65,83 @@ def said(capsys: pytest.CaptureFixture[str], command: str) -> tuple[object, str]
     return status, capsys.readouterr().err
 
 
-BYTE = "--tokenizer byte --workers 1"
+BYTE, PAIR = "--tokenizer byte --workers 1", "--data-path corpus_text_document --sequence-length 2"
 
-REFUSED = [
-    (
-        "a command is a typing error",
-        "preproces corpus.jsonl",
-        "error: unknown command `preproces`\nhint: did you mean `preprocess`? `tokenloom --help` shows all commands\n",
+REFUSED = {
+    f"plan {PAIR} --train-samples 1e6": "`--train-samples`: '1e6' is no whole number",
+    f"plan {PAIR} --data-args-path data.txt": "`--data-args-path`: cannot be combined with `--data-path`",
+    "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1": "name a PREFIX or --lengths, one of both",
+    f"prepare-cache {PAIR} --tokenizer byte --path-to-cache cache --sft --dataset bert": (
+        "`--dataset`: cannot be combined with `--sft`"
     ),
-    (
-        "sizes in words of programmers",
-        "plan --data-path corpus_text_document --sequence-length 2 --train-samples 1e6",
-        "error: `--train-samples`: expected a number from 0 on, found '1e6'\n"
-        "hint: `tokenloom plan --help` shows all options\n",
+    f"plan {PAIR} --split 90,abc,5": (  # a split that silently vanished
+        "`--split`: split '90,abc,5': item 2 'abc' at column 4 is no number; "
+        "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
     ),
-    (
-        "data in two ways",
-        "plan --data-path corpus_text_document --data-args-path data.txt --sequence-length 2",
-        "error: `--data-args-path`: cannot stand beside `--data-path`\n"
-        "hint: `tokenloom plan --help` shows all options\n",
-    ),
-    (
-        "no lengths",
-        "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1",
-        "error: name a PREFIX or --lengths, one of both\nhint: `tokenloom pack-report --help` shows all options\n",
-    ),
-    (
-        "two kinds of dataset",
-        "prepare-cache --data-path corpus_text_document --sequence-length 2 --tokenizer byte --path-to-cache cache "
-        "--sft --dataset bert",
-        "error: `--dataset`: cannot stand beside `--sft`\nhint: `tokenloom prepare-cache --help` shows all options\n",
-    ),
-    (
-        "a split that silently vanished",
-        "plan --data-path corpus_text_document --sequence-length 2 --split 90,abc,5",
-        "error: `--split`: split '90,abc,5': item 2 'abc' at column 4 is no number; "
-        "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01\n"
-        "hint: `tokenloom plan --help` shows all options\n",
-    ),
-]
+}
 
+NO_PAIR, KEY = "no file `corpus.idx` and `corpus.bin`", "did you mean `corpus_text_document`?"
 FAILED = [
     (
-        "another corpus has the prefix",
         f"preprocess other.jsonl --output-prefix corpus {BYTE}",
-        "error: `corpus_text_document.idx` exists, and was not made by this very job\n"
-        "hint: choose another output, or replace it with `--overwrite`\n"
-        "more: docs/troubleshooting.md#outputexistserror\n",
+        "`corpus_text_document.idx` exists, and was not made by this job",
+        *("choose another output, or replace it with `--overwrite`", "outputexistserror"),
     ),
     (
-        "a prefix without a name",
         f"preprocess corpus.jsonl --output-prefix . {BYTE}",
-        "error: expected a path that ends with a name as `--output-prefix`, found '.'\n"
-        "hint: such as './corpus'\n"
-        "more: docs/troubleshooting.md#configerror\n",
+        "`--output-prefix`: must end with a name, got '.'",
+        *("such as './corpus'", "configerror"),
     ),
     (
-        "the texts have another key",
         f"preprocess body.jsonl --output-prefix body {BYTE}",
-        "error: `body.jsonl` line 1: no key 'text'; found 'body'\n"
-        "hint: name the key of the texts with `--json-keys`, or correct the line, or let bad lines be set aside in a "
-        "file with `--max-bad-records`\n"
-        "more: docs/troubleshooting.md#inputerror\n",
+        "`body.jsonl` line 1: no key 'text'; found 'body'",
+        "name the key of the texts with `--json-keys`, or correct the line, or let bad lines be set aside in a "
+        "file with `--max-bad-records`",
+        "inputerror",
     ),
     (
-        "an input that is not there",
         f"preprocess corpsu.jsonl --output-prefix x {BYTE}",
-        "error: cannot open `corpsu.jsonl`: No such file or directory\n"
-        "hint: did you mean `corpus.jsonl`?\n"
-        "more: docs/troubleshooting.md#storageerror\n",
+        "cannot open `corpsu.jsonl`: No such file or directory",
+        *("did you mean `corpus.jsonl`?", "storageerror"),
     ),
+    ("info corpus", NO_PAIR, KEY, "datasetnotfounderror"),
+    ("plan --data-path corpus --sequence-length 2", f"'corpus' in the blend: {NO_PAIR}", KEY, "datasetnotfounderror"),
     (
-        "a prefix without its key",
-        "info corpus",
-        "error: no file `corpus.idx` and `corpus.bin`\n"
-        "hint: did you mean `corpus_text_document`?\n"
-        "more: docs/troubleshooting.md#datasetnotfounderror\n",
-    ),
-    (
-        "a blend of a prefix without its key",
-        "plan --data-path corpus --sequence-length 2",
-        "error: 'corpus' in the blend: no file `corpus.idx` and `corpus.bin`\n"
-        "hint: did you mean `corpus_text_document`?\n"
-        "more: docs/troubleshooting.md#datasetnotfounderror\n",
-    ),
-    (
-        "sequences longer than a pack",
         "pack-report corpus_text_document --max-seqlen-per-dp-cp-rank 4 --dp-size 1",
-        "error: sub-sample 0 has 7 tokens, but a pack holds 4\n"
-        "hint: shorten it, raise `--max-seqlen-per-dp-cp-rank`, or plan with `hybrid_cost_balanced`\n"
-        "more: docs/troubleshooting.md#configerror\n",
+        "sub-sample 0 has 7 tokens, but a pack holds 4",
+        *("shorten it, raise `--max-seqlen-per-dp-cp-rank`, or plan with `hybrid_cost_balanced`", "configerror"),
     ),
     (
-        "samples longer than the data",
-        "plan --data-path corpus_text_document --sequence-length 5000 --split 1",
-        "problem: `corpus_text_document` has no sample for train\n"
-        "hint: it holds too few tokens for one sample: shorten the samples, or give the split more data, or none\n",
-    ),
-    (
-        "a sample of text and images as text",
         "show images --sample 0 --sequence-length 2 --split 1 --tokenizer byte",
-        "error: expected text in `images`, found text and images\n"
-        "hint: samples are of text: show a document with --document\n"
-        "more: docs/troubleshooting.md#configerror\n",
+        "`images` holds text and images",
+        *("samples are of text: show a document with --document", "configerror"),
     ),
     (
-        "a document in words of another tokenizer",
         "show corpus_text_document --document 0 --tokenizer null:9",
-        "error: the tokenizer cannot decode these tokens: tokenizer `null:9`: expected ids in [0, 10), found 111 at "
-        "index 0\nhint: was the data made with this tokenizer?\nmore: docs/troubleshooting.md#configerror\n",
+        "the tokenizer cannot decode these tokens: id 111 at index 0 out of range: tokenizer `null:9` has 10 ids",
+        *("was the data made with this tokenizer?", "configerror"),
     ),
 ]
 
 
-@pytest.mark.parametrize(("command", "message"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
-def test_wrong_usage(capsys, command, message):
-    assert said(capsys, command) == (2, message)
+@pytest.mark.parametrize(("command", "error"), REFUSED.items())
+def test_wrong_usage(capsys, command, error):
+    hint = f"`tokenloom {command.split()[0]} --help` shows all options"
+    assert said(capsys, command) == (2, f"error: {error}\nhint: {hint}\n")
 
 
-@pytest.mark.parametrize(("command", "message"), [each[1:] for each in FAILED], ids=[each[0] for each in FAILED])
-def test_what_cannot_be_done(capsys, folder, command, message):
+@pytest.mark.parametrize(("command", "error", "hint", "section"), FAILED, ids=[each[0] for each in FAILED])
+def test_what_cannot_be_done(capsys, folder, command, error, hint, section):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert said(capsys, command) == (1, message)
+    assert said(capsys, command) == (1, f"error: {error}\nhint: {hint}\nmore: docs/troubleshooting.md#{section}\n")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_samples_longer_than_the_data_are_a_problem_of_the_plan(capsys):
+    command = "plan --data-path corpus_text_document --sequence-length 5000 --split 1"
+    hint = "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
+    problem = "`corpus_text_document` has no sample for train"
+    assert said(capsys, command) == (1, f"problem: {problem}\nhint: {hint}\n")
 
 
 def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch):
@@ -200,7 +154,7 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch)
     assert said(capsys, f"{show} --document 0") == said(capsys, f"{show} {sample}") == (0, "")
     (folder / "tokenizer.json").unlink()
     lost = f"cannot read tokenizer `{folder}/tokenizer.json`: No such file or directory"
-    lost = f"expected `tokenizer`, found none, and {lost}"
+    lost = f"no `tokenizer` given, and {lost}"
     assert said(capsys, f"{show} --document 0") == (0, f"{lost}: ids are shown\n")
     assert said(capsys, f"{show} {sample}") == (
         1,
@@ -245,47 +199,43 @@ OF_RUNS = [
     ("run amend RUN --at-step 1 --grow", 2, SCHEDULE),
     ("run diff RUN", 2, "missing: "),
     ("show --position 1", 2, "--run"),
-    ("show data --sample 1 --holdout", 2, "--holdout is about positions of a run"),
+    ("show data --sample 1 --holdout", 2, "--holdout needs --run"),
     ("ledger RUN --until-step 3", 2, SCHEDULE),
-    ("ledger RUN --until-step 3 --until-position 4", 2, "`--until-position`: cannot stand beside `--until-step`"),
+    ("ledger RUN --until-step 3 --until-position 4", 2, "`--until-position`: cannot be combined with"),
     ("deny RUN --from-position 5", 2, "missing: --document, --record or --documents-file"),
     ("deny RUN --document web:3", 2, "missing: --from-step or --from-position"),
     ("when RUN", 2, "missing: --document, --record, --text-file, --tokens or --ids"),
-    ("when RUN --ids 1,x", 2, "expected ids such as 17,4,2051, found '1,x'"),
+    ("when RUN --ids 1,x", 2, "'1,x': item 2 'x' at column 3 is no whole number"),
     ("when RUN --document code:5 --micro-batch-size 3", 2, "belong together"),
     ("trace RUN", 2, "missing: --step or --position"),
-    ("trace RUN --step 1 --position 2", 2, "`--position`: cannot stand beside `--step`"),
+    ("trace RUN --step 1 --position 2", 2, "`--position`: cannot be combined with `--step`"),
     ("trace RUN --step 1", 2, SCHEDULE),
     ("trace RUN --position 1 --rank 1", 2, "--rank needs --micro-batch-size and"),
     ("trace RUN --position 1 --micro-batch-size 1 --data-parallel-size 2", 2, "ranks need --global-batch-size or"),
-    ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout is about positions"),
-    ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 ends where it begins, or before"),
+    ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout has positions, no steps"),
+    ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 is empty"),
     ("replay RUN --from-step 1", 2, SCHEDULE),
     # what is not there
     ("run lock none.toml", 1, "none.toml"),
     ("run check none.toml", 1, "none."),
-    ("run digest RUN --position 101", 1, "expected a position in [0, 100] of the run, found 101"),
+    ("run digest RUN --position 101", 1, "position 101 out of range: the run has 100 samples"),
     ("run diff RUN none.lock", 1, "none.lock"),
-    ("run diff RUN RUN --until-position 101", 1, "expected a position up to 100"),
-    ("run plan RUN --start 2026-12-01", 1, "expected --tokens-per-second beside --start"),
+    ("run diff RUN RUN --until-position 101", 1, "position 101 out of range: the longer run has 100 samples"),
+    ("run plan RUN --start 2026-12-01", 1, "--start needs --tokens-per-second"),
     ("run plan RUN --batch-size-schedule 5:3", 1, "begins at 5, not at 0"),
-    ("ledger RUN --until-position 101", 1, "expected a position in [0, 100] of the run, found 101"),
-    ("show --run RUN --position 100", 1, "sample 100 of the run was asked for, but it has 100"),
-    ("deny RUN --document web:300 --from-position 5", 1, "in [0, 100), found `web:300`"),
+    ("ledger RUN --until-position 101", 1, "position 101 out of range: the run has 100 samples"),
+    ("show --run RUN --position 100", 1, "position 100 out of range: the run has 100 samples"),
+    ("deny RUN --document web:300 --from-position 5", 1, "no document `web:300`: the source has 100"),
     ("deny RUN --documents-file gone.txt --from-position 5", 1, "cannot be read"),
-    ("deny RUN --document web:3 --from-position 101", 1, "up to 100, found 101"),
-    ("when RUN --document code:50", 1, "expected a document of source 'code' in [0, 50), found `code:50`"),
+    ("deny RUN --document web:3 --from-position 101", 1, "position 101 is behind the end of the run, 100"),
+    ("when RUN --document code:50", 1, "no document `code:50`: the source has 50"),
     ("when RUN --document cod:5", 1, "did you mean `code`?"),
-    (
-        "when RUN --tokens 'some words here'",
-        1,
-        "expected a `tokenizer` in run.toml, where texts are needed, found none",
-    ),
+    ("when RUN --tokens 'some words here'", 1, "run.toml has no `tokenizer`, but texts are needed"),
     ("when RUN --text-file missing", 1, "`missing` cannot be read: No such file"),
-    ("trace RUN --position 3,90:101", 1, "expected positions below 100, where the run ends, found 100"),
-    (f"trace RUN --step 12 {DEALT}", 1, "found step 12, which reads positions 96 to 103"),
-    (f"trace RUN --step 1 {DEALT} --rank 2", 1, "expected ranks below 2, as --data-parallel-size says, found 2"),
-    ("trace RUN --holdout --position 5000", 1, "where what is held out ends, found 5,000"),
+    ("trace RUN --position 3,90:101", 1, "position 100 out of range: the run has 100 positions"),
+    (f"trace RUN --step 12 {DEALT}", 1, "step 12, which reads positions 96 to 103, is out of range"),
+    (f"trace RUN --step 1 {DEALT} --rank 2", 1, "rank 2 out of range: --data-parallel-size is 2"),
+    ("trace RUN --holdout --position 5000", 1, "position 5,000 out of range: the held-out part has "),
 ]
 
 

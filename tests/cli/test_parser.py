@@ -1,19 +1,27 @@
-"""What all commands share: how words become options, what is said of mistakes, and the ways to start the program."""
+"""What all commands share: options and their values, mistakes, distributions, ways to start the program."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 import tokenloom
 from tokenloom import cli
 from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
-from tokenloom.cli.options import CommandParser
+from tokenloom.cli.options import CommandParser, byte_count, option, shares, split_weights
+from tokenloom.inputs.formats import FORMATS
+from tokenloom.preprocess.schemas import SCHEMAS
+from tokenloom.tokenizers.kinds import ENGINES, KINDS
 
 
 @pytest.fixture(scope="module")
@@ -48,75 +56,38 @@ def test_no_parser_takes_abbreviations(parsers):
     assert not any(parser.allow_abbrev for parser in parsers.values())
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "error: expected a command, found none\nhint: `tokenloom --help` shows all commands\n"),
-        (
-            ["run", "lokc"],
-            "error: unknown command `lokc`\nhint: did you mean `lock`? `tokenloom run --help` shows all commands\n",
-        ),
-        (
-            ["merge", "data", "--output-prefix", "merged", "--overwrit"],
-            "error: unknown option `--overwrit`\n"
-            "hint: did you mean `--overwrite`? `tokenloom merge --help` shows all options\n",
-        ),
-        (
-            ["preprocess", "--workrs", "3", "--tokeniser=t.json"],
-            "error: unknown options `--workrs`, `--tokeniser`\n"
-            "hint: did you mean `--workers`, `--tokenizer`? `tokenloom preprocess --help` shows all options\n",
-        ),
-        (
-            ["preprocess"],
-            "error: missing: --output-prefix PREFIX, INPUT (or --input), --tokenizer PATH (or --tokenizer-type)\n"
-            "hint: `tokenloom preprocess --help` shows all options\n",
-        ),
-        (
-            ["plan"],
-            "error: missing: --sequence-length N, --data-path ENTRY… (or a file of them)\n"
-            "hint: `tokenloom plan --help` shows all options\n",
-        ),
-        (
-            ["catalogue", "data", "--output-prefix"],
-            "error: `--output-prefix`: expected a value, found none\n"
-            "hint: `tokenloom catalogue --help` shows all options\n",
-        ),
-        (
-            ["show", "data", "--document", "1", "--sample", "2"],
-            "error: `--sample`: cannot stand beside `--document`\nhint: `tokenloom show --help` shows all options\n",
-        ),
-        (
-            ["show", "data"],
-            "error: missing: --document, --sample or --position\nhint: `tokenloom show --help` shows all options\n",
-        ),
-        (
-            ["run", "init", "data", "--json=yes"],
-            "error: `--json`: takes no value, found 'yes'\nhint: `tokenloom run init --help` shows all options\n",
-        ),
-        (
-            ["show", "data", "--sample", "0", "--from", "trian"],
-            "error: `--from`: expected train, valid or test, found 'trian'\n"
-            "hint: did you mean `train`? `tokenloom show --help` shows all options\n",
-        ),
-        (
-            ["verify-resume", "a.py:f", "--arguments", "'x"],
-            'error: `--arguments`: expected words as a shell takes them, found "\'x": no closing quotation\n'
-            "hint: `tokenloom verify-resume --help` shows all options\n",
-        ),
-        (
-            ["preprocess-chat", "a", "--input", "b", "--output-prefix", "out", "--tokenizer", "byte"],
-            "error: `--input`: cannot stand beside `INPUT`\n"
-            "hint: `tokenloom preprocess-chat --help` shows all options\n",
-        ),
-        (
-            ["run", "id", "run.toml", "and", "more"],
-            "error: expected no further value, found `and`, `more`\n"
-            "hint: `tokenloom run id --help` shows all options\n",
-        ),
-    ],
-)
-def test_mistakes_are_named_with_what_was_meant(words, said, capsys):
-    assert refused(words, capsys) == said
+MISTAKES = [
+    ("", "", "no command given", ""),
+    ("run", "lokc", "unknown command `lokc`", "did you mean `lock`? "),
+    ("merge", "data --output-prefix x --overwrit", "unknown option `--overwrit`", "did you mean `--overwrite`? "),
+    (
+        *("preprocess", "--workrs 3 --tokeniser=t.json"),
+        *("unknown options `--workrs`, `--tokeniser`", "did you mean `--workers`, `--tokenizer`? "),
+    ),
+    (
+        *("preprocess", ""),
+        *("missing: --output-prefix PREFIX, INPUT (or --input), --tokenizer PATH (or --tokenizer-type)", ""),
+    ),
+    ("plan", "", "missing: --sequence-length N, --data-path ENTRY… (or a file of them)", ""),
+    ("catalogue", "data --output-prefix", "`--output-prefix`: no value given", ""),
+    ("show", "data --document 1 --sample 2", "`--sample`: cannot be combined with `--document`", ""),
+    ("show", "data", "missing: --document, --sample or --position", ""),
+    ("run init", "data --json=yes", "`--json`: takes no value, got 'yes'", ""),
+    *(
+        ("show", f"data --sample 0 --from {word}", f"`--from`: must be train, valid or test, got '{word}'", hint)
+        for word, hint in (("trian", "did you mean `train`? "), ("some", ""))
+    ),
+    ("preprocess-chat", "a --input b --output-prefix o", "`--input`: cannot be combined with `INPUT`", ""),
+    ("run id", "run.toml and more", "unexpected `and`, `more`", ""),
+]
+
+
+@pytest.mark.parametrize(("command", "more", "error", "hint"), MISTAKES)
+def test_mistakes_are_named_with_what_was_meant(command, more, error, hint, capsys):
+    program = f"tokenloom {command}".strip()
+    what = "commands" if command in ("", "run") else "options"
+    expected = f"error: {error}\nhint: {hint}`{program} --help` shows all {what}\n"
+    assert refused([*command.split(), *more.split()], capsys) == expected
 
 
 def test_what_is_said_has_no_secret_and_drives_no_terminal(capsys):
@@ -164,3 +135,99 @@ def test_what_runs_no_command_imports_none(words):
     done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True)
     modules = set(json.loads(done.stderr.splitlines()[-1]))
     assert not modules & {"numpy", "torch", "rich", "multiprocessing", "pyarrow"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", 1), ("500MB", 500_000_000), ("10GiB", 10 << 30), ("1.5 KB", 1500), ("2TB", 2 * 10**12)],
+)
+def test_byte_counts_have_units(text, expected):
+    assert byte_count(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "by_name"),
+    [
+        ("98,1,1", "98,1,1", {"train": 0.98, "valid": 0.01, "test": 0.01}),
+        ("3,1", "3,1", {"train": 0.75, "valid": 0.25}),
+        ("1", "1", {"train": 1.0}),
+        ("train=0.99,valid=0.01", "0.99,0.01,0.0", {"train": 0.99, "valid": 0.01}),
+        ("test=0.25,train=0.75", "0.75,0.0,0.25", {"train": 0.75, "test": 0.25}),
+    ],
+)
+def test_splits_have_one_grammar(text, weights, by_name):
+    assert split_weights(text) == weights
+    assert shares(text) == by_name
+
+
+@pytest.mark.parametrize("parse", [split_weights, shares])
+@pytest.mark.parametrize(
+    "text", ["90,abc,5", "1,-1", "1,2,3,4", "0,0", "train=0.9,train=0.1", "train", "train=2", "=1", "train=0.5,98", ""]
+)
+def test_a_split_that_is_none_shows_both_forms(parse, text):
+    with pytest.raises(ArgumentTypeError, match=r"; write weights such as 98,1,1, or shares such as train=0\.98"):
+        option(parse)(text)
+
+
+@pytest.mark.parametrize("text", ["train=0.9", "train=0.9,dev=0.1"])
+def test_shares_of_a_run_are_of_train_valid_and_test(text):
+    with pytest.raises(ArgumentTypeError, match="shares of train, valid and test must add up to 1, got"):
+        option(split_weights)(text)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "expected"),
+    [
+        ("preprocess", "--engine", ENGINES),
+        ("preprocess", "--tokenizer-kind", ("auto", *KINDS)),
+        ("preprocess", "--input-format", FORMATS),
+        ("preprocess-chat", "--engine", ENGINES),
+        ("preprocess-chat", "--schema", SCHEMAS),
+    ],
+)
+def test_choices_are_those_of_the_library(capsys, command, option, expected):
+    with pytest.raises(SystemExit):
+        cli.main([command, "in", "--output-prefix", "out", "--tokenizer", "byte", option, "none-of-them"])
+    choices = capsys.readouterr().err.partition(": must be ")[2].partition(", got ")[0]
+    assert choices.replace(" or ", ", ").split(", ") == list(expected)
+
+
+SATELLITES = {
+    name: module.strip("[]") for group in COMMANDS.values() for name, (module, _) in group.items() if module[0] == "["
+}
+
+
+ROOT = Path(__file__).parents[2]
+
+
+PROJECTS = {path.parent.name: tomllib.loads(path.read_text()) for path in ROOT.glob("packages/*/pyproject.toml")}
+
+
+@pytest.mark.parametrize("name", SATELLITES)
+def test_a_command_that_is_missing_names_its_distribution(name, monkeypatch, capsys):
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
+    assert cli.main([name]) == 1
+    out, err = capsys.readouterr()
+    error, hint, _ = err.splitlines()
+    assert (out, error) == ("", f"error: `tokenloom {name}` is in tokenloom-{SATELLITES[name]}, which is not installed")
+    assert hint == f"hint: run `pip install 'tokenloom[{SATELLITES[name]}]'`"
+
+
+def test_satellites_have_the_commands_and_the_version_of_the_core():
+    found = {}
+    for name, project in PROJECTS.items():
+        assert project["project"]["version"] == tokenloom.__version__
+        core = [each for each in project["project"]["dependencies"] if each.startswith("tokenloom")]
+        assert [each.partition("==")[2] for each in core] == [tokenloom.__version__]
+        commands = project["project"]["entry-points"]["tokenloom.commands"]
+        found |= dict.fromkeys(commands, name.removeprefix("tokenloom-"))
+    assert found == SATELLITES
+
+
+def test_nothing_imports_a_satellite_but_itself():
+    faults = []
+    for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/*/src/**/*.py")]:
+        own = path.relative_to(ROOT).parts[3] if path.parts[len(ROOT.parts)] == "packages" else ""
+        named = re.findall(r"^\s*(?:from|import) (tokenloom_\w+)", path.read_text(), re.MULTILINE)
+        faults += [f"{path}: {name}" for name in named if name != own]
+    assert faults == []

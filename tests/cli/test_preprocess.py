@@ -1,3 +1,5 @@
+"""`tokenloom preprocess`, `preprocess-chat` and `preprocess-multimodal`."""
+
 from __future__ import annotations
 
 import contextlib
@@ -10,8 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.runs import rows_of as table_rows
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
+    EOD,
     build_by_hand,
     byte_level_json,
     documents_of,
@@ -25,6 +29,7 @@ from tests.preprocess.corpus import (
 )
 from tests.support import wait_until
 
+from tokenloom import cli
 from tokenloom.cli import main
 
 DEADLINE_SECONDS = 300
@@ -172,7 +177,7 @@ def test_command_takes_every_kind_of_tokenizer(folder: Path, capsys: pytest.Capt
     assert main([*words, "--tiktoken-pattern", "cl100k", "--tokenizer-kind", "tiktoken"]) == 0
     capsys.readouterr()
     assert main(words) == 1
-    assert "nothing says how" in capsys.readouterr().err
+    assert "no `pattern` given for" in capsys.readouterr().err
 
 
 def test_command_begins_documents_and_splits_sentences(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -183,7 +188,7 @@ def test_command_begins_documents_and_splits_sentences(folder: Path, capsys: pyt
     assert documents_of(f"{prefix}_text_sentence") == [[[258, *b"Rain falls.\n"], [*b"Snow melts."]]]
     assert "doubled" not in capsys.readouterr().out
     assert main([*words, "--keep-newlines"]) == 1
-    assert "expected `--split-sentences` with `--keep-newlines`, found none" in capsys.readouterr().err
+    assert "`--keep-newlines`: needs `--split-sentences`" in capsys.readouterr().err
 
 
 def small_inputs(folder: Path) -> list[str]:
@@ -211,9 +216,7 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     words = words_for(folder, inputs, "--verbose", "--drop-duplicates", *splits)
     assert main([*words, "--max-bad-records", "2%"]) == 1
     captured = capsys.readouterr()
-    assert (
-        f"3 files: expected at most 2 % bad records, found 1 of 31; the first is `{inputs[1]}` line 11" in captured.err
-    )
+    assert f"3 files: too many bad records: 1 of 31, 2 % allowed; the first is `{inputs[1]}` line 11" in captured.err
     assert "hint: allow more and run the same command again" in captured.err
     assert main([*words, "--max-bad-records", "1"]) == 0
     output = capsys.readouterr().out
@@ -246,15 +249,18 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory-bytes", "1KB"], "expected memory_bytes of at least 67108864, found 1000"),
-        (["--shard-bytes", "1"], "expected shard_bytes of at least 64000, found 1"),
-        (["--shard-bytes", "63.9KB"], "expected shard_bytes of at least 64000, found 63900"),
-        (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
-        (["--split", "a=1", "--split-seed", "-1"], "expected split_seed in [0, 2**64), found -1"),
-        (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),
-        (["--max-bad-records", "1", "--skip-bad-lines"], "`--skip-bad-lines`: cannot stand beside `--max-bad-records`"),
-        (["--processes", "0"], "expected num_processes of at least 1, found 0"),
-        (["--runner", "ray", "--workers", "-1"], "expected num_workers of at least 1, found -1"),
+        (["--memory-bytes", "1KB"], "`--memory-bytes`: must be 67108864 or more, got 1000"),
+        (["--shard-bytes", "1"], "`--shard-bytes`: must be 64000 or more, got 1"),
+        (["--shard-bytes", "63.9KB"], "`--shard-bytes`: must be 64000 or more, got 63900"),
+        (["--split", "train=0.9"], "must be above 0 and add up to 1, got {'train': 0.9}"),
+        (["--split", "a=1", "--split-seed", "-1"], "`--split-seed`: must be in [0, 2**64), got -1"),
+        (["--max-bad-records", "few"], "'few': it is no whole number"),
+        (
+            ["--max-bad-records", "1", "--skip-bad-lines"],
+            "`--skip-bad-lines`: cannot be combined with `--max-bad-records`",
+        ),
+        (["--processes", "0"], "`--processes`: must be 1 or more, got 0"),
+        (["--runner", "ray", "--workers", "-1"], "`--workers`: must be 1 or more, got -1"),
     ],
 )
 def test_wrong_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str):
@@ -265,3 +271,165 @@ def test_wrong_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str],
         assert error.code == 2  # noqa: PT017 - either way is right, depending on who finds it
     assert message in capsys.readouterr().err
     assert leftovers(folder / "out") == []
+
+
+TALK = {
+    "messages": [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+        {"role": "user", "content": "More"},
+        {"role": "assistant", "content": "No"},
+    ]
+}
+
+
+@pytest.fixture
+def chat(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    write_lines(tmp_path / "chat.jsonl", [TALK, TALK])
+    return ["preprocess-chat", "chat.jsonl", "--output-prefix", "chat", "--tokenizer", "tokenizer.json"]
+
+
+def test_conversations_become_a_pair_with_roles(chat, tmp_path, capsys):
+    assert cli.main([*chat, "--chat-template", "chatml", "--verbose"]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    assert ["documents", "2"] in [line.split() for line in table]
+    assert any("answer tokens" in line for line in table)
+    assert last.startswith("chat: 2 documents, ")
+    files = leftovers(tmp_path, tmp_path / "chat.jsonl", tmp_path / "tokenizer.json")
+    assert files == [
+        f"chat.{name}" for name in ["bin", "columns.json", "idx", "manifest.json", "origins.npy", "roles.npy"]
+    ]
+
+
+def test_a_sample_shows_what_has_loss(chat, capsys):
+    assert cli.main([*chat, "--chat-template", "chatml"]) == 0
+    capsys.readouterr()
+    command = ["show", "chat", "--sample", "0", "--tokenizer", "tokenizer.json", "--split", "1"]
+    assert cli.main([*command, "--sequence-length", "128"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "sample 0 of 2 (train)"
+    marks = [number for number, line in enumerate(lines) if line.endswith("loss]")]
+    assert [lines[number] for number in marks] == ["[prompt, without loss]", "[answer, with loss]"] * 2
+    assert lines[marks[1] + 1] == "Ho<|im_end|>"
+    assert lines[marks[3] + 1] == f"No<|im_end|>[EOD {EOD}]"
+
+
+def test_a_template_that_never_ends_is_ended_at_the_limit(chat, tmp_path, capsys):
+    (tmp_path / "loops.jinja").write_text(
+        "{% for i in range(999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    assert cli.main([*chat, "--chat-template", "loops.jinja", "--record-timeout-seconds", "0.5"]) == 1
+    said = capsys.readouterr().err
+    assert "loops.jinja takes longer than 0.5 seconds for the first record of `chat.jsonl`" in said
+    assert "raise `--record-timeout-seconds`" in said
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8image")
+    write_lines(tmp_path / "pairs.jsonl", [{"text": "a cat", "image": "cat.jpg"}, {"text": "x", "image": "absent"}])
+    return tmp_path
+
+
+def run_multimodal(pairs, *more):
+    command = ["preprocess-multimodal", f"{pairs}/pairs.jsonl", "--output-prefix", f"{pairs}/p"]
+    return cli.main([*command, "--tokenizer", str(pairs), *more])
+
+
+def test_other_commands_know_the_images(capsys, pairs, monkeypatch):
+    assert run_multimodal(pairs, "--skip-bad-lines") == 0
+    capsys.readouterr()
+    monkeypatch.chdir(pairs)
+    assert cli.main(["show", "p", "--document", "0", "--tokenizer", "."]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "document 0 of p"
+    assert any(", sequence 0 of 2, all 3 tokens ─" in line for line in lines)
+    assert "a cat" in lines
+    assert "[image of 7 bytes]" in lines
+    assert cli.main(["info", f"{pairs}/p", "--multimodal"]) == 0
+    out = capsys.readouterr().out
+    assert "sequences of mode 0" in out
+    assert "1 with 3 tokens" in out
+    assert cli.main(["info", f"{pairs}/p", "--multimodal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["modes"] == [[0, 1, 3], [1, 1, 3]]
+    assert cli.main(["verify", f"{pairs}/p", "--multimodal"]) == 0
+    merge = ["merge", f"{pairs}/p", f"{pairs}/p", "--multimodal", "--output-prefix", f"{pairs}/twice"]
+    assert cli.main(merge) == 0
+    assert ["2", "2", "4", "12", "48", "int32"] in [row[1:] for row in table_rows(capsys.readouterr().out)]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds records in `data.txt`, GPT-2's two files, a tokenizer and word pieces; it is the current files."""
+    model = json.loads(byte_level_json())["model"]
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "##s"]
+    texts = {
+        "vocab.json": json.dumps(model["vocab"]),
+        "merges.txt": "\n".join(["#version: 0.2", *merges, ""]),
+        "tokenizer.json": byte_level_json(),
+        "vocab.txt": "\n".join(pieces),
+        "lines.txt": "one\ntwo\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_lines(tmp_path / "data.txt", [{"text": "one two", "title": "Ones"}, {"text": "", "title": "two"}])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+GPT2 = "--tokenizer-type GPT2BPE --vocab-file vocab.json --merge-file merges.txt"
+
+
+def as_tool(line: str, output: str) -> int:
+    return main(["preprocess", *line.split(), "--output-prefix", output, "--no-origins"])
+
+
+def test_the_tools_line_gives_what_our_own_options_give(files, capsys):
+    """JSON lines in a file of any name, GPT-2's two files, and options that change nothing, which is said."""
+    more = "--log-interval 10 --keep-sequential-samples --dataset-impl mmap --lang english --append-eod"
+    assert as_tool(f"--input data.txt {GPT2} --json-keys text title {more} --workers 2 --partitions 1", "a") == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert [note.split()[0] for note in notes] == ["--log-interval", "--keep-sequential-samples"]
+    ours = "data.txt --input-format jsonl --tokenizer tokenizer.json --json-keys text title --append-eod --processes 1"
+    assert as_tool(ours, "b") == 0
+    for key in ("text", "title"):
+        assert pair_bytes(files / f"a_{key}_document") == pair_bytes(files / f"b_{key}_document")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"data.txt --input data.txt {GPT2}", "INPUT and --input both name inputs"),
+        ("--input data.txt --tokenizer byte --tokenizer-type GPT2BPE", "--tokenizer and --tokenizer-type both"),
+        ("--input data.txt --tokenizer byte --tokenizer-model x", "--tokenizer and --tokenizer-model both"),
+        ("--input data.txt --tokenizer-type GPT2BPE", "needs --vocab-file and --merge-file"),
+        ("--input data.txt --vocab-file vocab.json", "--vocab-file needs --tokenizer-type"),
+        (f"--input data.txt {GPT2} --partitions 2 --processes 2", "--partitions and --processes"),
+        (f"--input lines.txt {GPT2}", "line 1"),  # which is no JSON: the tool reads nothing else
+    ],
+)
+def test_what_cannot_be_meant_is_said(files, capsys, line, words):
+    assert as_tool(line, "x") == 1
+    assert words in capsys.readouterr().err
+    assert not list(files.glob("x*"))
+
+
+def test_images_of_a_folder_go_with_lines(files, capsys):
+    (files / "images").mkdir()
+    for name in ("1.png", "2.png"):
+        (files / "images" / name).write_bytes(b"image " + name.encode())
+    line = "--input data.txt --input-image images --pad-length 4 --append-eod --output-prefix mm --no-origins"
+    assert main(["preprocess-multimodal", *line.split(), *GPT2.split(), "--text-key", "title"]) == 0
+    images = [json.loads(row)["image"] for row in (files / "mm.pairs.jsonl").read_text().splitlines()]
+    assert images == [str(files / "images" / name) for name in ("1.png", "2.png")]
+    assert (files / "mm.bin").exists()
+    bert = "--tokenizer-type BertWordPieceLowerCase --vocab-file vocab.txt"
+    assert main(["preprocess-multimodal", *line.split(), *bert.split()]) == 1
+    assert "leave them out with --tokenizer-hf-no-include-special-tokens" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["preprocess-multimodal", "--output-prefix", "mm", "--tokenizer", "byte"])
+    assert "missing: INPUT (or --input)" in capsys.readouterr().err

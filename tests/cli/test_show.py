@@ -8,12 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.cli.runs import run
 from tests.indexed.manifest.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 
 from tokenloom import cli, load_tokenizer
 from tokenloom.indexed.manifests import SpecialToken, identity_of
+from tokenloom.run.run import Run
 
 TEXTS = ["def first():\n\treturn 1", "", "class Second:\n    ...", "third = 'naïve \x1b[31m ✓'"]
 
@@ -76,15 +78,15 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
     [
         (
             ["--document", "9", "--tokenizer", "{tokenizer}"],
-            "error: document 9 of `{prefix}` was asked for, but it has 4\n",
+            "error: document 9 out of range: `{prefix}` has 4 documents\n",
         ),
         (
             ["--sample", "0"],
-            "error: expected `tokenizer`, found none, and no manifest beside `{prefix}` that names one\n",
+            "error: no `tokenizer` given, and no manifest beside `{prefix}` names one\n",
         ),
         (
             ["--sample", "999", "--sequence-length", "8", "--split", "1", "--tokenizer", "{tokenizer}"],
-            "error: sample 999 of `{prefix}` (train) was asked for, but it has ",
+            "error: sample 999 out of range: `{prefix}` (train) has ",
         ),
         (
             ["--sample", "0", "--split", "1", "--from", "test", "--tokenizer", "{tokenizer}"],
@@ -123,9 +125,9 @@ def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda path: path.write_text(word_level_json()), "expected `tokenizer`, found none, and "),
+        (lambda path: path.write_text(word_level_json()), "no `tokenizer` given, and "),
         (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded` any more: ids are shown\n"),
-        (lambda path: path.unlink(), "expected `tokenizer`, found none, and cannot read tokenizer"),
+        (lambda path: path.unlink(), "no `tokenizer` given, and cannot read tokenizer"),
     ],
 )
 def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change, complaint):
@@ -146,3 +148,36 @@ def test_json_has_an_item_per_token(capsys, prefix, tokenizer):
     assert {token["kind"] for token in texts} == {"text"}
     assert len(found["tokens"]) == found["num_tokens"]
     assert [(span["document"], span["stop"]) for span in found["spans"]] == [(2, found["num_tokens"])]
+
+
+def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys):
+    place = Run.open(path).dataset().place(7)
+    status, out, err = run(capsys, "show", "--run", path, "--position", 7)
+    assert (status, err) == (0, "")
+    first, second, *rest = out.splitlines()
+    assert first == "position 7 of the run"
+    assert second.startswith(f"source {place.source}, pass 0, window {place.window}, stage main, tokens 17, ")
+    headings = [line for line in rest if line.startswith("── ")]
+    assert headings
+    assert all(f" of {place.source}, " in heading for heading in headings)
+
+
+def test_json_has_the_tokens_of_the_sample(path, capsys):
+    sample = Run.open(path).dataset().sample(3)
+    told = json.loads(run(capsys, "show", "--run", path, "--position", 3, "--json")[1])
+    ids = [token["id"] for token in told["tokens"]]
+    assert ids[:-1] == sample["tokens"].tolist()
+    assert ids[1:] == sample["labels"].tolist()
+
+
+def test_denied_documents_are_marked(path, capsys):
+    dataset = Run.open(path).dataset()
+    position = next(position for position in range(10, 100) if dataset.place(position).source == "code")
+    document = int(dataset.spans(position).documents[0])
+    (path.parent / "deny").write_text(f"code:{document}\n")
+    run(capsys, "run", "amend", path, "--at-position", 10, "--deny", path.parent / "deny")
+    status, out, _ = run(capsys, "show", "--run", path, "--position", position)
+    assert status == 0
+    assert f"── document {document} of code, " in out
+    assert ", denied: padding ──" in out
+    assert re.search(r"^\[denied: padding x \d+\]$", out, re.MULTILINE)

@@ -47,7 +47,7 @@ def forked(work: Callable[[], object]) -> int:
 
 
 def ended(process: int) -> int:
-    """Returns how a process ended."""
+    """Waits for a process; returns its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
@@ -75,7 +75,7 @@ def do_job(folder: Path, **options: Any) -> None:
 
 
 def expected_of(folder: Path, *, last: str = "", **options: Any) -> dict[str, bytes]:
-    """Writes two files of twelve documents, seven of them different; returns what a job makes of them."""
+    """Writes two files of twelve documents, seven of them different; returns the files of a job."""
     for number in range(2):
         lines = "".join(json.dumps({"text": f"text {row % 7}"}) + "\n" for row in range(12))
         (folder / f"{number}.jsonl").write_text(lines + last)
@@ -83,11 +83,6 @@ def expected_of(folder: Path, *, last: str = "", **options: Any) -> dict[str, by
     os.fsync = os.fdatasync = lambda descriptor: None  # processes are killed, but no power is lost
     import_what_it_imports(lambda: do_job(folder, **options))
     return files_of(folder / "out")
-
-
-def begin_anew(out: Path) -> None:
-    shutil.rmtree(out)
-    out.mkdir()
 
 
 def run_and_die(folder: Path, *, die_at: int | None, **options: Any) -> int:
@@ -110,12 +105,13 @@ def run_and_die(folder: Path, *, die_at: int | None, **options: Any) -> int:
 
 
 def kill(folder: Path, options: dict[str, Any], stride: int) -> None:
-    """Prints how often a job was killed; raises if one ended otherwise than one that was left alone."""
+    """Prints how often a job was killed; raises if the bytes differ afterwards."""
     out, options = folder / "out", {"skip_bad_records": True, **options}
     expected = expected_of(folder, last="bad\n", **options)
     num_kills = 0
     while True:
-        begin_anew(out)
+        shutil.rmtree(out)
+        out.mkdir()
         status = run_and_die(folder, die_at=1 + num_kills * stride, **options)
         if status == 0:
             break
@@ -128,10 +124,7 @@ def kill(folder: Path, options: dict[str, Any], stride: int) -> None:
 
 
 def share(folder: Path, seed: int) -> None:
-    """Lets processes come, and be killed, at random moments.
-
-    Raises if one that was not killed fails, or the bytes are not those of one that was alone.
-    """
+    """Starts and kills processes at random moments; raises if another one fails, or the bytes differ."""
     out, rng, options = folder / "out", random.Random(seed), {"drop_duplicates": True, "shard_bytes": 100}
     expected = expected_of(folder, **options)
 
@@ -139,7 +132,8 @@ def share(folder: Path, seed: int) -> None:
         return forked(lambda: (time.sleep(seconds), do_job(folder, **options)))
 
     for number in range(NUM_ROUNDS):
-        begin_anew(out)
+        shutil.rmtree(out)
+        out.mkdir()
         processes = [start(rng.random() * 0.15) for _ in range(6)]
         for process in processes[: 3 * (number % 2)]:
             time.sleep(rng.random() * 0.06)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.preprocess.corpus import (
-    write_lines,
-)
+from tests.preprocess.corpus import write_lines
 
 from tokenloom.preprocess import chat, multimodal
 from tokenloom.preprocess.job import CorpusSummary
@@ -95,15 +94,13 @@ def corpus_of(folder: Path, documents: list[str], *, num_files: int = 3) -> list
     ]
 
 
-def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> None:
-    """Interrupts a run after so many blocks."""
-    calls = 0
+def interrupt_after(num_calls: int, *arguments: Any, job: Callable[..., object] = preprocess, **options: Any) -> None:
+    """Interrupts a job at so many calls of `progress`."""
+    calls = itertools.count(1)
 
     def interrupt(_at: object) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == num_blocks:
+        if next(calls) == num_calls:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        preprocess(*arguments, **options, num_workers=1, progress=interrupt)  # type: ignore[arg-type]
+        job(*arguments, **options | {"num_workers": 1, "progress": interrupt})

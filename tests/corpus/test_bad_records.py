@@ -54,16 +54,14 @@ class Awkward(ByteTokenizer):
 
 def giving_up() -> str:
     """Returns a tokenizer whose expression gives up on a run of `x`: the library then panics."""
-    backend = Tokenizer(
-        models.BPE(vocab={letter: number for number, letter in enumerate([*LETTERS, "</s>"])}, merges=[])
-    )
+    backend = Tokenizer(models.BPE({letter: number for number, letter in enumerate([*LETTERS, "</s>"])}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
     return backend.to_str()
 
 
 def rejected_of(prefix: Path) -> list[tuple[int, str]]:
-    lines = Path(f"{prefix}.rejected.jsonl").read_text().splitlines()
-    return [(json.loads(line)["line"], json.loads(line)["reason"]) for line in lines]
+    records = map(json.loads, Path(f"{prefix}.rejected.jsonl").read_text().splitlines())
+    return [(record["line"], record["reason"]) for record in records]
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -73,9 +71,8 @@ def test_a_panic_of_a_library_is_one_bad_record(tmp_path: Path, processes: int):
     (tmp_path / "first").mkdir()
     options = {"num_processes": processes, "num_workers": 2, "shard_bytes": 90, "engine": "tokenizers"}
     tokenizer = make_tokenizer(giving_up())
-    with pytest.raises(
-        InputError, match=r"in\.jsonl` line 6: `tokenizers` fails: PanicException: .*retry-limit"
-    ) as caught:
+    reason = r"in\.jsonl` line 6: `tokenizers` fails: PanicException: .*retry-limit"
+    with pytest.raises(InputError, match=reason) as caught:
         preprocess(write_lines(tmp_path / "first" / "in.jsonl", lines[:11]), tmp_path / "other", tokenizer, **options)
     assert isinstance(caught.value, TokenizerError)
     summary = preprocess(path, tmp_path / "out", tokenizer, skip_bad_records=True, **options)
@@ -113,8 +110,7 @@ def test_a_record_of_which_processes_die_is_found(tmp_path: Path, caplog: pytest
     options = {"num_processes": 2, "num_workers": 2, "shard_bytes": 300}
     summary = preprocess(path, tmp_path / "out", Awkward(), skip_bad_records=True, **options)
     assert documents_of(summary.datasets[0].prefix) == [[[97]]] * 20 + [[[98]]] * 20
-    [(line, reason)] = rejected_of(tmp_path / "out")
-    assert (line, reason) == (21, "a process that tokenised it and nothing else died (signal 6)")
+    assert rejected_of(tmp_path / "out") == [(21, "a process that tokenised it and nothing else died (signal 6)")]
     assert "another takes its place" in caplog.text
 
 
@@ -122,27 +118,21 @@ def test_a_record_of_which_processes_die_is_found(tmp_path: Path, caplog: pytest
 def test_a_record_that_never_ends_is_found(tmp_path: Path):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}] * 10 + [{"text": "never end"}, {"text": "b"}])
     options = {"record_timeout_seconds": 0.5, "num_processes": 1, "num_workers": 1, "skip_bad_records": True}
-    with pytest.raises(
-        StuckRecordError, match=r"tokenising `.*in\.jsonl` from line 1 on takes longer than 0\.5 seconds"
-    ):
+    with pytest.raises(StuckRecordError, match=r"`.*in\.jsonl` from line 1 on takes longer than 0\.5 seconds"):
         preprocess(path, tmp_path / "out", Awkward(), **options)
     summary = preprocess(path, tmp_path / "out", Awkward(), **options)  # as its hint says
     assert documents_of(summary.datasets[0].prefix) == [[[97]]] * 10 + [[[98]]]
-    [(line, reason)] = rejected_of(tmp_path / "out")
-    assert (line, reason) == (11, "a process that tokenised it and nothing else showed no sign of life, or of an end")
+    reason = "a process that tokenised it and nothing else showed no sign of life, or of an end"
+    assert rejected_of(tmp_path / "out") == [(11, reason)]
 
 
 @pytest.mark.slow
 def test_a_frozen_process_loses_its_shard_to_another(tmp_path: Path):
     (tmp_path / "in.jsonl").write_text((json.dumps({"text": "word " * 40}) + "\n") * 3000)
     script = (
-        "import sys\n"
-        "from tokenloom.preprocess.text import preprocess_corpus\n"
-        "from tokenloom.preprocess.settings import CorpusSettings\n"
-        "from tokenloom.tokenizers.load import load_tokenizer\n"
+        "import sys; from tokenloom import CorpusSettings, preprocess_corpus\n"
         "settings = CorpusSettings(worker_timeout_seconds=2, shard_bytes=64_000)\n"
-        "tokenizer = load_tokenizer('byte')\n"
-        "preprocess_corpus(sys.argv[1:2], sys.argv[2], tokenizer, settings, num_processes=2, num_workers=1)"
+        "preprocess_corpus(sys.argv[1:2], sys.argv[2], 'byte', settings, num_processes=2, num_workers=1)"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "in.jsonl"), str(tmp_path / "out")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -168,4 +158,4 @@ def test_a_shard_whose_holder_is_silent_is_done_twice(tmp_path: Path, caplog: py
     with folder.joined(), folder.lock(f"{plan.shards[0].key}.lock"):  # as a frozen process holds it
         summary = preprocess_corpus([path], tmp_path / "out", ByteTokenizer(), settings)
     assert documents_of(summary.datasets[0].prefix) == [[[97]], [[98]]]
-    assert "shard 0 is done by this process too: whoever works on it is silent" in caplog.text
+    assert "shard 0 is done by this process too: its worker is silent" in caplog.text

@@ -35,16 +35,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_lines(folder / name, lines)
     (folder / "tokenizer.json").write_text(byte_level_json())
     (folder / "expected").mkdir()
-    preprocess(
-        [folder / "a.jsonl", folder / "b.jsonl"],
-        folder / "expected" / "out",
-        load_tokenizer(folder / "tokenizer.json"),
-        append_eod=True,
-        skip_bad_records=True,
-        drop_duplicates=True,
-        num_processes=1,
-        num_workers=1,
-    )
+    inputs, tokenizer = [folder / "a.jsonl", folder / "b.jsonl"], load_tokenizer(folder / "tokenizer.json")
+    options = {"append_eod": True, "skip_bad_records": True, "drop_duplicates": True, "num_workers": 1}
+    preprocess(inputs, folder / "expected" / "out", tokenizer, **options)
     return folder
 
 
@@ -76,9 +69,11 @@ def kill_after_changes(process: subprocess.Popen[bytes], folder: Path, num_chang
     return True
 
 
-def run_forked_jobs(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run_forked_jobs(*arguments: object) -> str:
     command = [sys.executable, "-m", "tests.corpus.forked_jobs", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.mark.slow
@@ -109,21 +104,6 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(corpus: Path, tmp_pa
     assert not folder.exists()
 
 
-@pytest.mark.slow
-def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
-    process = start(arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1))
-    assert process.stdout is not None
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not (found := children.read_text().split()):
-        assert process.poll() is None
-        time.sleep(0.01)
-    os.kill(int(found[0]), signal.SIGKILL)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output.decode()
-    assert b"died (signal 9); another takes its place" in output
-    assert files_of(tmp_path) == files_of(corpus / "expected")
-
-
 def is_ours(process: str) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may go between the two calls that read it
         return b"tokenloom.preprocess.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
@@ -133,8 +113,7 @@ def is_ours(process: str) -> bool:
 @pytest.mark.slow
 def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):
     process = start(arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while len(found := children.read_text().split()) < 2:
+    while len(found := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) < 2:
         assert process.poll() is None
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
@@ -144,8 +123,7 @@ def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):
 
 @pytest.mark.slow
 def test_any_number_may_come_and_be_killed_at_any_time(tmp_path: Path, seed: int):
-    result = run_forked_jobs("share", tmp_path, seed)
-    assert result.returncode == 0, result.stdout + result.stderr
+    run_forked_jobs("share", tmp_path, seed)
 
 
 @pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.slow)])
@@ -155,6 +133,4 @@ def test_any_number_may_come_and_be_killed_at_any_time(tmp_path: Path, seed: int
 def test_killed_at_any_step_of_the_assembly_it_ends_with_the_same_bytes(
     tmp_path: Path, options: dict[str, object], stride: int
 ):
-    result = run_forked_jobs("kill", tmp_path, json.dumps(options), stride)
-    assert result.returncode == 0, result.stderr
-    assert int(result.stdout) > 20 // stride
+    assert int(run_forked_jobs("kill", tmp_path, json.dumps(options), stride)) > 20 // stride

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal, standard_input
+from tests.corpus.jobs import (
+    files_of,
+    interrupt_after,
+    preprocess,
+    preprocess_chat,
+    preprocess_multimodal,
+    standard_input,
+)
 from tests.corpus.records import BYTES, check, located, origins_of, texts_of
 from tests.indexed.columns import read_hashes
 from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_parquet
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
+from tests.preprocess.corpus import EOD, byte_level_json, leftovers, make_tokenizer, write_lines
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import item_to_image
+from tokenloom.indexed.origins import read_origins
 from tokenloom.preprocess.selection import hash_of_text
 from tokenloom.tokenizers.plain import ByteTokenizer
 
@@ -40,10 +49,7 @@ def test_blank_lines_and_bad_records_are_counted(tmp_path: Path):
     assert [file.version for file in origins.files] == [str(path.stat().st_mtime_ns) for path in (one, two, three)]
 
 
-NAMES = ["a.jsonl", "a.jsonl.gz", "a.txt", "a.parquet", "a.arrows"]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.txt", "a.parquet", "a.arrows"])
 def test_every_document_is_found_in_its_file(tmp_path: Path, name: str):
     path = tmp_path / name
     if name.endswith(".parquet"):
@@ -54,24 +60,13 @@ def test_every_document_is_found_in_its_file(tmp_path: Path, name: str):
         text = "".join(row["text"] + "\n\n" for row in ROWS).encode() if ".txt" in name else json_lines(ROWS)
         path.write_bytes(COMPRESSIONS[path.suffix if path.suffix in COMPRESSIONS else ""](text))
     input_format = "text-lines" if ".txt" in name else None
-    preprocess(
-        [path],
-        tmp_path / "out",
-        BYTES,
-        input_format=input_format,
-        shard_bytes=1500,
-        block_bytes=1000,
-        num_workers=2,
-        num_processes=1,
-    )
+    options = {"shard_bytes": 1500, "block_bytes": 1000, "num_workers": 2}
+    preprocess([path], tmp_path / "out", BYTES, input_format=input_format, **options)
     places = check(f"{tmp_path}/out_text_document")
-    step = 2 if ".txt" in name else 1
+    step, unit = 2 if ".txt" in name else 1, "line" if "jsonl" in name or ".txt" in name else "row"
     assert places == [(str(path), step * number + 1) for number in range(len(ROWS))]
     [file] = origins_of(f"{tmp_path}/out_text_document").files
-    assert (file.unit, file.num_records) == (
-        "row" if "jsonl" not in name and ".txt" not in name else "line",
-        230 * step,
-    )
+    assert (file.unit, file.num_records) == (unit, 230 * step)
     assert Path(f"{tmp_path}/out_text_document.origins.npy").stat().st_size < 300 + 24 * (step - 1) * 230
 
 
@@ -98,15 +93,9 @@ def test_splits_without_duplicates(tmp_path: Path, shard_bytes: int):
     lines = [b"" if number % 7 == 3 else {"text": f"{number % 31}"} for number in range(90)]
     paths = [write_lines(tmp_path / f"{name}.jsonl", lines) for name in "ab"]
     shares = {"train": 0.7, "valid": 0.3}
-    preprocess(
-        paths,
-        tmp_path / "out",
-        BYTES,
-        drop_duplicates=True,
-        shares=shares,
-        document_hashes=True,
-        shard_bytes=shard_bytes,
-    )
+    options = {"drop_duplicates": True, "document_hashes": True, "shard_bytes": shard_bytes}
+    summary = preprocess(paths, tmp_path / "out", BYTES, shares=shares, **options)
+    assert (summary.num_documents, summary.num_duplicates) == (2 * 77, 2 * 77 - 31)
     first: dict[str, tuple[str, int]] = {}
     for path in paths:
         for number, line in enumerate(lines, 1):
@@ -134,11 +123,8 @@ def test_all_keys_share_origins_and_each_has_hashes_of_its_own_texts(tmp_path: P
         assert texts_of(prefix) == texts
         hashes = read_hashes(prefix)
         assert hashes is not None
-        assert [(hashes[number] == hash_of_text(text)).all() for number, text in enumerate(texts)] == [
-            True,
-            key == "a",  # a document of two texts is no text
-            True,
-        ]
+        found = [(hashes[number] == hash_of_text(text)).all() for number, text in enumerate(texts)]
+        assert found == [True, key == "a", True]  # a document of two texts is no text
 
 
 def test_a_pair_per_file_has_origins_of_its_own(tmp_path: Path):
@@ -169,17 +155,8 @@ def test_records_of_conversations(tmp_path: Path):
     lines = [talk("a", "b"), b"", b"bad", two, talk("c"), talk("d", "e")]
     path = write_lines(tmp_path / "chat.jsonl", lines)
     for shard_bytes in (100, 1 << 20):
-        preprocess_chat(
-            path,
-            tmp_path / "out",
-            tokenizer,
-            chat_template="chatml",
-            skip_bad_lines=True,
-            overwrite=True,
-            document_hashes=True,
-            shard_bytes=shard_bytes,
-            num_processes=1,
-        )
+        options = {"chat_template": "chatml", "document_hashes": True, "shard_bytes": shard_bytes, "overwrite": True}
+        preprocess_chat(path, tmp_path / "out", tokenizer, skip_bad_lines=True, num_processes=1, **options)
         assert located(tmp_path / "out") == [(str(path), line) for line in (1, 4, 6)]
         dataset, hashes = IndexedDataset(str(tmp_path / "out")), read_hashes(str(tmp_path / "out"))
         assert hashes is not None
@@ -203,16 +180,8 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
     (tmp_path / "out").mkdir()
     for name, unit, left_out in (("pairs.jsonl", "line", (2, 5)), ("pairs", "pair", (4,))):
         for shard_bytes in (30 if name == "pairs.jsonl" else 1, 1 << 20):
-            preprocess_multimodal(
-                tmp_path / name,
-                tmp_path / "out" / "p",
-                BYTES,
-                skip_bad_lines=True,
-                overwrite=True,
-                shard_bytes=shard_bytes,
-                num_processes=1,
-                document_hashes=True,
-            )
+            options = {"document_hashes": True, "shard_bytes": shard_bytes, "overwrite": True, "num_processes": 1}
+            preprocess_multimodal(tmp_path / name, tmp_path / "out" / "p", BYTES, skip_bad_lines=True, **options)
             dataset = IndexedDataset(str(tmp_path / "out" / "p"), multimodal=True)
             hashes = read_hashes(str(tmp_path / "out" / "p"))
             assert hashes is not None
@@ -231,3 +200,64 @@ def test_many_blank_lines(tmp_path: Path):
     path.write_bytes(b"\n\n \n" * 30_000 + b'{"text": "a"}\n' + b"\t\n\n" * 900 + b'{"text": "b"}\n{"text": "c"}\n\n  ')
     preprocess(path, tmp_path / "out", BYTES)
     assert check(f"{tmp_path}/out_text_document") == [(str(path), line) for line in (90_001, 91_802, 91_803)]
+
+
+def mixed(folder: Path) -> list[Path]:
+    rows = [b"" if line % 5 == 0 else b"bad" if line % 11 == 0 else line for line in range(60)]
+    return [
+        write_lines(
+            folder / f"part-{number}.jsonl", [{"text": f"{number} {row}"} if type(row) is int else row for row in rows]
+        )
+        for number in range(3)
+    ]
+
+
+OPTIONS: dict[str, Any] = {"shard_bytes": 300, "skip_bad_records": True, "document_hashes": True}
+
+
+def test_an_interrupted_job_ends_with_the_same_bytes(tmp_path: Path):
+    paths = mixed(tmp_path)
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "out").mkdir()
+    preprocess(paths, tmp_path / "whole" / "p", BYTES, **OPTIONS | {"shard_bytes": 1 << 20})
+    interrupt_after(4, paths, tmp_path / "out" / "p", BYTES, **OPTIONS)
+    summary = preprocess(paths, tmp_path / "out" / "p", BYTES, **OPTIONS)
+    assert summary.num_shards_reused > 0
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+    suffixes = ("bin", "idx", "origins.npy", "hashes.npy", "columns.json")
+    assert {*files_of(tmp_path / "out")} == {"p.rejected.jsonl", *(f"p_text_document.{each}" for each in suffixes)}
+    check(tmp_path / "out" / "p_text_document")
+
+
+def test_a_damaged_list_of_records_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    paths = mixed(tmp_path)
+    interrupt_after(4, paths, tmp_path / "out", BYTES, **OPTIONS)
+    [damaged, *_] = sorted((tmp_path / "out.job").glob("*.records"))
+    damaged.write_bytes(np.array([[0, 1]], dtype=np.int64).tobytes())
+    with caplog.at_level(logging.WARNING):
+        preprocess(paths, tmp_path / "out", BYTES, **OPTIONS)
+    [message] = caplog.messages
+    assert message.endswith(f": `{damaged}` does not hold what its report says")
+    check(tmp_path / "out_text_document")
+
+
+def test_a_job_that_began_without_origins_goes_on_with_them(tmp_path: Path):
+    paths = mixed(tmp_path)
+    interrupt_after(4, paths, tmp_path / "out", BYTES, **OPTIONS, origins=False)
+    assert preprocess(paths, tmp_path / "out", BYTES, **OPTIONS).num_shards_reused > 0
+    check(tmp_path / "out_text_document")
+
+
+def test_what_was_made_without_origins_stays_as_it_is_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path, *_ = paths = mixed(tmp_path)
+    options = {"skip_bad_records": True}
+    preprocess(path, tmp_path / "out", BYTES, **options, origins=False)
+    written = [f"out_text_document.{name}" for name in ("bin", "idx", "manifest.json")]
+    assert leftovers(tmp_path, *paths) == ["out.rejected.jsonl", *written]
+    with caplog.at_level(logging.WARNING):
+        assert preprocess(path, tmp_path / "out", BYTES, **options).was_complete
+    assert "was made without origins and stays so" in caplog.text
+    preprocess(path, tmp_path / "out", BYTES, **options, restart=True, overwrite=True)
+    check(tmp_path / "out_text_document")
+    preprocess(path, tmp_path / "out", BYTES, **options, origins=False, restart=True, overwrite=True)
+    assert read_origins(str(tmp_path / "out_text_document")) is None

@@ -7,22 +7,13 @@ from pathlib import Path
 import pytest
 from tests.corpus.jobs import preprocess
 from tests.indexed.pairs import pair_bytes
-from tests.inputs.corpora import (
-    COMPRESSIONS,
-    documents,
-    json_lines,
-    parse_slices,
-    write_arrow,
-    write_parquet,
-)
+from tests.inputs.corpora import COMPRESSIONS, documents, json_lines, parse_slices, write_arrow, write_parquet
 from tests.preprocess.corpus import EOD
 
 from tokenloom.errors import InputError
 from tokenloom.inputs.find import cut_inputs, find_inputs
 
-TEXTS = [
-    f"document {number} " + ("def f(x):\t return é中 " * (number % 9)) + EOD * (number % 2) for number in range(400)
-]
+TEXTS = [f"document {row} " + "def f(x):\t return é中 " * (row % 9) + EOD * (row % 2) for row in range(400)]
 TEXTS[7] = "x" * 5000
 ROWS = [{"id": number, "text": text, "meta": {"text": text}} for number, text in enumerate(TEXTS)]
 
@@ -47,9 +38,8 @@ def write_corpus(folder: Path, name: str) -> Path:
 
 CASES = [(name, "text") for name in ("a.jsonl.zst", "a.txt", "a.txt.gz", "a.arrow", "a.arrows")]
 CASES += [("a.jsonl", "meta.text"), ("a.parquet", "meta.text")]
-CASES += [
-    pytest.param(name, "text", marks=pytest.mark.slow) for name in ("a.jsonl.gz", "a.jsonl.bz2", "a.jsonl.xz", "saved")
-]
+CASES += [pytest.param(f"a.jsonl.{codec}", "text", marks=pytest.mark.slow) for codec in ("gz", "bz2", "xz")]
+CASES += [pytest.param("saved", "text", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("name", "key"), CASES)

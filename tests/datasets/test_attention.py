@@ -12,7 +12,6 @@ from tests.support import few_examples, make_config, make_dataset, write_corpus
 import tokenloom
 from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask, future_labels
 from tokenloom.errors import ConfigError
-from tokenloom.packing.batch import build_packed_microbatches, context_parallel_indices
 
 torch = pytest.importorskip("torch")
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -57,37 +56,6 @@ def test_blocks_are_those_of_torch(lengths, block_size, window):
     arrays = block_mask_arrays(bounds[None], block_size=block_size, window=window)
     document_ids = np.repeat(np.arange(len(lengths)), lengths)[None]
     assert_same_lists(arrays, expected_mask(document_ids, block_size, window))
-
-
-def test_blocks_of_a_document_with_a_prefix():
-    arrays = block_mask_arrays([0, 5, 8], block_size=2, prefixes=[3, 0])
-    assert arrays["seen_stop"].tolist() == [3, 3, 3, 4, 5, 6, 7, 8]
-    assert arrays["kv_num_blocks"].tolist() == [[1, 1, 3, 2]]
-    assert arrays["kv_indices"].tolist() == [[[1, 0, 2, 3], [1, 0, 2, 3], [0, 1, 2, 3], [2, 3, 0, 1]]]
-    assert arrays["full_kv_num_blocks"].tolist() == [[1, 1, 0, 0]]
-
-
-@few_examples
-@given(
-    documents=st.lists(
-        st.integers(0, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), max_size=8
-    ).filter(lambda each: any(length for length, _ in each)),
-    block_size=st.integers(1, 9),
-)
-@pytest.mark.draws
-def test_blocks_with_prefixes_are_those_of_torch(documents, block_size):
-    lengths, prefixes = np.array(documents).T
-    arrays = block_mask_arrays(np.cumsum([0, *lengths]), block_size=block_size, prefixes=prefixes)
-    document_ids = np.repeat(np.arange(len(lengths)), lengths)
-    in_prefix = np.concatenate([np.arange(length) < count for length, count in documents])
-    expected = expected_mask(document_ids[None], block_size, None, in_prefix[None])
-    assert_same_lists({name: array[None] for name, array in arrays.items()}, expected)
-
-
-@pytest.mark.parametrize("prefixes", [[6, 0], [-1, 0], [1], [[1, 1]], 3, [1.5, 0]])
-def test_prefixes_outside_their_documents_are_refused(prefixes):
-    with pytest.raises(ConfigError, match="expected a prefix within each document"):
-        block_mask_arrays([0, 5, 8], prefixes=prefixes)
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +103,12 @@ def test_attention_over_the_lists_keeps_documents_apart(prefix, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"attention": "flash"}, "expected `attention` to be one of 'cu_seqlens', 'document_ids', 'block_mask'"),
+        ({"attention": "flash"}, "`attention`: must be one of 'cu_seqlens', 'document_ids', 'block_mask'"),
         (
             {"attention": "block_mask", "attention_block_size": 0},
-            "expected attention_block_size of at least 1, found 0",
+            "`attention_block_size`: must be 1 or more, got 0",
         ),
-        ({"attention_window": 5}, 'expected `attention="block_mask"` with `attention_window`, found None'),
+        ({"attention_window": 5}, '`attention_window`: needs `attention="block_mask"`, got None'),
         ({"attention": "document_ids", "reset_position_ids": True}, "exclude each other"),
     ],
 )
@@ -151,13 +119,13 @@ def test_settings_that_cannot_be_are_refused(prefix, settings, message):
 
 @pytest.mark.parametrize("bounds", [[1, 4], [0, 5, 3], [0], [[]], 7])
 def test_boundaries_that_do_not_rise_are_refused(bounds):
-    with pytest.raises(ConfigError, match="boundaries"):
+    with pytest.raises(ConfigError, match=r"boundaries|`cu_seqlens`"):
         block_mask_arrays(bounds)
 
 
 def test_a_batch_without_lists_is_refused(prefix):
     batch = make_dataset(prefix, inter_document_masking=True).batch([0])
-    with pytest.raises(ConfigError, match="expected lists of blocks in a batch, found none under kv_num_blocks"):
+    with pytest.raises(ConfigError, match=r"no kv_num_blocks, .* in the batch"):
         flex_block_mask({name: torch.as_tensor(array) for name, array in batch.items()})
 
 
@@ -189,9 +157,9 @@ def test_prompts_of_conversations_see_all_of_themselves(tmp_path):
     dense = (seen & (ids[:, :, None] == ids[:, None, :]))[:, None]
     expected = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=dense)
     torch.testing.assert_close(found, expected)
-    with pytest.raises(ConfigError, match='expected `attention="block_mask"` with `attention_prefix`, found None'):
+    with pytest.raises(ConfigError, match='`attention_prefix`: needs `attention="block_mask"`, got None'):
         make_sft(path, attention_prefix=True)
-    with pytest.raises(ConfigError, match="a window and prefixes exclude each other"):
+    with pytest.raises(ConfigError, match="exclude each other, got both"):
         make_sft(path, **settings, attention_window=4)
 
 
@@ -204,34 +172,6 @@ def test_labels_further_on_stay_in_their_document():
     assert loss_mask.tolist() == [[[1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0]]] * 2
     with pytest.raises(ConfigError, match="num_future"):
         future_labels(tensors, 0)
-
-
-def test_ranks_that_share_a_pack_have_labels_of_their_tokens():
-    lengths = [3, 8, 5]
-    samples = [
-        {
-            "tokens": torch.arange(length) + 10 * number,
-            "labels": torch.arange(length) + 10 * number + 1,
-            "loss_mask": torch.ones(length),
-            "position_ids": torch.arange(length),
-            "original_seq_len": torch.tensor([length]),
-            "padded_seq_len": torch.tensor([-(-length // 4) * 4]),
-        }
-        for number, length in enumerate(lengths)
-    ]
-    (pack,) = build_packed_microbatches([samples], torch.device("cpu"))
-    labels, loss_mask = future_labels(pack, 2)
-    for rank in range(2):
-        own = context_parallel_indices(pack["cu_seqlens_padded"], cp_size=2, cp_rank=rank)
-        for ahead in range(2):
-            for token, label, loss in zip(
-                pack["tokens"][own].tolist(), labels[ahead, own].tolist(), loss_mask[ahead, own].tolist(), strict=True
-            ):
-                document, place = divmod(token, 10)
-                has_label = loss > 0
-                assert not has_label or label == token + ahead + 2
-                assert not has_label or place + ahead + 1 < lengths[document]
-    assert int(loss_mask[0].sum()) == sum(length - 2 for length in lengths)  # nothing says whose the last label is
 
 
 def test_labels_further_on_are_the_tokens_there(prefix):

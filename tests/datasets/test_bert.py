@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.datasets.masked import (
-    CLS,
-    MASK,
-    NOTHING_IS_MASKED,
-    PAD,
-    SENTENCES,
-    SEP,
-    make_dataset,
-    sample_of,
-)
+from tests.datasets.masked import CLS, MASK, NOTHING_IS_MASKED, PAD, SENTENCES, SEP, make_dataset, sample_of
 from tests.reference.masked import flat
 from tests.support import StandInWordPieces
 

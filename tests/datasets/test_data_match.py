@@ -49,10 +49,7 @@ def test_other_data_are_no_documents(tmp_path, kind, options):
         make_dataset(prefix, allow_data_mismatch=True)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"split_sentences": False}, {"split_sentences": {"several": [True, False]}}],
-)
+@pytest.mark.parametrize("options", [{}, {"split_sentences": False}, {"split_sentences": {"several": [True, False]}}])
 def test_documents_and_what_cannot_be_told_are_read(tmp_path, options):
     assert len(make_dataset(write_recorded(tmp_path / "corpus", CORPUS, options=options)))
 

@@ -65,9 +65,6 @@ def undone(ids):
     return "psm", ids[1:suffix] + ids[middle + 1 :] + ids[suffix + 1 : middle]
 
 
-# --- by hand ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("spm_rate", "share", "mmap_bin_files"), [(0.0, 0.7, True), (0.5, 0.35, False), (1.0, 0.0, True)]
 )
@@ -143,9 +140,6 @@ def test_fragments_are_rearranged_by_themselves(tmp_path):
     assert max(documents_in(untouched["tokens"]), key=len) == document[:-1]
 
 
-# --- properties ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("policy", "masking"), [("concat", False), ("best_fit", True)])
 def test_a_rate_of_zero_gives_the_samples_of_gpt(prefix, policy, masking):
     options = {"sequence_length": 16, "window_policy": policy, "inter_document_masking": masking}
@@ -216,23 +210,19 @@ def test_a_real_tokenizer_gives_back_the_text(tmp_path):
             tokens = tokens[end + 1 :]
 
 
-# --- wrong settings -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fim_rate": None}, "expected `fim_rate` in [0, 1], found None"),
-        ({"fim_rate": float("nan")}, "expected `fim_rate` in [0, 1], found nan"),
-        ({"fim_split_sample": "<file>"}, "expected `fim_fragment_rate` in [0, 1], found None"),
+        ({"fim_rate": None}, "`fim_rate`: must be in [0, 1], got None"),
+        ({"fim_rate": float("nan")}, "`fim_rate`: must be in [0, 1], got nan"),
+        ({"fim_split_sample": "<file>"}, "`fim_fragment_rate`: must be in [0, 1], got None"),
         (
             {"fim_extra_tokens": {"prefix": 1, "suffix": 2}},
-            "expected prefix, middle, suffix in `fim_extra_tokens`, found no middle\n"
-            "hint: name the tokens that the tokenizer has for them",
+            "`fim_extra_tokens`: no middle\nhint: name the tokens that the tokenizer has for them",
         ),
         (
             {"tokenizer": StandInTokenizer()},
-            "expected a tokenizer with `tokenize`, found StandInTokenizer\n"
+            "no `tokenize` on the tokenizer, StandInTokenizer\n"
             "hint: texts are cut between characters, and become tokens again",
         ),
     ],
@@ -248,8 +238,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
     with pytest.raises(TokenizerError) as caught:
         make_fim(prefix, fim_extra_tokens=EXTRA_TOKENS | {"middle": token})
     assert str(caught.value) == (
-        f"expected a token of the tokenizer for 'middle', found {token!r}, which it does not have\n"
-        "hint: add it to the tokenizer, or name one that it has"
+        f"the tokenizer has no token {token!r} for 'middle'\nhint: add it to the tokenizer, or name another one"
     )
 
 

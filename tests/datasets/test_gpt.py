@@ -34,9 +34,6 @@ def lists(sample):
     return {name: array.tolist() for name, array in sample.items()}
 
 
-# --- by hand ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mmap_bin_files", [True, False])
 def test_three_documents_make_three_samples(prefix, mmap_bin_files):
     dataset = make_dataset(prefix, mmap_bin_files=mmap_bin_files)
@@ -45,24 +42,9 @@ def test_three_documents_make_three_samples(prefix, mmap_bin_files):
     assert dataset.sample_index.tolist() == [[0, 0], [1, 0], [1, 4], [2, 2]]
     assert dataset.shuffle_index.tolist() == [0, 1, 2]
     assert [lists(dataset.sample(k)) for k in range(3)] == [
-        {
-            "tokens": [1, 2, 3, 9],
-            "labels": [2, 3, 9, 4],
-            "loss_mask": [1, 1, 1, 1],
-            "position_ids": [0, 1, 2, 3],
-        },
-        {
-            "tokens": [4, 5, 6, 7],
-            "labels": [5, 6, 7, 8],
-            "loss_mask": [1, 1, 1, 1],
-            "position_ids": [0, 1, 2, 3],
-        },
-        {
-            "tokens": [8, 9, 10, 11],
-            "labels": [9, 10, 11, 9],
-            "loss_mask": [1, 1, 1, 1],
-            "position_ids": [0, 1, 2, 3],
-        },
+        {"tokens": [1, 2, 3, 9], "labels": [2, 3, 9, 4], "loss_mask": [1, 1, 1, 1], "position_ids": [0, 1, 2, 3]},
+        {"tokens": [4, 5, 6, 7], "labels": [5, 6, 7, 8], "loss_mask": [1, 1, 1, 1], "position_ids": [0, 1, 2, 3]},
+        {"tokens": [8, 9, 10, 11], "labels": [9, 10, 11, 9], "loss_mask": [1, 1, 1, 1], "position_ids": [0, 1, 2, 3]},
     ]
 
 
@@ -111,12 +93,7 @@ def test_positions_and_attention_restart_after_an_end_of_document(prefix):
     dataset = make_dataset(prefix, reset_position_ids=True, reset_attention_mask=True, create_attention_mask=True)
     assert dataset.sample(2)["position_ids"].tolist() == [0, 1, 0, 1]
     assert dataset.sample(2)["attention_mask"].astype(int).tolist() == [
-        [
-            [0, 1, 1, 1],
-            [0, 0, 1, 1],
-            [1, 1, 0, 1],
-            [1, 1, 0, 0],
-        ]
+        [[0, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [1, 1, 0, 0]]
     ]
     assert dataset.sample(0)["position_ids"].tolist() == [0, 1, 2, 3]  # the end itself belongs to what it ends
 
@@ -146,15 +123,6 @@ def test_document_boundaries_come_from_the_index(prefix):
     assert dataset.batch([0, 1, 2])["max_seqlen"].tolist() == [4, 4, 2]
 
 
-def test_an_empty_document_is_a_boundary_twice(tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[1, 2], [], [3, 4, 5]])
-    dataset = make_dataset(prefix, inter_document_masking=True)
-    assert dataset.document_index.tolist() == [0, 1, 2]
-    assert dataset.sample(0)["tokens"].tolist() == [1, 2, 3, 4]
-    assert dataset.sample(0)["cu_seqlens"].tolist() == [0, 2, 2, 4, 4]
-    assert len(dataset.spans(0)) == 2
-
-
 def test_a_kept_partial_validation_sample_is_padded(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, 9]])
     settings = {"split": Split.valid, "drop_last_partial_validation_sequence": False}
@@ -174,17 +142,10 @@ def test_a_kept_partial_validation_sample_is_padded(tmp_path):
             assert len(make_dataset(prefix, **settings | {"split": split})) == 0
 
 
-def test_a_pad_id_in_the_data_is_masked_and_zeroed(prefix):
-    dataset = make_dataset(prefix, tokenizer=StandInTokenizer(pad=5))
-    assert dataset.sample(1)["tokens"].tolist() == [4, 0, 6, 7]
-    assert dataset.sample(1)["labels"].tolist() == [0, 6, 7, 8]
-    assert dataset.sample(1)["loss_mask"].tolist() == [0, 1, 1, 1]
-
-
 @pytest.mark.parametrize("eod", [9, 0])
 def test_a_pad_id_that_ends_documents_does_not_mask_their_ends(tmp_path, eod):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, eod], [4, eod]])
-    with pytest.warns(AmbiguousPadWarning, match=f"^pad id {eod} is also another special token; padding is told from"):
+    with pytest.warns(AmbiguousPadWarning, match=f"^pad id {eod} is also another special token; padding goes by"):
         dataset = make_dataset(
             prefix,
             sequence_length=6,
@@ -200,7 +161,7 @@ def test_a_pad_id_that_ends_documents_does_not_mask_their_ends(tmp_path, eod):
 
 
 def test_a_pad_id_that_ends_documents_masks_their_ends_only_when_asked(prefix):
-    with pytest.warns(AmbiguousPadWarning, match=r"as asked, its occurrences in the data are masked too$"):
+    with pytest.warns(AmbiguousPadWarning, match=r"its occurrences in the data are masked too, as asked$"):
         dataset = make_dataset(prefix, allow_ambiguous_pad_tokens=True, tokenizer=StandInTokenizer(pad=9))
     assert dataset.sample(0)["labels"].tolist() == [2, 3, 0, 4]
     assert dataset.sample(0)["loss_mask"].tolist() == [1, 1, 0, 1]
@@ -214,9 +175,6 @@ def test_ids_may_fill_their_dtype(tmp_path):
             dataset = make_dataset(prefix, mmap_bin_files=mapped, in_memory=not mapped)
             assert dataset.sample(0)["tokens"].tolist() == [low, high, low, high]
             assert dataset.sample(0)["labels"].tolist() == [high, low, high, low]
-
-
-# --- the interface ------------------------------------------------------------------------------------------------
 
 
 def test_none_is_a_sample_without_loss(prefix):
@@ -240,7 +198,7 @@ def test_samples_count_from_the_end_too(prefix):
 @pytest.mark.parametrize("position", [3, -4])
 def test_a_sample_that_does_not_exist_is_an_index_error(prefix, position):
     dataset = make_dataset(prefix)
-    text = f"^sample {position} of `{prefix}` \\(train\\) was asked for, but it has 3$"
+    text = f"^sample {position} out of range: `{prefix}` \\(train\\) has 3 samples$"
     for ask in (dataset.sample, dataset.__getitem__, dataset.spans, lambda k: dataset.batch([0, k])):
         with pytest.raises(IndexError, match=text):
             ask(position)
@@ -304,16 +262,6 @@ def test_a_pickle_is_small_and_gives_the_same_samples(tmp_path):
         assert equal_samples(copy.batch(range(100)), dataset.batch(range(100)))
 
 
-def test_a_pickle_of_indices_in_memory_carries_them(prefix):
-    dataset = make_dataset(prefix, in_memory=True, indices=[2, 0])
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert copy.indices.tolist() == [2, 0]
-    assert equal_samples(copy.sample(0), dataset.sample(0))
-
-
-# --- sizes --------------------------------------------------------------------------------------------------------
-
-
 def test_a_corpus_shorter_than_a_sample_gives_none_of_its_own(prefix):
     with pytest.warns(ShortDatasetWarning) as caught:
         dataset = make_dataset(prefix, sequence_length=13)
@@ -321,7 +269,7 @@ def test_a_corpus_shorter_than_a_sample_gives_none_of_its_own(prefix):
     assert len(dataset) == 0
     assert list(dataset) == []
     for ask in (0, None):
-        with pytest.raises(IndexError, match=r"^sample 0 of .* \(train\) was asked for, but it has 0$"):
+        with pytest.raises(IndexError, match=r"^sample 0 out of range: .* \(train\) has 0 samples$"):
             dataset[ask]
 
 
@@ -333,7 +281,7 @@ def test_a_corpus_shorter_than_a_sample_is_repeated_when_samples_are_asked_for(p
     assert windows == [stream[:100], stream[100:200]]
 
 
-@pytest.mark.parametrize("documents", [[], [[]], [[], [], []]])
+@pytest.mark.parametrize("documents", [[], [[], [], []]])
 def test_without_tokens_there_are_no_samples(tmp_path, documents):
     prefix = write_corpus(tmp_path / "corpus", documents)
     for in_memory in (True, False, False):  # built, built and cached, from the cache
@@ -341,21 +289,12 @@ def test_without_tokens_there_are_no_samples(tmp_path, documents):
             dataset = make_dataset(prefix, in_memory=in_memory)
         assert len(dataset) == 0
         assert dataset.sample_index.shape == (1, 2)
-    with pytest.raises(ConfigError) as caught:
-        make_dataset(prefix, num_samples=3)
-    assert str(caught.value) == (
-        f"`{prefix}` (train): 3 samples were asked for, but the documents hold no tokens\n"
-        "hint: give this split more documents, or ask for no samples from it"
-    )
 
 
 def test_tokens_must_be_integers(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1.5] * 9], dtype=np.float32)
-    with pytest.raises(ConfigError, match=r"\(train\): expected tokens of an integer dtype, found float32$"):
+    with pytest.raises(ConfigError, match=r"\(train\): tokens must be integers, got float32$"):
         make_dataset(prefix)
-
-
-# --- against the slow twin ----------------------------------------------------------------------------------------
 
 
 def slow_sample(dataset, documents, k, **options):
@@ -425,13 +364,3 @@ def test_every_setting_gives_what_the_slow_twin_gives(data):
             tensors = dataset[k]
             assert list(tensors) == list(sample)
             assert lists(tensors) == expected
-
-
-def test_the_tokens_of_an_epoch_are_all_there_once(tmp_path, rng):
-    documents = [rng.integers(0, 90, size=size) for size in rng.integers(0, 20, size=50)]
-    dataset = make_dataset(write_corpus(tmp_path / "corpus", documents), in_memory=True)
-    tokens = [token for k in np.argsort(dataset.shuffle_index) for token in dataset.sample(k)["tokens"].tolist()]
-    stream = [token for document in dataset.document_index for token in documents[document].tolist()]
-    assert sorted(dataset.document_index.tolist()) == list(range(50))
-    assert tokens == stream[: len(tokens)]
-    assert len(stream) - len(tokens) <= 4

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.datasets.conversations import (
-    ANSWER,
-    PROMPT,
-    conversation,
-    conversations_strategy,
-    write_conversations,
-)
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, conversations_strategy, write_conversations
 from tests.datasets.conversations import settings as config_settings
 from tests.reference import chat as reference
 from tests.reference.pack_walks import packs_of_walk
@@ -126,11 +120,7 @@ def test_samples_are_those_of_the_twin(kind, pairs, length, context, train_on, w
         assert sorted(number for row in rows for number in row) == usable
         for number, row in zip(numbers, rows, strict=True):
             expected = expected_sample(
-                kind,
-                [everything[item] for item in row],
-                length=length,
-                multiple=4 if context else 1,
-                train_on=train_on,
+                kind, [everything[item] for item in row], length=length, multiple=4 if context else 1, train_on=train_on
             )
             assert equal_samples(source.dataset.sample(number), expected)
         if kind is SFTDataset:
@@ -259,7 +249,5 @@ def test_what_has_no_answer_is_refused(talks) -> None:
             ask()
     with pytest.raises(ConfigError, match="has no indices"):
         InOrder(VarlenDataset, talks[0]).dataset.lengths()
-    with pytest.raises(ConfigError, match="expected sequence_length to be a multiple of 4"):
-        InOrder(SFTDataset, talks[0], sequence_length=10, context_parallel_size=2)
     with pytest.raises(ConfigError, match="longer than a sample of 4"):
         InOrder(SFTDataset, talks[0], sequence_length=4, long_conversations="error")

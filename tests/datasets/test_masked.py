@@ -26,16 +26,7 @@ from tests.datasets.masked import (
 from tests.reference import masked as reference
 from tests.support import StandInWordPieces, equal_samples, write_sentences
 
-import tokenloom
-from tokenloom import (
-    BlendedMegatronDatasetBuilder,
-    ConfigError,
-    IndexCacheError,
-    ShortDatasetWarning,
-    TokenizerError,
-)
-
-# --- what samples hold ------------------------------------------------------------------------------------------------
+from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, IndexCacheError, ShortDatasetWarning, TokenizerError
 
 
 def test_a_sample_of_one_token(tmp_path):
@@ -93,8 +84,6 @@ def test_samples_are_what_their_twins_make(documents, drawn, kind, head, pad):
             found = {name: np.asarray(value).tolist() for name, value in dataset[k].items()}
             assert found == expected
 
-
-# --- how datasets behave ----------------------------------------------------------------------------------------------
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -175,7 +164,7 @@ def test_blends_and_splits_are_built_over_documents(tmp_path, kind, rng):
 
 
 @both
-def test_indices_come_from_the_cache_and_are_checked(corpus, kind, tmp_path, caplog):
+def test_indices_come_from_the_cache_and_are_checked(corpus, kind, tmp_path):
     cache = tmp_path / "cache"
     first = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
     (path,) = cache.glob("*-sample_index.npy")
@@ -186,11 +175,6 @@ def test_indices_come_from_the_cache_and_are_checked(corpus, kind, tmp_path, cap
         assert np.array_equal(again.sample_index, first.sample_index)
         assert again.verify_indices() == []
     assert path.stat().st_mtime_ns == modified
-
-    path.write_bytes(path.read_bytes()[:-12])
-    rebuilt = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
-    assert np.array_equal(rebuilt.sample_index, first.sample_index)
-    assert "cached index is rebuilt" in caplog.text
 
 
 @both
@@ -226,52 +210,40 @@ def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
             damaged[0]
 
 
-@pytest.mark.parametrize("vocab_size", [65_499, 65_500, 65_536])
-@pytest.mark.parametrize("kind", ["bert"])
-def test_vocabularies_around_sixteen_bits(tmp_path, kind, vocab_size):
-    dtype = tokenloom.DType.optimal_dtype(vocab_size)
-    prefix = write_sentences(tmp_path / "corpus", [[[vocab_size - 1, 10]]], dtype=dtype)
-    tokenizer = StandInWordPieces(vocab_size=vocab_size)
-    sample = make_dataset(kind, prefix, tokenizer=tokenizer, **NOTHING_IS_MASKED)[0]
-    assert vocab_size - 1 in sample["text" if kind == "bert" else "text_enc"]
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kind", "role"), [("bert", "mask"), ("t5", "eos")])
 def test_a_tokenizer_without_a_token_that_is_needed(prefix, kind, role):
-    with pytest.raises(ConfigError, match=f"expected a tokenizer with `{role}`, found none on StandInWordPieces"):
+    with pytest.raises(ConfigError, match=f"no `{role}` on the tokenizer, StandInWordPieces"):
         make_config(kind, prefix, tokenizer=StandInWordPieces(**{role: None}))
 
 
-@pytest.mark.parametrize("kind", ["bert"])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer": None}, "expected `tokenizer`, found none"),
-        ({"masking_probability": None}, "expected `masking_probability`, found None"),
-        ({"masking_probability": 0.0}, r"expected masking_probability in \(0, 1\), found 0.0"),
-        ({"masking_probability": 1.0}, r"expected masking_probability in \(0, 1\), found 1.0"),
-        ({"short_sequence_probability": 1.1}, r"expected short_sequence_probability in \[0, 1\], found 1.1"),
-        ({"masking_max_ngram": 0}, "expected masking_max_ngram of at least 1, found 0"),
+        ({"classification_head": None}, "no `classification_head` given"),
+        ({"tokenizer": None}, "no `tokenizer` given"),
+        ({"masking_probability": None}, "no `masking_probability` given"),
+        ({"masking_probability": 0.0}, r"`masking_probability`: must be in \(0, 1\), got 0.0"),
+        ({"masking_probability": 1.0}, r"`masking_probability`: must be in \(0, 1\), got 1.0"),
+        ({"short_sequence_probability": 1.1}, r"`short_sequence_probability`: must be in \[0, 1\], got 1.1"),
+        ({"masking_max_ngram": 0}, "`masking_max_ngram`: must be 1 or more, got 0"),
         (
             {"masking_do_permutation": True, "masking_use_geometric_distribution": True},
             "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other",
         ),
-        ({"sequence_length": 3}, "expected sequence_length of at least [45], found 3"),
+        ({"sequence_length": 3}, "`sequence_length`: must be [45] or more, got 3"),
     ],
 )
-def test_settings_that_make_no_sense(prefix, kind, changes, message):
+def test_settings_that_make_no_sense(prefix, changes, message):
     with pytest.raises(ConfigError, match=message):
-        make_config(kind, prefix, **changes)
+        make_config("bert", prefix, **changes)
 
 
-def test_settings_of_one_kind_that_make_no_sense(prefix):
-    with pytest.raises(ConfigError, match="expected `classification_head` to be True or False, found None"):
-        make_config("bert", prefix, classification_head=None)
-    for length in (None, 0):
-        with pytest.raises(ConfigError, match=f"expected sequence_length_decoder of at least 1, found {length}"):
+def test_t5_needs_a_length_of_the_decoder(prefix):
+    for length, problem in (
+        (None, "no `sequence_length_decoder` given"),
+        (0, "`sequence_length_decoder`: must be"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
             make_config("t5", prefix, sequence_length_decoder=length)
     assert make_config("t5", prefix).sequence_length_encoder == 12
 
@@ -303,21 +275,10 @@ def test_data_without_samples(tmp_path, kind):
 @both
 def test_documents_must_be_consecutive_and_exist(prefix, kind):
     for indices in ([0, 2], [3, 4], [1, 0]):
-        with pytest.raises(ConfigError, match="expected consecutive documents of 4, found others"):
+        with pytest.raises(ConfigError, match="documents must be consecutive, and below 4"):
             make_dataset(kind, prefix, indices=indices)
-    with pytest.raises(ConfigError, match="expected num_samples of at least 0, found -1"):
+    with pytest.raises(ConfigError, match="`num_samples` must be 0 or more, got -1"):
         make_dataset(kind, prefix, num_samples=-1)
-
-
-@both
-def test_a_cached_index_of_other_data_is_built_again(tmp_path, kind, rng, caplog):
-    cache = str(tmp_path / "cache")
-    for count in (30, 40):
-        documents = [[rng.integers(10, 100, size=6) for _ in range(int(rng.integers(1, 9)))] for _ in range(count)]
-        prefix = write_sentences(tmp_path / "corpus", documents)
-        dataset = make_dataset(kind, prefix, path_to_cache=cache, indices=range(20))
-        assert dataset.sample_index[:, 1].max() == dataset.dataset.document_indices[20]
-    assert "cached index is rebuilt" in caplog.text
 
 
 def test_samples_do_not_depend_on_the_order_of_the_vocabulary(corpus):

@@ -63,9 +63,6 @@ def test_nothing_is_cached_unless_a_folder_is_named(tmp_path, monkeypatch):
     assert equal_samples(cached.batch(range(200)), dataset.batch(range(200)))
 
 
-# --- text with images -----------------------------------------------------------------------------------------------
-
-
 def make_settings(**changes):
     settings = {"random_seed": 1234, "sequence_length": 16, "image_h": 4, "image_w": 6}
     return make_config(None, kind=MultimodalDatasetConfig, **(settings | changes))
@@ -110,4 +107,4 @@ def test_samples_are_preprocessed():
 def test_an_image_has_a_size(name, pixels):
     with pytest.raises(ConfigError) as caught:
         make_settings(**{name: pixels})
-    assert str(caught.value) == f"expected `{name}` of at least 1, found {pixels!r}"
+    assert str(caught.value) == f"`{name}`: must be 1 or more, got {pixels!r}"

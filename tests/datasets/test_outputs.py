@@ -94,15 +94,12 @@ def test_tokens_that_do_not_fit_are_refused(tmp_path, mmap_bin_files):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"labels": None}, "expected arrays for labels, loss_mask, position_ids, tokens .*, found loss_mask, position"),
-        ({"labels": np.zeros((2, 9))}, r"array of int64\[2, 9\] as `labels` .*, found float64\[2, 9\]"),
-        ({"labels": np.zeros((2, 9), np.int32)}, r"array of int64\[2, 9\] as `labels` .*, found int32\[2, 9\]"),
-        ({"loss_mask": np.zeros((3, 9), np.float32)}, r"float32\[2, 9\] as `loss_mask` .*, found float32\[3, 9\]"),
-        ({"loss_mask": np.zeros((2, 18), np.float32)[:, ::2]}, r"`loss_mask` .*, found non-contiguous float32\[2, 9\]"),
-        (
-            {"tokens": np.broadcast_to(np.int64(0), (2, 9))},
-            "`tokens` .*, found read-only non-contiguous int64",
-        ),
+        ({"labels": None}, "have labels, loss_mask, position_ids, tokens, got loss_mask, position"),
+        ({"labels": np.zeros((2, 9))}, r"`labels` in `out`: .* array, int64\[2, 9\], got float64\[2, 9\]"),
+        ({"labels": np.zeros((2, 9), np.int32)}, r"`labels` in `out`: .* array, int64\[2, 9\], got int32\[2, 9\]"),
+        ({"loss_mask": np.zeros((3, 9), np.float32)}, r"`loss_mask` in `out`: .*float32\[2, 9\], got float32\[3, 9\]"),
+        ({"loss_mask": np.zeros((2, 18), np.float32)[:, ::2]}, r"`loss_mask` .*, got non-contiguous float32\[2, 9\]"),
+        ({"tokens": np.broadcast_to(np.int64(0), (2, 9))}, "`tokens` .*, got read-only non-contiguous int64"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_before_anything_is_written(prefix, change, problem):
@@ -133,11 +130,8 @@ def test_blends_fill_given_arrays(prefix, tmp_path, name):
             assert one["loss_mask"].sum() == 0
         else:
             assert equal_samples(one, blend.sample(position))
-    with pytest.raises(ConfigError, match=r"array of int16\[2\] as `dataset_id` .*the blend of 3 datasets"):
+    with pytest.raises(ConfigError, match=r"`dataset_id` in `out`: samples of the blend of 3 datasets .*int16\[2\]"):
         blend.batch([0, 1], out={**blend.allocate_batch(2), "dataset_id": np.zeros(2)})
-
-
-# --- memory -------------------------------------------------------------------------------------------------------
 
 
 def peak_bytes(work):
@@ -178,5 +172,5 @@ def test_a_constant_mask_exists_once_for_all_datasets(prefix):
 
 @pytest.mark.parametrize("dtype", [np.int16, "float32", "nonsense"])
 def test_integers_of_other_widths_are_refused(prefix, dtype):
-    with pytest.raises(ConfigError, match="expected int64 or int32 as integer_dtype, found"):
+    with pytest.raises(ConfigError, match="`integer_dtype`: must be int64 or int32, got"):
         make_dataset(prefix).allocate_batch(2, integer_dtype=dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tests.support import make_dataset, write_corpus
 
 import datasets
@@ -33,11 +32,6 @@ class Bare:
 
     def __getitem__(self, idx):
         return {"number": np.array([idx])}
-
-
-@pytest.mark.parametrize("protocol", [FillsBatches, Announces, KnowsSpans])
-def test_a_class_of_two_methods_offers_nothing_else_and_needs_nothing_else(protocol):
-    assert not isinstance(Bare(), protocol)
 
 
 def test_a_dataset_of_another_library_is_loaded_whatever_its_batch_means():

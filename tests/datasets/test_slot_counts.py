@@ -99,9 +99,6 @@ def test_texts_slot_by_slot(samples, extra, are_packs, masks):
     assert (found.pad_id, found.no_label, found.padding) == (counts["pad"], counts["last"], counts["empty"])
 
 
-# --- beside the samples themselves ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [name for name in KINDS if "sft" not in name and name != "varlen"])
 def test_counts_are_those_of_the_samples(tmp_path, rng, name):
     dataset = make_kind(tmp_path, name).dataset()

@@ -15,14 +15,7 @@ from tests.indexed.manifest.manifests import (
     write_manifest,
     write_recorded,
 )
-from tests.support import (
-    MASKING,
-    StandInTokenizer,
-    StandInWordPieces,
-    make_config,
-    make_dataset,
-    write_corpus,
-)
+from tests.support import MASKING, StandInTokenizer, StandInWordPieces, make_config, make_dataset, write_corpus
 
 from tokenloom import (
     BlendedMegatronDatasetBuilder,
@@ -58,9 +51,6 @@ def record(prefix, **changes):
 @pytest.fixture
 def prefix(tmp_path):
     return write_recorded(tmp_path / "corpus", CORPUS)
-
-
-# --- what is compared ---------------------------------------------------------------------------------------------
 
 
 def test_the_tokenizer_that_made_the_data_reads_them(prefix):
@@ -117,21 +107,15 @@ def test_what_cannot_be_known_to_be_wrong_is_accepted(prefix, tokenizer):
     assert len(make_dataset(prefix, tokenizer=tokenizer)) == 1
 
 
-# --- without a manifest -------------------------------------------------------------------------------------------
-
-
 def test_ids_that_the_data_have_no_room_for_are_worth_a_warning_once(tmp_path):
     prefixes = [write_corpus(tmp_path / name, [[1] * 10]) for name in "ab"]
     config = make_config(None, tokenizer=StandInTokenizer(vocab_size=65_537), blend=(prefixes, None), split="1")
     with pytest.warns(TokenizerMismatchWarning) as caught:
         BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()
     assert [str(each.message) for each in caught] == [
-        f"`{prefixes[0]}` holds uint16 tokens, in which the tokenizer's 65537 ids have no room; "
+        f"`{prefixes[0]}` holds uint16 tokens, too small for the tokenizer's 65537 ids; "
         "was it made with another tokenizer?"
     ]
-
-
-# --- on purpose ---------------------------------------------------------------------------------------------------
 
 
 def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
@@ -161,8 +145,6 @@ def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
         right.sample(k)["tokens"].tolist() for k in range(len(right))
     ]
 
-
-# --- every class --------------------------------------------------------------------------------------------------
 
 PIECES = {"blend": None, "split": "1,0,0", "sequence_length": 12}
 PLAIN = {"random_seed": 1, "split": "1,0,0", "sequence_length": 8}

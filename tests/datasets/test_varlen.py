@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
     PROMPT,
-    TEXT,
     conversation,
     conversations_strategy,
     make_varlen,
     write_conversations,
 )
-from tests.datasets.conversations import (
-    settings as config_settings,
-)
+from tests.datasets.conversations import settings as config_settings
 from tests.reference import chat as reference
 from tests.support import StandInTokenizer, equal_samples, write_corpus
 
@@ -56,18 +53,11 @@ def test_a_sample_is_one_padded_conversation(tmp_path):
 
 def test_an_ordinary_pair_is_text_with_loss_everywhere(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, 3, 9], [4, 9], [], [5]])
-    with pytest.warns(UntrainableWarning, match="2 of 4 conversations have no token to train on .*; they are left out"):
+    with pytest.warns(UntrainableWarning, match="2 of 4 conversations have no token to train on .*; they are dropped"):
         dataset = make_varlen(prefix)
     assert sorted(dataset.sample(k)["tokens"].tolist() for k in range(2)) == [[1, 2, 3], [4]]
     assert sorted(dataset.sample(k)["labels"].tolist() for k in range(2)) == [[2, 3, 9], [9]]
     assert dataset.ledger().dropped_empty == Count(conversations=2, tokens=1)
-
-
-def test_what_is_cut_gets_no_invented_end(tmp_path):
-    prefix = write_conversations(tmp_path / "chat", [conversation((TEXT, [1, 2, 3, 4, 5, 9]))])
-    dataset = make_varlen(prefix, sequence_length=4)
-    assert dataset.sample(0)["labels"].tolist() == [2, 3, 4, 5]
-    assert dataset.ledger().truncated == Count(conversations=1, tokens=1)
 
 
 def test_lengths_are_known_without_reading_tokens(tmp_path, monkeypatch):
@@ -139,9 +129,6 @@ def test_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on
         assert pickle.loads(pickle.dumps(dataset)).lengths().tolist() == dataset.lengths().tolist()
 
 
-# --- made-up data ------------------------------------------------------------------------------------------------
-
-
 def mock_config(**changes):
     return VarlenDatasetConfig(**config_settings(None, sequence_length=64, **changes))
 
@@ -194,7 +181,7 @@ def test_a_mock_sample_counts_up_to_its_end():
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"mode": "dream"}, "expected the mode 'distribution' or 'file' of made-up data, found 'dream'"),
+        ({"mode": "dream"}, "`mode` of made-up data: must be 'distribution' or 'file', got 'dream'"),
         ({"mode": "file", "path": "/nowhere"}, "cannot be read as a heading and one length per line"),
         ({"mode": "distribution", "type": "lognormal"}, "do not fit the mode 'distribution': .*missing"),
     ],

@@ -14,7 +14,7 @@ from tests.indexed.manifest.manifests import write_recorded
 from tests.support import make_config
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
-from tokenloom.datasets.pair_samples import verification_of
+from tokenloom.datasets.base import verification_of
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed import verify as verification_module
 from tokenloom.tokenizers.plain import NullTokenizer

@@ -133,9 +133,6 @@ def fleet_of(context: Any, size: int) -> Iterator[Fleet]:
         fleet.close()
 
 
-# --- the process of a rank --------------------------------------------------------------------------------------------
-
-
 class Member:
     """What a case sees: its rank, and a folder that all share."""
 

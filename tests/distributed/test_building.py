@@ -1,4 +1,4 @@
-"""Real processes that build together, fail together and are killed."""
+"""Real processes that build together, compare values, settings and data, fail together and are killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support import write_corpus
 
 from tokenloom.distributed.building import Build, do_together
-from tokenloom.distributed.ranks import current_ranks
+from tokenloom.distributed.ranks import current_ranks, name_ranks
 from tokenloom.errors import ConfigError
 
 pytest.importorskip("torch")
@@ -20,9 +20,6 @@ slow = pytest.mark.slow
 
 def no_leftovers(folder):
     return sorted(path.name for path in folder.iterdir()) == ["result"]
-
-
-# --- everything goes well ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("backend", "builders"), [("gloo", "auto"), ("gloo", "rank0"), ("stub", "node")])
@@ -71,9 +68,6 @@ def test_groups_that_follow_each_other_beside_one_store_do_not_read_each_others_
     assert run_fresh("meet_again_beside_the_same_store", silence=20).results == ["met"] * 4
 
 
-# --- hosts ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("hosts", "folders", "builders", "built"),
     [
@@ -106,9 +100,6 @@ def test_a_disk_whose_first_rank_is_not_built_on_has_another_builder(run):
     assert (outcomes.results, outcomes.noted("built")) == ([None, "built by 1", None, "built by 3"], [1, 3])
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_failing_build_fails_on_all_ranks_with_its_cause(run):
     outcomes = run("fail", who=(0,))
     for kind, message in outcomes.errors:
@@ -133,13 +124,6 @@ def test_several_failures_are_counted_and_the_first_is_told(run):
     assert all("(and ranks 2-3 as well): IndexCacheError: broken data" in message for _, message in outcomes.errors)
 
 
-def test_a_failing_choice_fails_on_all_ranks(run):
-    outcomes = run("fail_to_choose")
-    assert all(
-        "failed in choosing who builds (auto): ZeroDivisionError: no idea" in message for _, message in outcomes.errors
-    )
-
-
 def test_after_a_failure_the_same_ranks_may_try_again(run):
     assert run("fail_then_succeed").results == ["built by 0"] * 4
 
@@ -150,9 +134,6 @@ def test_ranks_at_different_steps_are_told_apart(run):
     assert outcomes.errors[0][1] == (
         "ranks are at different steps: ranks 0, 2-3 at 'choosing who builds (auto)', rank 1 at 'comparing the colour'"
     )
-
-
-# --- deaths -----------------------------------------------------------------------------------------------------------
 
 
 def check_survivors(outcomes, victim, step):
@@ -176,7 +157,7 @@ def check_survivors(outcomes, victim, step):
     ],
 )
 def test_a_rank_killed_during_the_build_fails_all_others(run_fresh, victim, backend):
-    outcomes = run_fresh("die_while_building", victim=victim, backend=backend)
+    outcomes = run_fresh("die", victim=victim, when="building", backend=backend)
     if backend == "gloo by TCP" and victim == 0:  # the store dies with it, so who comes late cannot be told the name
         for outcome in outcomes.by_rank.values():
             unsure = "the host of the store of `torch.distributed`, often rank 0,"
@@ -186,7 +167,7 @@ def test_a_rank_killed_during_the_build_fails_all_others(run_fresh, victim, back
 
 @pytest.mark.parametrize("victim", [2, pytest.param(3, marks=slow)])
 def test_a_rank_killed_while_loading_fails_all_others(run_fresh, victim):
-    outcomes = run_fresh("die_while_loading", victim=victim)
+    outcomes = run_fresh("die", victim=victim, when="loading")
     check_survivors(outcomes, victim, "during loading what was built")
 
 
@@ -225,9 +206,6 @@ def test_a_rank_that_ends_early_fails_all_others(run_fresh, victim):
         assert re.fullmatch(rf"rank {victim} on `\S+` \(pid \d+\) ended before this step: its process ended", message)
 
 
-# --- comparing --------------------------------------------------------------------------------------------------------
-
-
 def test_ranks_with_the_same_batches_pass(run):
     assert run("check_batches", datasets="aa-a").results == [None] * 4
 
@@ -240,14 +218,11 @@ def test_ranks_with_other_batches_are_named(run):
         assert message.endswith("on rank 2")
 
 
-# --- without torch.distributed ----------------------------------------------------------------------------------------
-
-
 def test_without_torch_distributed_work_is_called_and_torch_stays_away(tmp_path):
     code = (
         "import sys\n"
         "from tokenloom.distributed.building import Build, do_together\n"
-        "from tokenloom.distributed.ranks import current_ranks\n"
+        "from tokenloom.distributed.ranks import current_ranks, name_ranks\n"
         "assert current_ranks() is None\n"
         "do_together('painting', lambda: 'blue')\n"
         "build = Build(work=lambda: 'built', folder='nowhere', builders='node')\n"
@@ -271,11 +246,8 @@ def test_alone_errors_come_as_they_are():
 
 
 def test_builders_are_checked():
-    with pytest.raises(ConfigError, match="expected builders to be 'auto', 'rank0' or 'node', found 'all'"):
+    with pytest.raises(ConfigError, match="`builders`: must be 'auto', 'rank0' or 'node', got 'all'"):
         Build(work=lambda: 1, folder=None, builders="all").together()
-
-
-# --- the builder of datasets ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -285,6 +257,12 @@ def prefixes(tmp_path):
         write_corpus(tmp_path / "data" / str(number), [[number * 9 + 1] * (row % 13) for row in range(60)])
         for number in range(5)
     ]
+
+
+@pytest.fixture
+def alike(tmp_path):
+    (tmp_path / "data").mkdir()
+    return [write_corpus(tmp_path / "data" / str(number), [[number + 1] * 9] * 60) for number in range(2)]
 
 
 @pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (1, 3)])
@@ -312,3 +290,75 @@ def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run_fresh, prefi
     outcomes = run_fresh("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"die when {when}")
     assert sorted(outcomes.by_rank) == [rank for rank in range(4) if rank != victim]
     assert {kind for kind, _ in outcomes.errors} == {"BuildError"}
+
+
+def test_equal_values_pass(run):
+    assert run("agree_on", values=["blue"] * 4).results == [None] * 4
+
+
+def test_ranks_without_a_value_are_not_compared(run):
+    assert run("agree_on", values=["blue", None, "blue", None]).results == [None] * 4
+
+
+def test_unequal_values_name_the_ranks_that_hold_them(run):
+    outcomes = run("agree_on", values=["blue", "red", "blue", "blue"])
+    expected = "ranks differ in the colour: 'blue' on ranks 0, 2-3, 'red' on rank 1"
+    assert outcomes.errors == [("DivergenceError", expected)] * 4
+
+
+def test_long_values_are_compared_as_a_whole(run):
+    outcomes = run("agree_on", values=["a" * 20_000 + "b", "a" * 20_001, None, None])
+    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
+
+
+def test_failing_to_compute_a_value_fails_all_ranks(run):
+    outcomes = run("fail_to_agree")
+    assert all("failed in comparing the colour: OSError: disk on fire" in message for _, message in outcomes.errors)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
+        (range(0, 100, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, …"),
+    ],
+)
+def test_ranks_are_named_shortly(ranks, text):
+    assert name_ranks(ranks) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"random_seed": 4}, "random_seed: 3 on ranks 0, 2-3, 4 on rank 1"),
+        ({"weights": [1.0, 2.0]}, '"1 x 1.0" ] on ranks 0, 2-3, [ "0 x 1.0", "1 x 2.0" ] on rank 1'),
+        ({"sizes": [61, 9, 0]}, "sizes: [60, 9, 0] on ranks 0, 2-3, [61, 9, 0] on rank 1"),
+        ({"window_policy": "best_fit"}, 'window_policy: "concat" on ranks 0, 2-3, "best_fit" on rank 1'),
+        ({"path_to_cache": None}, 'path_to_cache: "a folder" on ranks 0, 2-3, "beside the data" on rank 1'),
+    ],
+)
+def test_a_rank_with_another_setting_is_told_with_both_values(run, alike, change, told):
+    outcomes = run("build_differently", prefixes=alike, changes=[{}, change, {}, {}])
+    assert {kind for kind, _ in outcomes.errors} == {"DivergenceError"}
+    for _, message in outcomes.errors:
+        assert message.startswith("ranks differ in ")
+        assert told in message
+    assert not (outcomes.shared / "cache").exists()
+    assert not list(outcomes.shared.glob("indices-built-*"))
+
+
+def test_a_rank_with_other_data_under_the_same_name_is_told(run, alike, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = write_corpus(tmp_path / "other" / "0", [[2] * 9] * 59 + [[3] * 8])
+    outcomes = run("build_differently", prefixes=alike[:1], changes=[{}, {"prefixes": [other]}, {}, {}])
+    assert {kind for kind, _ in outcomes.errors} == {"DivergenceError"}
+    assert "ranks differ in data 0 (`0`): 60 sequences and 61 boundaries of" in outcomes.errors[0][1]
+
+
+def test_a_rank_with_the_same_data_elsewhere_passes(run, alike, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = write_corpus(tmp_path / "other" / "0", [[1] * 9] * 60)
+    changes = [{}, {"prefixes": [other], "num_dataset_builder_threads": 2, "mmap_bin_files": False}]
+    outcomes = run("build_differently", prefixes=alike[:1], changes=[*changes, {}, {}])
+    assert outcomes.results == [outcomes.results[0]] * 4

@@ -7,8 +7,10 @@ import re
 import pytest
 from tests.support import write_corpus
 
+import tokenloom
 from tokenloom.distributed.membership import Membership
-from tokenloom.distributed.ranks import Ranks
+from tokenloom.distributed.ranks import Ranks, rank_silence_seconds
+from tokenloom.errors import ConfigError
 
 dist = pytest.importorskip("torch.distributed")
 
@@ -30,9 +32,6 @@ def check_frozen(outcomes, frozen, told, *, most_sockets=0):
         threads, num_sockets = outcomes.by_rank[rank]["left"]
         assert threads == []
         assert num_sockets <= most_sockets
-
-
-# --- the store -------------------------------------------------------------------------------------------------------
 
 
 def member_of(store):
@@ -80,9 +79,6 @@ def test_a_store_without_its_host_is_an_error():
     del made
     with pytest.raises(RuntimeError):
         member._read("one")
-
-
-# --- frozen -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,9 +163,6 @@ def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_on
     assert not [name for name in left if "tmp" in name or "pending" in name]
 
 
-# --- slow or late -----------------------------------------------------------------------------------------------------
-
-
 @slow
 @pytest.mark.parametrize(
     ("seconds", "how", "silence"),
@@ -190,10 +183,35 @@ def test_a_rank_that_works_on_something_else_between_meetings_is_waited_for(run_
     assert outcomes.results == ["built by 0"] * 4
 
 
-# --- the setting, and what is left ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("backend", "has_sockets"), [("gloo", False), ("gloo by TCP", True)])
 def test_one_thread_stays_while_the_group_lives(run_fresh, backend, has_sockets):
     outcomes = run_fresh("succeed_and_look", backend=backend)
     assert outcomes.results == [(has_sockets, ["tokenloom-ranks"], "[]")] * 4
+
+
+@pytest.fixture
+def default_silence(monkeypatch):
+    monkeypatch.delenv("TOKENLOOM_RANK_SILENCE_SECONDS", raising=False)
+    yield
+    tokenloom.set_rank_silence_seconds(None)
+
+
+def test_the_call_counts_before_the_environment_and_that_before_the_default(default_silence, monkeypatch):
+    assert rank_silence_seconds() == 60
+    monkeypatch.setenv("TOKENLOOM_RANK_SILENCE_SECONDS", "90.5")
+    assert rank_silence_seconds() == 90.5
+    tokenloom.set_rank_silence_seconds(30)
+    assert rank_silence_seconds() == 30
+
+
+@pytest.mark.parametrize("text", ["soon", "", "1e999", "nan", "0.5", "-3"])
+def test_what_is_no_time_or_too_short_is_refused(default_silence, monkeypatch, text):
+    monkeypatch.setenv("TOKENLOOM_RANK_SILENCE_SECONDS", text)
+    with pytest.raises(ConfigError, match=r"^`TOKENLOOM_RANK_SILENCE_SECONDS`: must be"):
+        rank_silence_seconds()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.99, -1, float("inf"), float("nan")])
+def test_a_limit_that_a_busy_rank_would_miss_is_refused(seconds):
+    with pytest.raises(ConfigError, match=r"^the seconds of silence: must be"):
+        tokenloom.set_rank_silence_seconds(seconds)

@@ -373,18 +373,3 @@ def test_rank_0_takes_an_outcome_when_others_have_read_it_or_have_had_time_to(re
     for member in (one, zero) if reads else (zero, zero):
         member.advance(0.2 if reads else member.now + 1)
     assert (zero.answer, one.answer) == ({}, {} if reads else None)
-
-
-def test_whatever_happens_no_rank_waits_for_ever_and_no_two_ranks_disagree(rng):
-    for _ in range(200):
-        size = int(rng.integers(2, 6))
-        events = []
-        for _ in range(int(rng.integers(1, 4))):
-            happen = (freeze, kill, wake)[rng.integers(3)]
-            events.append((float(rng.uniform(0, 40)), happen(int(rng.integers(size)))))
-        world = World(rng, size, build_seconds=float(rng.uniform(0, 60)), events=events)
-        world.run(300)
-        outcomes = [rank.outcome for rank in world.ranks if rank.is_alive and rank.is_awake]
-        assert None not in outcomes
-        assert all(outcome == "built" or isinstance(outcome, BuildError) for outcome in outcomes)
-        assert len({outcome == "built" for outcome in outcomes}) <= 1

@@ -57,7 +57,7 @@ def test_ranks_without_a_loader_take_part(run, dataset, tmp_path):
 
 def test_a_rank_that_is_missing_is_named(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=2, lying={}, readers=(0, 1)))
-    assert message == "expected what 2 data-parallel ranks have read, found nothing of rank 1 of these"
+    assert message == "no loader of data-parallel rank 1 of 2"
 
 
 def test_ranks_at_different_positions_are_told(run, dataset, tmp_path):

@@ -73,9 +73,6 @@ def agree(name: str, value: Any) -> None:
     )
 
 
-# --- cases: each runs on every rank, and returns or raises what its test looks at ------------------------------------
-
-
 def build(me: Rank, wanted: tuple[int, ...] = (0, 1, 2, 3), builders: Any = "auto") -> Any:
     return me.build(is_built_on_rank=lambda: me.rank in wanted, builders=builders)
 
@@ -108,15 +105,6 @@ def fail(me: Rank, who: tuple[int, ...], text: str = "broken data") -> Any:
     return me.build(work)
 
 
-def fail_to_choose(me: Rank) -> Any:
-    def wanted() -> bool:
-        if me.rank == 1:
-            raise ZeroDivisionError("no idea")
-        return True
-
-    return me.build(is_built_on_rank=wanted)
-
-
 def fail_then_succeed(me: Rank) -> Any:
     try:
         fail(me, (0,))
@@ -125,29 +113,20 @@ def fail_then_succeed(me: Rank) -> Any:
     raise AssertionError
 
 
-def die_while_building(me: Rank, victim: int) -> Any:
+def die(me: Rank, victim: int, when: str) -> Any:
+    """The victim dies while rank 0 builds, or while it loads itself."""
+
     def work() -> Any:
-        if me.rank == 0 and victim == 0:
+        if me.rank == victim:
             me.die()
-        if me.rank == 0:
+        if me.rank == 0 and when == "building":
             me.signal(victim, signal.SIGKILL)
         return me.work()
 
     return me.build(work)
 
 
-def die_while_loading(me: Rank, victim: int) -> Any:
-    def work() -> Any:
-        if me.rank == victim:
-            me.die()
-        return me.work()
-
-    return me.build(work)
-
-
 def die_during_a_long_build(me: Rank, victim: int) -> Any:
-    """All others notice while rank 0 still builds; rank 0 notices afterwards."""
-
     def work() -> Any:
         if me.rank == 0:
             me.signal(victim, signal.SIGKILL)
@@ -438,9 +417,6 @@ def end_early(me: Rank, victim: int) -> Any:
     return me.build()
 
 
-# --- datasets ---------------------------------------------------------------------------------------------------------
-
-
 class Watched(tokenloom.GPTDataset):
     """Leaves a trace when it builds an index, and fails or dies on a rank where it is told to."""
 
@@ -474,6 +450,12 @@ class Watched(tokenloom.GPTDataset):
             cls.me.die()
 
 
+def builder_of(me: Rank, prefixes: list[str], weights: Any, kind: Any, wanted: Any = range(4), **settings: Any) -> Any:
+    settings |= {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
+    config = make_config(None, blend=(prefixes, weights), **settings)
+    return tokenloom.BlendedMegatronDatasetBuilder(kind, [60, 9, 0], lambda: me.rank in wanted, config)
+
+
 def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[str]) -> list[str]:
     """Builds with settings, or data, of each rank's own; returns what was written."""
     mine = {"prefixes": prefixes, "sizes": [60, 9, 0], **changes[me.rank]}
@@ -502,29 +484,14 @@ def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
             yield item
 
     ArrayOrder._built = freezing  # type: ignore[method-assign]
-    config = make_config(
-        None,
-        random_seed=3,
-        sequence_length=8,
-        blend=(prefixes, None),
-        split="80,20,0",
-        path_to_cache=os.fspath(me.folder),
-    )
-    return tokenloom.BlendedMegatronDatasetBuilder(tokenloom.GPTDataset, [60, 9, 0], lambda: True, config).build()
+    return builder_of(me, prefixes, None, tokenloom.GPTDataset).build()
 
 
 def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
     """Builds a blend as a training job does, twice; returns what tells whether all ranks have the same."""
-    config = make_config(
-        None,
-        random_seed=3,
-        sequence_length=8,
-        blend=(prefixes, [1.0] * len(prefixes)),
-        split="80,20,0",
-        path_to_cache=os.fspath(me.folder),
-        num_dataset_builder_threads=1 + me.rank % 2,
+    builder = builder_of(
+        me, prefixes, [1.0] * len(prefixes), Watched, wanted, num_dataset_builder_threads=1 + me.rank % 2
     )
-    builder = tokenloom.BlendedMegatronDatasetBuilder(Watched, [60, 9, 0], lambda: me.rank in wanted, config)
     digests = []
     with Watched.builds_watched(me, breaks if me.rank == victim else ""):
         for _ in range(2):

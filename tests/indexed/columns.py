@@ -1,49 +1,42 @@
 """Columns beside pairs that are there already, and roles as parts."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.indexed.columns import (
     ColumnFacts,
     ColumnWriter,
-    WrittenColumn,
     open_column,
     publish_columns,
     read_columns,
     written_column,
 )
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.origins import OriginFile, Runs, write_origins
+from tokenloom.indexed.origins import write_origins
 from tokenloom.indexed.roles import role_bytes
 
 
-def put_beside(prefix: str, name: str, written: WrittenColumn) -> None:
+def put_beside(prefix, name, written):
     """Makes a column appear beside a pair."""
     pair = IndexedDataset(prefix)
     publish_columns(pair, {**read_columns(pair), name: written[1]}, [written[0]])
 
 
-def put_origins(prefix: str, files: Sequence[OriginFile], runs: Sequence[Runs]) -> None:
+def put_origins(prefix, files, runs):
     put_beside(prefix, "origins", write_origins(prefix, files, runs))
 
 
-def put_hashes(prefix: str, hashes: NDArray[np.uint64]) -> None:
+def put_hashes(prefix, hashes):
     writer = ColumnWriter(prefix, "hashes", ColumnFacts(kind="document", dtype="uint64"))
     put_beside(prefix, "hashes", written_column(writer, [hashes]))
 
 
-def read_hashes(prefix: str) -> NDArray[Any] | None:
+def read_hashes(prefix):
     """Returns the hashes beside a pair; None if there are none."""
     column = open_column(IndexedDataset(prefix), "hashes")
     return None if column is None else column.data
 
 
-def roles_of(parts: Sequence[tuple[int, int, int]], num_tokens: int) -> NDArray[np.uint8]:
+def roles_of(parts, num_tokens):
     """Returns the roles of one sequence from its parts (start, stop, kind)."""
     stops = np.array([stop for _, stop, _ in parts], dtype=np.int32)
     kinds = np.array([kind for _, _, kind in parts], dtype=np.uint8)

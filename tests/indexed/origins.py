@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from tests.indexed.columns import put_hashes, put_origins, read_hashes
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.origins import RUNS, OriginFile, Origins, Runs, read_origins
+from tokenloom.indexed.origins import RUNS, OriginFile, Origins, read_origins
 
 Records = list[tuple[int, int]]
 """File and record of each document; (-1, 0) where they are not known."""
@@ -17,16 +15,16 @@ WIDE = (10, 300, 70_000, 1 << 40)
 """Bounds of record numbers whose differences need one to eight bytes."""
 
 
-def files_of(*paths: str) -> list[OriginFile]:
+def files_of(*paths):
     return [OriginFile(path=path, num_bytes=len(path), unit="line") for path in paths]
 
 
-def runs_of(rows: Sequence[tuple[int, int, int]]) -> Runs:
+def runs_of(rows):
     """Returns runs from a file number, a first record and a number of documents each."""
     return np.array(rows, dtype=RUNS)
 
 
-def records_of(runs: Runs) -> Records:
+def records_of(runs):
     """Returns what runs say, document by document."""
     records: Records = []
     for file, first, count in runs.tolist():
@@ -34,15 +32,15 @@ def records_of(runs: Runs) -> Records:
     return records
 
 
-def all_records(origins: Origins) -> Records:
+def all_records(origins):
     return [record for runs in origins.pieces() for record in records_of(runs)]
 
 
-def runs_of_records(records: Sequence[tuple[int, int]]) -> Runs:
+def runs_of_records(records):
     return runs_of([(file, record, 1) for file, record in records])
 
 
-def random_runs(rng: np.random.Generator, num_runs: int, num_files: int) -> Runs:
+def random_runs(rng, num_runs, num_files):
     """Draws runs of all kinds: short and empty ones, in blocks of all widths, some of them unknown or overlapping."""
     most = int(rng.choice(WIDE))
     return runs_of(
@@ -53,7 +51,7 @@ def random_runs(rng: np.random.Generator, num_runs: int, num_files: int) -> Runs
     )
 
 
-def add_origins(prefix: str, origins: Origins | None = None) -> None:
+def add_origins(prefix, origins=None):
     """Writes origins beside a pair: without any given, the lines of one file of its name, from the second on."""
     if origins is None:
         records = [(0, 2 + number) for number in range(IndexedDataset(prefix).num_documents)]
@@ -61,21 +59,21 @@ def add_origins(prefix: str, origins: Origins | None = None) -> None:
     put_origins(prefix, origins.files, [*origins.pieces()])
 
 
-def add_hashes(prefix: str) -> list[list[int]]:
+def add_hashes(prefix):
     """Writes hashes beside a pair, of nothing, and returns them."""
     hashes = np.random.default_rng(len(prefix)).integers(0, 2**63, (IndexedDataset(prefix).num_documents, 2), np.uint64)
     put_hashes(prefix, hashes)
     return hashes.tolist()
 
 
-def origins_beside(prefix: str) -> list[tuple[str, int] | None] | None:
+def origins_beside(prefix):
     """Returns path and record of each document of a pair, None for those that are not known; None without origins."""
     if (origins := read_origins(prefix)) is None:
         return None
     return [(origins.files[file].path, record) if file >= 0 else None for file, record in all_records(origins)]
 
 
-def hashes_beside(prefix: str) -> list[list[int]] | None:
+def hashes_beside(prefix):
     """Returns the hashes of the documents of a pair; None if there are none."""
     hashes = read_hashes(prefix)
     return None if hashes is None else hashes.tolist()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -22,9 +21,7 @@ SECOND: Corpus = [[[4]], [[], [5, 6]]]
 INTEGER_DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16]
 
 
-def write_pair(
-    prefix: str | os.PathLike[str], corpus: Corpus, *, dtype: Any = np.int32, multimodal: bool = False
-) -> str:
+def write_pair(prefix, corpus, *, dtype=np.int32, multimodal=False):
     """Writes the corpus; in a multimodal pair the mode of a sequence is its number in its document."""
     with IndexedDatasetBuilder(f"{os.fspath(prefix)}.bin", dtype=dtype, multimodal=multimodal) as builder:
         for document in corpus:
@@ -35,32 +32,32 @@ def write_pair(
     return os.fspath(prefix)
 
 
-def write_two_pairs(folder: Path) -> list[str]:
+def write_two_pairs(folder):
     """Writes `FIRST` and `SECOND` as the pairs a and b in a folder, made if need be; returns their prefixes."""
     folder.mkdir(exist_ok=True)
     return [write_pair(folder / "a", FIRST), write_pair(folder / "b", SECOND)]
 
 
-def read_pair(prefix: str, *, mmap: bool = True) -> Corpus:
+def read_pair(prefix, *, mmap=True):
     """Returns the corpus that a pair holds."""
     dataset = IndexedDataset(prefix, mmap=mmap)
     bounds = dataset.document_indices.tolist()
     return [[dataset[row].tolist() for row in range(start, stop)] for start, stop in pairwise(bounds)]
 
 
-def pair_bytes(prefix: str | os.PathLike[str]) -> tuple[bytes, bytes]:
+def pair_bytes(prefix):
     """Returns the contents of both files."""
     return Path(f"{os.fspath(prefix)}.bin").read_bytes(), Path(f"{os.fspath(prefix)}.idx").read_bytes()
 
 
-def tokens_of(dtype: Any) -> st.SearchStrategy[int]:
+def tokens_of(dtype):
     """Draws tokens that fit a dtype."""
     bounds = np.iinfo(dtype)
     return st.integers(int(bounds.min), int(bounds.max))
 
 
 @st.composite
-def corpora(draw: st.DrawFn, dtype: Any = np.int32) -> Corpus:
+def corpora(draw, dtype=np.int32):
     """Draws small corpora, with empty documents and empty sequences among them."""
     sequence = st.lists(tokens_of(dtype), max_size=6)
     return draw(st.lists(st.lists(sequence, max_size=4), max_size=6))

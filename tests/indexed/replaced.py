@@ -1,7 +1,5 @@
 """What reads a pair that is being replaced, with few imports: also for processes that begin anew."""
 
-from __future__ import annotations
-
 import traceback
 
 from tokenloom import IndexedDataset

@@ -1,14 +1,10 @@
 """Columns beside a pair: literal bytes, bad input, and files that do not belong."""
 
-from __future__ import annotations
-
 import json
 import os
 import zlib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,11 +22,11 @@ CORPUS = [[[1, 2, 3], [4]], [], [[5, 6]]]
 
 
 @pytest.fixture
-def prefix(tmp_path) -> str:
+def prefix(tmp_path):
     return str(write_pair(tmp_path / "pair", CORPUS))
 
 
-def opened(prefix: str, name: str) -> np.ndarray:
+def opened(prefix, name):
     column = open_column(IndexedDataset(prefix), name)
     assert column is not None
     return column.data
@@ -111,14 +107,14 @@ def test_a_column_is_replaced_or_removed_when_that_is_asked_for(prefix):
         ({}, [np.zeros(3), np.zeros((3, 2))], r"column `x`: expected rows of shape \[\], found \[2\]"),
         ({"dtype": "uint8"}, [np.array([1, 2, 300, 4, 5, 6])], "column `x`: 300 does not fit uint8"),
         ({"dtype": "uint8"}, [np.array([0.5] * 6)], r"column `x`: 0\.5 does not fit uint8"),
-        ({"dtype": object}, [np.zeros(6)], "as dtype of a column, found <class 'object'>"),
-        ({"dtype": "U4"}, [np.zeros(6)], "as dtype of a column, found 'U4'"),
-        ({"kind": "word"}, [np.zeros(6)], "expected kind out of token, sequence, document, runs, found 'word'"),
-        ({"kind": "runs"}, [np.zeros((1, 3))], "found 'runs', which only preprocessing writes"),
+        ({"dtype": object}, [np.zeros(6)], "of at most 8 bytes, got <class 'object'>"),
+        ({"dtype": "U4"}, [np.zeros(6)], "of at most 8 bytes, got 'U4'"),
+        ({"kind": "word"}, [np.zeros(6)], "`kind`: must be one of token, sequence, document, runs, got 'word'"),
+        ({"kind": "runs"}, [np.zeros((1, 3))], "got 'runs', which only preprocessing writes"),
         ({"padding": -1, "dtype": "uint8"}, [np.zeros(6)], "padding -1 does not fit uint8"),
         ({"padding": float("nan")}, [np.zeros(6)], "padding nan does not fit float32"),
-        ({"name": "a/b"}, [np.zeros(6)], "that begins with a letter, found 'a/b'"),
-        ({"name": ""}, [np.zeros(6)], "that begins with a letter, found ''"),
+        ({"name": "a/b"}, [np.zeros(6)], "column name 'a/b': must be letters"),
+        ({"name": ""}, [np.zeros(6)], "column name '': must be letters"),
     ],
 )
 def test_what_is_no_column_is_refused_and_leaves_nothing(prefix, options, blocks, message):
@@ -127,7 +123,7 @@ def test_what_is_no_column_is_refused_and_leaves_nothing(prefix, options, blocks
     assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
 
 
-def npy(values: Any, **options: Any) -> Callable[[Path], None]:
+def npy(values, **options):
     return lambda path: np.save(path, np.asarray(values, **options))
 
 

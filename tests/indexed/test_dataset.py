@@ -1,7 +1,5 @@
 """Reading a pair."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle
@@ -68,7 +66,7 @@ def test_numbers_outside_are_refused(dataset, row):
     for read in (dataset.__getitem__, dataset.get):
         with pytest.raises(IndexError) as caught:
             read(row)
-        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` was asked for, but it has 5"
+        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` out of range: it has 5"
 
 
 def test_other_types_are_refused(dataset):
@@ -90,17 +88,8 @@ def test_a_slice_gives_a_list(dataset):
         assert [tokens.tolist() for tokens in sequences] == SEQUENCES[rows]
         assert all(tokens.dtype == np.int32 for tokens in sequences)
     for step in (2, -1, 5):
-        with pytest.raises(ValueError, match=f"slices must be contiguous, got a step of {step}"):
+        with pytest.raises(ValueError, match=f"slice: must have a step of 1, got {step}"):
             dataset[::step]
-
-
-@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "positional"])
-def test_a_slice_goes_where_each_pointer_leads(prefix, mmap):
-    with open(f"{prefix}.idx", "r+b") as stream:
-        stream.seek(HEADER_BYTES + 4 * 5)
-        stream.write(np.array([0, 0, 16, 16, 32]).tobytes())
-    found = [tokens.tolist() for tokens in IndexedDataset(prefix, mmap=mmap)[:]]
-    assert found == [[10, 11, 12], [10], [], [14, 15, 16, 17], [18]]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +116,7 @@ def test_a_part_that_leaves_its_sequence_is_refused(dataset, offset, length):
     stop = 4 if length is None else offset + length
     with pytest.raises(IndexError) as caught:
         dataset.get(3, offset, length)
-    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` were asked for, but it has 4"
+    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` out of range: it has 4"
     assert str(caught.value) == expected
 
 
@@ -155,17 +144,17 @@ def test_gather_keeps_the_dtype(tmp_path, dtype):
 def test_gather_refuses_spans_that_leave_their_sequence(dataset, span):
     with pytest.raises(IndexError) as caught:
         gather(dataset, (0, 0, 3), span)
-    expected = f"tokens [{span[1]}, {span[1] + span[2]}) of sequence 3 of `{dataset.path_prefix}` were asked for"
-    assert str(caught.value) == f"{expected}, but it has 4"
+    expected = f"tokens [{span[1]}, {span[1] + span[2]}) of sequence 3 of `{dataset.path_prefix}`"
+    assert str(caught.value) == f"{expected} out of range: it has 4"
 
 
 @pytest.mark.parametrize("row", [5, -1, 2**62])
 def test_gather_refuses_unknown_sequences(dataset, row):
-    with pytest.raises(IndexError, match=f"sequence {row} of .* was asked for, but it has 5"):
+    with pytest.raises(IndexError, match=f"sequence {row} of .* out of range: it has 5"):
         gather(dataset, (0, 0, 3), (row, 0, 1))
 
 
-def damaged_lengths(prefix: str, lengths: list[int]) -> None:
+def damaged_lengths(prefix, lengths):
     """Writes the lengths of the first sequences into the index, as damage would."""
     with open(f"{prefix}.idx", "r+b") as stream:
         stream.seek(HEADER_BYTES)
@@ -180,9 +169,7 @@ def test_gather_compares_lengths_with_the_file_before_it_asks_for_memory(prefix,
     starts, lengths = np.zeros_like(rows), dataset.sequence_lengths[rows].astype(np.int64)
     tracemalloc.start()
     try:
-        with pytest.raises(
-            StorageError, match=r"bytes \[0, 8589934588\) of `.*corpus.bin` were asked for, but it has 36"
-        ):
+        with pytest.raises(StorageError, match=r"bytes \[0, 8589934588\) out of range: `.*corpus.bin` has 36"):
             dataset.gather(rows, starts, lengths)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -261,19 +248,8 @@ def test_an_empty_dataset_can_be_read(tmp_path, mmap):
     assert dataset[:] == []
     assert list(dataset) == []
     assert dataset.document_indices.tolist() == [0]
-    with pytest.raises(IndexError, match=r"sequence 0 of .* was asked for, but it has 0"):
+    with pytest.raises(IndexError, match=r"sequence 0 of .* out of range: it has 0"):
         dataset[0]
-
-
-@pytest.mark.parametrize("mmap", [True, False])
-@pytest.mark.parametrize(
-    ("corpus", "documents"),
-    [([[]], [0, 0]), ([[], []], [0, 0, 0]), ([[[]]], [0, 1]), ([[[], []], [[]]], [0, 2, 3])],
-)
-def test_documents_without_tokens_can_be_read(tmp_path, mmap, corpus, documents):
-    dataset = IndexedDataset(write_pair(tmp_path / "empty", corpus), mmap=mmap)
-    assert dataset.document_indices.tolist() == documents
-    assert [tokens.tolist() for tokens in dataset[:]] == [[]] * documents[-1]
 
 
 def test_mapped_tokens_are_views(prefix):

@@ -1,7 +1,5 @@
 """What tells the data of a pair from other data."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Several pairs as one low-level dataset, opened one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support import write_corpus
@@ -13,7 +11,7 @@ from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 CORPORA = [[[1, 2, 3], [4]], [[5, 6]], [[7], [], [8, 9, 10, 11]]]
 
 
-def accept(pair: IndexedDataset) -> None:
+def accept(pair):
     """Whatever it is."""
 
 
@@ -35,7 +33,7 @@ def test_sequences_are_numbered_through(tmp_path, mmap):
     assert [pairs[number].tolist() for number in range(len(pairs))] == everything
     assert pairs.num_open == 3
     assert pairs.get(5, offset=1, length=2).tolist() == [9, 10]
-    with pytest.raises(IndexError, match="sequence 6 was asked for"):
+    with pytest.raises(IndexError, match="sequence 6 out of range: there are 6"):
         pairs[6]
 
 

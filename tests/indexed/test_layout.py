@@ -1,7 +1,5 @@
 """The byte layout: literal bytes, every way in which a header or its sizes can be wrong, and checksums."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 
@@ -11,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom import DType, IndexedDataset
-from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
+from tokenloom.errors import ConfigError, DatasetFormatError, InputError
+from tokenloom.indexed.layout import (
+    HEADER_BYTES,
+    MAX_IMAGE_BYTES,
+    Header,
+    check_image_size,
+    image_to_item,
+    item_to_image,
+    parse_header,
+)
 from tokenloom.indexed.manifests import joined_crc32
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
@@ -84,7 +90,7 @@ def test_there_are_no_other_codes():
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.float16, np.bool_, np.complex64, "U3", None])
 def test_dtypes_without_a_code_are_refused(dtype):
-    with pytest.raises(ConfigError, match="has no code in the format; expected one of uint8, int8, int16, int32"):
+    with pytest.raises(ConfigError, match="has no code in the format: use one of uint8, int8, int16, int32"):
         DType.code_from_dtype(dtype)
 
 
@@ -239,3 +245,29 @@ def test_checksums_of_parts_join_beyond_four_gigabytes():
     for _ in range(32):
         one_by_one = joined_crc32(one_by_one, doubled[1 << 28], 1 << 28)
     assert doubled[1 << 33] == one_by_one
+
+
+# --- the bytes of an image as a sequence ---
+
+
+def test_the_first_element_counts_the_padding():
+    assert image_to_item(b"\x01\x02\x03\x04").tolist() == [0, 0x04030201]
+    assert image_to_item(b"\x01\x02\x03\x04\xff").tolist() == [3, 0x04030201, 0xFF]
+    assert image_to_item(b"\xff\xff\xff\xff").tolist() == [0, -1]
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_an_image_comes_back(data):
+    item = image_to_item(data)
+    assert item.dtype == np.int32
+    assert len(item) == 1 + -(-len(data) // 4)
+    assert item_to_image(item) == data
+
+
+def test_an_image_that_int32_cannot_count_is_refused():
+    check_image_size(MAX_IMAGE_BYTES)
+    assert 1 + MAX_IMAGE_BYTES // 4 == 2**31 - 1
+    for size in (MAX_IMAGE_BYTES + 1, 0):
+        with pytest.raises(InputError) as caught:
+            check_image_size(size)
+        assert str(caught.value) == f"image of {size} bytes: must have 1 to 8589934584"

@@ -1,7 +1,5 @@
 """A pair whose counts are known is opened with its first use."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

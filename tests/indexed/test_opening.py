@@ -1,7 +1,5 @@
 """A dataset that was opened keeps reading what it opened, or says which file is another one now."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
@@ -30,7 +28,7 @@ def other(request, tmp_path):
     return write_corpus(tmp_path / "other", OTHERS[request.param])
 
 
-def replace(prefix: str, other: str, *suffixes: str, how: str = "by rename") -> None:
+def replace(prefix, other, *suffixes, how="by rename"):
     for suffix in suffixes or (".bin", ".idx"):
         if how == "by rename":
             shutil.copy2(other + suffix, f"{prefix}{suffix}.new")
@@ -189,7 +187,7 @@ def test_a_pipe_in_place_of_a_file_is_named_at_once(tmp_path, suffix):
     elif os.path.exists(prefix + suffix):
         os.unlink(prefix + suffix)
     os.mkfifo(prefix + suffix)
-    with pytest.raises(StorageError, match=f"cannot open `{prefix}{suffix}`: expected a regular file, found a pipe"):
+    with pytest.raises(StorageError, match=f"cannot open `{prefix}{suffix}`: it is a pipe"):
         read_all_of(prefix)
 
 

@@ -1,11 +1,7 @@
 """The names of pairs, and their counts."""
 
-from __future__ import annotations
-
 import pytest
-from tests.indexed.pairs import (
-    write_pair,
-)
+from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import DatasetNotFoundError, StorageError
 from tokenloom.indexed.prefixes import prefixes_in, sequence_counts

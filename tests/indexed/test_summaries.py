@@ -1,51 +1,16 @@
 """What is counted and shown of pairs: lengths, statistics, pictures, cards."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.indexed.pairs import write_pair
 from tests.rendering.cards import tables_of, tags_of, text_of
 from tests.support import write_corpus
 
 from tokenloom import IndexedDatasetBuilder
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.lengths import (
-    PERCENTILES,
-    DatasetStatistics,
-    length_histogram,
-)
+from tokenloom.indexed.dataset import PERCENTILES, DatasetStatistics, IndexedDataset
 from tokenloom.rendering.words import name_of
-
-
-def lengths_of(*lengths: int) -> np.ndarray:
-    return np.array(lengths, dtype=np.int32)
-
-
-def test_lengths_are_counted_one_by_one_then_by_quarters_of_doublings():
-    found = length_histogram([lengths_of(0, 0, 1, 7, 8, 9), lengths_of(10, 2**16, 2**31 - 1)])
-    assert found.edges[:14].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 16, 19]
-    assert found.edges[-1] == 2**31
-    assert found.counts.dtype == found.tokens.dtype == np.int64
-    assert found.counts[:10].tolist() == [2, 1, 0, 0, 0, 0, 0, 1, 2, 1]
-    assert found.tokens[:10].tolist() == [0, 1, 0, 0, 0, 0, 0, 7, 17, 10]
-    assert (found.counts[-1], found.tokens[-1]) == (1, 2**31 - 1)
-    assert (found.num_sequences, found.num_tokens) == (9, 35 + 2**16 + 2**31 - 1)
-
-
-@given(st.lists(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 2**31 - 1)), max_size=20), max_size=4))
-def test_counts_are_those_of_numpy_and_can_be_added(parts: list[list[int]]):
-    blocks = [lengths_of(*part) for part in parts]
-    found = length_histogram(blocks)
-    everything = np.concatenate([lengths_of(), *blocks]).astype(np.int64)
-    np.testing.assert_array_equal(found.counts, np.histogram(everything, found.edges)[0])
-    assert found.num_tokens == everything.sum()
-    added = sum((length_histogram([block]) for block in blocks), start=length_histogram([]))
-    np.testing.assert_array_equal(added.tokens, found.tokens)
 
 
 @pytest.fixture
@@ -76,18 +41,6 @@ def test_statistics_of_a_small_dataset(tmp_path):
         percentiles=((1, 0), (5, 0), (25, 0), (50, 1), (75, 2), (95, 2), (99, 2)),
         histogram=((0, 1, 1), (1, 2, 1), (2, 4, 2)),
     )
-
-
-def test_buckets_of_a_histogram_are_half_open_powers_of_two(statistics_of):
-    for length, bucket in (
-        (0, (0, 1)),
-        (1, (1, 2)),
-        (2, (2, 4)),
-        (3, (2, 4)),
-        (1023, (512, 1024)),
-        (1024, (1024, 2048)),
-    ):
-        assert statistics_of([length]).histogram == ((*bucket, 1),)
 
 
 def test_statistics_agree_with_numpy(rng, statistics_of):

@@ -1,18 +1,9 @@
 """A user's own class that holds sequences is asked for their tokens, or refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
-from tests.support import (
-    MASKING,
-    StandInWordPieces,
-    equal_samples,
-    make_config,
-    write_corpus,
-    write_sentences,
-)
+from tests.support import MASKING, StandInWordPieces, equal_samples, make_config, write_corpus, write_sentences
 
 from tokenloom.datasets.exposure import SFTLowLevelDataset
 from tokenloom.datasets.gpt import GPTDataset
@@ -140,7 +131,7 @@ def test_lengths_of_a_users_own_are_not_passed_by(prefix):
 
     halves = [document[: len(document) // 2] for document in DOCUMENTS]
     assert_same_as(samples_of(Halved(prefix)), samples_of(Lists(halves)))
-    with pytest.raises(Exception, match="were asked for, but it has"):
+    with pytest.raises(Exception, match="out of range: it has"):
         samples_of(Doubled(prefix)).batch(range(8))
 
 
@@ -204,7 +195,5 @@ def test_what_cannot_be_asked_is_refused(prefix):
         samples_of(short).batch(range(8))
     nothing = Lists(DOCUMENTS)
     nothing.__class__ = type("Nothing", (), {"__len__": Lists.__len__})
-    with pytest.raises(
-        ConfigError, match=r"expected a low-level dataset with `get\(idx, offset, length\)`, found Noth"
-    ):
+    with pytest.raises(ConfigError, match=r"low-level dataset Noth.* has no `get\(idx, offset, length\)`"):
         samples_of(nothing).sample(0)

@@ -1,7 +1,5 @@
 """The complete check: each field damaged in turn."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -7,18 +7,16 @@ import gzip
 import itertools
 import json
 import lzma
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tokenloom.inputs import InputSlice, ReadLimits
+from tokenloom.inputs import ReadLimits
 from tokenloom.inputs.find import inspect_input, whole_file
-from tokenloom.inputs.record_format import SliceReader, open_slice
+from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import ParsedBlock, parse_block
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
@@ -30,16 +28,16 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def json_lines(records: Iterable[Any]) -> bytes:
+def json_lines(records):
     return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
 
 
-def write_parquet(path: Path, rows: Any, **options: Any) -> Path:
+def write_parquet(path, rows, **options):
     pq.write_table(rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), path, **options)
     return path
 
 
-def write_arrow(path: Path, rows: Any, *, batch_rows: int = 1000, stream: bool = False) -> Path:
+def write_arrow(path, rows, *, batch_rows=1000, stream=False):
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows)
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
     with pa.OSFile(str(path), "wb") as sink, make(sink, table.schema) as writer:
@@ -47,21 +45,21 @@ def write_arrow(path: Path, rows: Any, *, batch_rows: int = 1000, stream: bool =
     return path
 
 
-def open_whole(path: Path, *, input_format: Any = None, block_bytes: int = 1000, **options: Any) -> SliceReader:
+def open_whole(path, *, input_format=None, block_bytes=1000, **options):
     slice_ = whole_file(inspect_input(str(path), input_format=input_format))
     return open_limited(slice_, block_bytes=block_bytes, **options)
 
 
-def open_limited(slice_: InputSlice, *, block_bytes: int, keys: Any = None, **limits: int) -> SliceReader:
+def open_limited(slice_, *, block_bytes, keys=None, **limits):
     return open_slice(slice_, block_bytes=block_bytes, keys=keys, limits=ReadLimits(**limits))
 
 
-def parse_file(path: Path, keys: Sequence[str] = ("text",), **options: Any) -> list[ParsedBlock]:
+def parse_file(path, keys=("text",), **options):
     with closing(open_whole(path, keys=keys, **options)) as reader:
         return [parse_block(block, keys) for block in reader.blocks()]
 
 
-def parse_slices(slices: Iterable[InputSlice], keys: Sequence[str] = ("text",), **options: Any) -> list[ParsedBlock]:
+def parse_slices(slices, keys=("text",), **options):
     parsed: list[ParsedBlock] = []
     for slice_ in slices:
         with closing(open_limited(slice_, keys=keys, **options)) as reader:
@@ -69,7 +67,7 @@ def parse_slices(slices: Iterable[InputSlice], keys: Sequence[str] = ("text",), 
     return parsed
 
 
-def documents(parsed: Iterable[ParsedBlock], column: int = 0) -> list[list[str]]:
+def documents(parsed, column=0):
     """Returns the texts of each document."""
     found: list[list[str]] = []
     for block in parsed:
@@ -80,6 +78,6 @@ def documents(parsed: Iterable[ParsedBlock], column: int = 0) -> list[list[str]]
     return found
 
 
-def bad(parsed: Iterable[ParsedBlock]) -> list[tuple[int, str]]:
+def bad(parsed):
     """Returns the number and reason of each bad record."""
     return [(line.line, line.reason) for block in parsed for line in block.bad_lines]

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import itertools
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +9,7 @@ from tests.inputs.corpora import (
     bad,
     documents,
     json_lines,
+    open_limited,
     parse_file,
     parse_slices,
     write_arrow,
@@ -20,16 +18,16 @@ from tests.inputs.corpora import (
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.find import Shard, cut_inputs, find_inputs, inspect_input, whole_file
+from tokenloom.inputs.find import cut_inputs, find_inputs, inspect_input, whole_file
 from tokenloom.inputs.record_format import open_slice
 
 
-def input_file(path: str, num_bytes: int, **changes: object) -> InputFile:
+def input_file(path, num_bytes, **changes):
     known = {"format": "jsonl", "compression": "none", "version": "1"} | changes
     return InputFile(path=path, num_bytes=num_bytes, **known)
 
 
-def bounds(shards: tuple[Shard, ...]) -> list[list[tuple[str, int, int]]]:
+def bounds(shards):
     return [[(slice_.file.path, slice_.start, slice_.stop) for slice_ in shard] for shard in shards]
 
 
@@ -67,7 +65,7 @@ def test_what_can_be_read_once_is_a_shard_alone():
     assert bounds(cut_inputs(files, shard_bytes=100)) == [[("a", 0, 5)], [("-", 0, 1)], [("b", 0, 5)]]
 
 
-def test_parquet_is_cut_between_row_groups(tmp_path: Path):
+def test_parquet_is_cut_between_row_groups(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", [{"text": "x" * 100} for _ in range(10)], row_group_size=2)
     found = find_inputs([str(path)]).files
     [[(_, start, stop)]] = bounds(cut_inputs(found, shard_bytes=1 << 20))
@@ -79,7 +77,7 @@ def test_parquet_is_cut_between_row_groups(tmp_path: Path):
     assert documents(parse_file(empty)) == []
 
 
-def test_a_footer_that_is_cut_is_found_before_the_run(tmp_path: Path):
+def test_a_footer_that_is_cut_is_found_before_the_run(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", [{"text": "x"}])
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(InputError, match=r"`.*a\.parquet` is no Parquet file: ") as caught:
@@ -97,14 +95,7 @@ LINES = [b"", b"a", b"b" * 3, b"c" * 17, b"\r", b"d\r", b"  ", "\u00e9".encode()
     block_bytes=st.integers(1, 30),
     limit=st.sampled_from([8, 1000]),
 )
-def test_any_cut_of_lines_gives_the_lines_of_the_whole(
-    tmp_path_factory: pytest.TempPathFactory,
-    lines: list[bytes],
-    ends: bool,
-    cuts: list[int],
-    block_bytes: int,
-    limit: int,
-):
+def test_any_cut_of_lines_gives_the_lines_of_the_whole(tmp_path_factory, lines, ends, cuts, block_bytes, limit):
     path = tmp_path_factory.mktemp("cut") / "a.txt"
     path.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
     file = inspect_input(str(path), input_format="text-lines")
@@ -125,9 +116,7 @@ def test_any_cut_of_lines_gives_the_lines_of_the_whole(
     block_bytes=st.integers(1, 400),
     suffix=st.sampled_from(sorted(COMPRESSIONS)),
 )
-def test_shards_of_any_size_hold_every_line_once(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], shard_bytes: int, block_bytes: int, suffix: str
-):
+def test_shards_of_any_size_hold_every_line_once(tmp_path_factory, lengths, shard_bytes, block_bytes, suffix):
     folder = tmp_path_factory.mktemp("cut")
     texts = [f"{number} " + "x" * length for number, length in enumerate(lengths)]
     for number in range(2):
@@ -142,31 +131,24 @@ def test_shards_of_any_size_hold_every_line_once(
 
 @given(
     values=st.lists(st.text(max_size=30), min_size=1, max_size=30),
-    rows_per_group=st.integers(1, 8),
+    group_rows=st.integers(1, 8),
     shard_bytes=st.integers(1, 500),
     block_bytes=st.integers(1, 300),
     name=st.sampled_from(["a.parquet", "a.arrow", "a.arrows"]),
 )
-def test_shards_of_any_size_hold_every_row_once(
-    tmp_path_factory: pytest.TempPathFactory,
-    values: list[str],
-    rows_per_group: int,
-    shard_bytes: int,
-    block_bytes: int,
-    name: str,
-):
+def test_shards_of_any_size_hold_every_row_once(tmp_path_factory, values, group_rows, shard_bytes, block_bytes, name):
     path = tmp_path_factory.mktemp("cut") / name
     rows = [{"id": number, "text": value} for number, value in enumerate(values)]
     if name == "a.parquet":
-        write_parquet(path, rows, row_group_size=rows_per_group)
+        write_parquet(path, rows, row_group_size=group_rows)
     else:
-        write_arrow(path, rows, batch_rows=rows_per_group, stream=name == "a.arrows")
+        write_arrow(path, rows, batch_rows=group_rows, stream=name == "a.arrows")
     shards = cut_inputs(find_inputs([str(path)]).files, shard_bytes=shard_bytes)
     slices = [slice_ for shard in shards for slice_ in shard]
     assert documents(parse_slices(slices, block_bytes=block_bytes)) == [[value] for value in values]
 
 
-def test_records_of_a_range_of_bytes_count_from_its_start_and_rows_from_the_file(tmp_path: Path):
+def test_records_of_a_range_of_bytes_count_from_its_start_and_rows_from_the_file(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines([{"text": "a"}] * 4))
     first, second = (slice_ for [slice_] in cut_inputs(find_inputs([str(path)]).files, shard_bytes=30))
@@ -178,3 +160,18 @@ def test_records_of_a_range_of_bytes_count_from_its_start_and_rows_from_the_file
     slices = [slice_ for shard in cut_inputs(find_inputs([str(path)]).files, shard_bytes=1) for slice_ in shard]
     assert not any(slice_.numbers_records_from_its_start for slice_ in slices)
     assert [number for number, _ in bad(parse_slices(slices, block_bytes=100))] == [1, 2, 3, 4, 5, 6]
+
+
+def test_slices_read_a_line_that_is_longer_than_them_once(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n' + b"x" * 3_000_000 + b'\n{"text": "b"}\n')
+    file = inspect_input(str(path))
+    bounds = [*range(0, file.num_bytes, 500_000), file.num_bytes]
+    slices = [InputSlice(file=file, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
+    parsed = parse_slices(slices, block_bytes=10_000, max_record_bytes=20_000)
+    assert documents(parsed) == [["a"], ["b"]]
+    assert [line for line, _ in bad(parsed)] == [2]
+    reader = open_limited(slices[0], block_bytes=10_000, max_record_bytes=20_000)
+    list(reader.blocks())
+    assert reader.num_text_bytes < 600_000  # not the rest of the line, which other slices pass over
+    reader.close()

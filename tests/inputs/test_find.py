@@ -1,7 +1,5 @@
-from __future__ import annotations
-
+import gzip
 import os
-from pathlib import Path
 
 import pytest
 from tests.inputs.folders import LINE, found_in, write
@@ -10,7 +8,7 @@ from tokenloom.errors import ConfigError, InputError, MissingObjectError, Storag
 from tokenloom.inputs.find import find_inputs
 
 
-def test_files_come_as_they_are_named(tmp_path: Path):
+def test_files_come_as_they_are_named(tmp_path):
     write(tmp_path, "b.jsonl", "a.jsonl")
     found = find_inputs([str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")])
     assert found_in(tmp_path, found) == (["b.jsonl", "a.jsonl"], [])
@@ -20,7 +18,7 @@ def test_files_come_as_they_are_named(tmp_path: Path):
     assert (file.num_bytes, file.version, file.is_stream) == (len(LINE), str(status.st_mtime_ns), False)
 
 
-def test_folders_come_sorted_by_path_with_all_folders_in_them_and_list_what_they_leave_out(tmp_path: Path):
+def test_folders_come_sorted_by_path_with_all_folders_in_them_and_list_what_they_leave_out(tmp_path):
     write(tmp_path, "c/b.jsonl", "c/a/z.ndjson", "c/a.jsonl.gz", "c/10.jsonl", "c/9.jsonl")
     write(tmp_path, "c/README.md", "c/info.json", "c/_SUCCESS", "c/.hidden.jsonl", "c/.git/x.jsonl", "c/notes.txt")
     found = find_inputs([str(tmp_path / "c")])
@@ -31,7 +29,7 @@ def test_folders_come_sorted_by_path_with_all_folders_in_them_and_list_what_they
     assert found == find_inputs([str(tmp_path / "c") + "/"])
 
 
-def test_globs_are_sorted_and_may_go_through_folders(tmp_path: Path):
+def test_globs_are_sorted_and_may_go_through_folders(tmp_path):
     write(tmp_path, "b.jsonl", "a.jsonl", "x/c.jsonl", "x/y/d.jsonl", "note.txt", "[odd].jsonl")
     assert found_in(tmp_path, find_inputs([f"{tmp_path}/?.jsonl"]))[0] == ["a.jsonl", "b.jsonl"]
     deep = found_in(tmp_path, find_inputs([f"{tmp_path}/x/**/*.jsonl"]))[0]
@@ -42,7 +40,7 @@ def test_globs_are_sorted_and_may_go_through_folders(tmp_path: Path):
         find_inputs([f"{tmp_path}/z*"])
 
 
-def test_a_list_names_files_folders_and_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_list_names_files_folders_and_globs(tmp_path, monkeypatch):
     write(tmp_path, "b.jsonl", "a.jsonl", "x/c.jsonl", "x/d.jsonl", "@odd.jsonl")
     (tmp_path / "list.txt").write_text("b.jsonl\n\nx\r\na*\n@odd.jsonl\n")
     monkeypatch.chdir(tmp_path)
@@ -55,24 +53,24 @@ def test_a_list_names_files_folders_and_globs(tmp_path: Path, monkeypatch: pytes
         find_inputs(["@list.txt"])
 
 
-def test_nothing_found_is_an_error_that_lists_what_there_is(tmp_path: Path):
-    with pytest.raises(InputError, match="found none in nothing"):
+def test_nothing_found_is_an_error_that_lists_what_there_is(tmp_path):
+    with pytest.raises(InputError, match="no input files in nothing"):
         find_inputs([])
-    with pytest.raises(InputError, match=r"expected input files, found none in `.*`; no other files either"):
+    with pytest.raises(InputError, match=r"no input files in `.*`; no other files either"):
         find_inputs([str(tmp_path)])
     write(tmp_path, "a.txt", "b.md", "c.jsonl")
-    with pytest.raises(InputError, match=r"expected files of parquet, .*; 3 other files: `.*a\.txt`, `.*b\.md`, "):
+    with pytest.raises(InputError, match=r"no files of parquet in .*; 3 other files: `.*a\.txt`, `.*b\.md`, "):
         find_inputs([str(tmp_path)], input_format="parquet")
 
 
-def test_a_folder_of_several_formats_is_refused(tmp_path: Path):
+def test_a_folder_of_several_formats_is_refused(tmp_path):
     write(tmp_path, "a.jsonl", "b.parquet")
-    with pytest.raises(ConfigError, match=r"expected files of one format in `.*`, found jsonl and parquet"):
+    with pytest.raises(ConfigError, match=r"has files of several formats: jsonl, parquet"):
         find_inputs([str(tmp_path)])
     assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="jsonl")) == (["a.jsonl"], ["b.parquet"])
 
 
-def test_a_file_may_be_named_once_whatever_its_names(tmp_path: Path):
+def test_a_file_may_be_named_once_whatever_its_names(tmp_path):
     write(tmp_path, "a.jsonl", "x/b.jsonl")
     (tmp_path / "link.jsonl").symlink_to("a.jsonl")
     path = str(tmp_path / "a.jsonl")
@@ -84,7 +82,7 @@ def test_a_file_may_be_named_once_whatever_its_names(tmp_path: Path):
         find_inputs(["-", "-"])
 
 
-def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path, caplog):
     write(tmp_path, "c/b.jsonl", "c/d/e.jsonl", "far/f.jsonl")
     for name, target in (("a", "b.jsonl"), ("d/b2", "../b.jsonl"), ("f1", "../far/f.jsonl"), ("f2", "../far/f.jsonl")):
         (tmp_path / "c" / f"{name}.jsonl").symlink_to(target)
@@ -95,17 +93,17 @@ def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path: Path, ca
     assert caplog.messages == [f"skipped 5 links to files that are read anyhow, such as `{tmp_path}/c/a.jsonl`"]
 
 
-def test_a_folder_of_text_files_has_any_name_that_tells_no_other_format(tmp_path: Path):
+def test_a_folder_of_text_files_has_any_name_that_tells_no_other_format(tmp_path):
     write(tmp_path, "a.txt", "b.md", "LICENSE", "x/c.py", "d.rst.gz", "e.jsonl", "f.parquet", ".g", data=b"text")
     assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-files"))[0] == (
         ["LICENSE", "a.txt", "b.md", "d.rst.gz", "x/c.py"]
     )
     assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-lines"))[0] == ["a.txt"]
-    with pytest.raises(ConfigError, match="expected files of one format"):
+    with pytest.raises(ConfigError, match="has files of several formats"):
         find_inputs([str(tmp_path)])
 
 
-def test_links_are_followed_and_lead_neither_nowhere_nor_in_circles(tmp_path: Path):
+def test_links_are_followed_and_lead_neither_nowhere_nor_in_circles(tmp_path):
     write(tmp_path, "real/a.jsonl")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "folder").symlink_to("../real")
@@ -119,7 +117,7 @@ def test_links_are_followed_and_lead_neither_nowhere_nor_in_circles(tmp_path: Pa
         find_inputs([str(tmp_path / "real")])
 
 
-def test_what_cannot_be_read_is_an_error_before_the_run(tmp_path: Path):
+def test_what_cannot_be_read_is_an_error_before_the_run(tmp_path):
     with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
         find_inputs([str(tmp_path / "nowhere.jsonl")])
     write(tmp_path, "a.jsonl")
@@ -130,7 +128,7 @@ def test_what_cannot_be_read_is_an_error_before_the_run(tmp_path: Path):
         find_inputs([str(tmp_path / "a.jsonl")])
 
 
-def test_standard_input_and_pipes_are_lines_unless_told(tmp_path: Path):
+def test_standard_input_and_pipes_are_lines_unless_told(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     files = find_inputs(["-", str(tmp_path / "pipe")]).files
     assert [(file.format, file.is_stream, file.num_bytes) for file in files] == [("jsonl", True, 0)] * 2
@@ -142,7 +140,7 @@ def test_standard_input_and_pipes_are_lines_unless_told(tmp_path: Path):
 # Objects.
 
 
-def test_objects_are_found_like_files(bucket, tmp_path: Path):
+def test_objects_are_found_like_files(bucket, tmp_path):
     for key in ("c/b.jsonl", "c/a/z.jsonl", "c/a.jsonl", "c/README.md", "c/.x/y.jsonl", "cc/a.jsonl", "top.jsonl"):
         bucket.put(key, LINE)
     everything = find_inputs([bucket.url("c/")])
@@ -157,7 +155,60 @@ def test_objects_are_found_like_files(bucket, tmp_path: Path):
     assert find_inputs([f"@{tmp_path}/list"]).files == everything.files
     with pytest.raises(MissingObjectError, match=r"no object `s3://.*/nowhere`"):
         find_inputs([bucket.url("nowhere")])
-    with pytest.raises(InputError, match=r"found none in `s3://.*/nowhere/`"):
+    with pytest.raises(InputError, match=r"no input files in `s3://.*/nowhere/`"):
         find_inputs([bucket.url("nowhere/")])
     with pytest.raises(InputError, match="no file matches `s3://"):
         find_inputs([bucket.url("c/*.parquet")])
+
+
+# Formats and compressions, from names, first bytes and the user.
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.jsonl", LINE, ("jsonl", "none")),
+        ("a.JSON", LINE, ("jsonl", "none")),
+        ("a.jsonl", b"", ("jsonl", "none")),
+        ("a.jsonl", gzip.compress(LINE), ("jsonl", "gzip")),
+        ("a.jsonl.gz", b"not compressed", ("jsonl", "gzip")),
+        ("a.jsonl.zstd", b"", ("jsonl", "zstd")),
+        ("a.ndjson.BZ2", b"", ("jsonl", "bz2")),
+        ("a.jsonl", b"\xfd7zXZ\x00...", ("jsonl", "xz")),
+        ("a.pq", b"", ("parquet", "none")),
+        ("no-suffix", b"PAR1...", ("parquet", "none")),
+        ("no-suffix", b"ARROW1\0\0", ("arrow", "none")),
+        ("no-suffix", b"\xff\xff\xff\xff\0\0\0\0", ("arrow", "none")),
+    ],
+)
+def test_name_and_first_bytes_tell_format_and_compression(tmp_path, name, data, expected):
+    write(tmp_path, name, data=data)
+    [file] = find_inputs([str(tmp_path / name)]).files
+    assert (file.format, file.compression) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "message"),
+    [
+        ("a.dat", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
+        ("a.dat.gz", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
+        ("a.txt", LINE, {}, "`{path}` is text: a document may be a line or the file"),
+        ("a.parquet.gz", LINE, {}, "`{path}` is a whole file in gzip: Parquet compresses inside"),
+        ("a", LINE, {"input_format": "xml"}, "`input_format`: must be one of jsonl, text-lines, text-files, "),
+    ],
+)
+def test_what_cannot_be_told_is_asked_for(tmp_path, name, data, options, message):
+    write(tmp_path, name, data=data)
+    with pytest.raises(ConfigError) as caught:
+        find_inputs([str(tmp_path / name)], **options)
+    assert caught.value.message.startswith(message.format(path=tmp_path / name))
+
+
+def test_text_is_what_the_user_says(tmp_path):
+    write(tmp_path, "a.txt", "b.text.gz", "c.md")
+    texts = ["a.txt", "b.text.gz"]
+    for chosen, expected in (("text-lines", (texts, ["c.md"])), ("text-files", ([*texts, "c.md"], []))):
+        found = find_inputs([str(tmp_path)], input_format=chosen)
+        assert found_in(tmp_path, found) == expected
+        assert {file.format for file in found.files} == {chosen}
+    assert find_inputs([str(tmp_path / "c.md")], input_format="text-files").files[0].format == "text-files"

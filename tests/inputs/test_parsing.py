@@ -1,31 +1,23 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from tests.inputs.corpora import (
-    bad,
-    documents,
-    json_lines,
-    parse_file,
-)
+from tests.inputs.corpora import bad, documents, json_lines, parse_file
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.records import parse_block
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
-def parse(*lines: bytes, keys=("text",), first_line: int = 1):
+def parse(*lines, keys=("text",), first_line=1):
     data = b"".join(line + b"\n" for line in lines)
     return parse_block(JsonLineBlock(path="lines", data=data, first_record=first_line), keys)
 
 
-def texts(parsed, index: int = 0) -> list[str]:
+def texts(parsed, index=0):
     return list(parsed.columns[index].texts)
 
 
-def is_native(parsed) -> bool:
+def is_native(parsed):
     """Whether no text was made a string."""
     return all(isinstance(column.texts, Utf8Texts) for column in parsed.columns)
 
@@ -38,7 +30,7 @@ def is_native(parsed) -> bool:
         ([], ("text",)),
     ],
 )
-def test_good_lines_become_no_strings(lines: list[bytes], keys: tuple[str, ...]):
+def test_good_lines_become_no_strings(lines, keys):
     parsed = parse(*lines, keys=keys)
     assert is_native(parsed)
     for number, key in enumerate(keys):
@@ -54,7 +46,7 @@ def test_good_lines_become_no_strings(lines: list[bytes], keys: tuple[str, ...])
         ([b'{"text": "a"}'], ("text", "text"), ["a"]),
     ],
 )
-def test_what_the_kernel_refuses_is_read_as_ever(lines: list[bytes], keys: tuple[str, ...], expected: list[str]):
+def test_what_the_kernel_refuses_is_read_as_ever(lines, keys, expected):
     parsed = parse(*lines, keys=keys)
     assert not is_native(parsed)
     assert [texts(parsed, number) for number in range(len(keys))] == [expected] * len(keys)
@@ -85,7 +77,7 @@ def test_keys_stay_together():
         (b'{"text": "\\u0000"}', "\0"),
     ],
 )
-def test_what_json_of_the_standard_library_reads_is_read(line: bytes, expected: str):
+def test_what_json_of_the_standard_library_reads_is_read(line, expected):
     parsed = parse(line, b'{"text": "x"}')
     assert (texts(parsed), parsed.bad_lines) == ([expected, "x"], [])
 
@@ -115,7 +107,7 @@ def test_what_json_of_the_standard_library_reads_is_read(line: bytes, expected: 
         (b'{"id": ' + b"9" * 5000 + b', "text": "a"}', "not JSON that can be read"),
     ],
 )
-def test_bad_line_has_its_number_and_reason(line: bytes, reason: str):
+def test_bad_line_has_its_number_and_reason(line, reason):
     parsed = parse(b'{"text": "a"}', line, b'{"text": "b"}', first_line=10)
     assert texts(parsed) == ["a", "b"]
     [bad_line] = parsed.bad_lines
@@ -130,7 +122,7 @@ def test_line_that_is_too_long_is_bad():
     assert "longer than 16777216 bytes" in parsed.bad_lines[0].reason
 
 
-def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path: Path):
+def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path):
     path = tmp_path / "a.jsonl"
     records = [
         {"meta": {"text": "inner", "a.b": {"c": "x"}}},

@@ -1,12 +1,9 @@
 """Files that change, text without keys, standard input, object storage: what the readers of all formats share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from tests.inputs.corpora import (
@@ -27,7 +24,7 @@ from tokenloom.inputs.record_format import open_slice
 ROWS = [{"id": number, "text": f"text {number}"} for number in range(300)]
 
 
-def write_any(path: Path) -> Path:
+def write_any(path):
     """Writes the rows in the format of the name."""
     if path.suffix == ".parquet":
         return write_parquet(path, ROWS, row_group_size=100)
@@ -45,7 +42,7 @@ NAMES = ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_grew_before_or_while_it_is_read_is_refused(tmp_path: Path, name: str):
+def test_a_file_that_grew_before_or_while_it_is_read_is_refused(tmp_path, name):
     path = write_any(tmp_path / name)
     slice_ = whole_file(inspect_input(str(path)))
     size = slice_.file.num_bytes
@@ -73,7 +70,7 @@ def test_a_file_that_grew_before_or_while_it_is_read_is_refused(tmp_path: Path, 
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_is_another_one_now_is_refused(tmp_path: Path, name: str, change, what: str):
+def test_a_file_that_is_another_one_now_is_refused(tmp_path, name, change, what):
     path = write_any(tmp_path / name)
     slice_ = whole_file(inspect_input(str(path)))
     with closing(open_slice(slice_, block_bytes=500)) as reader:
@@ -104,10 +101,9 @@ reader.close()
 
 
 @pytest.mark.parametrize(
-    ("name", "input_format"),
-    [pytest.param("a.jsonl.zst", "jsonl", marks=pytest.mark.slow), ("a.arrows", "arrow")],
+    ("name", "input_format"), [pytest.param("a.jsonl.zst", "jsonl", marks=pytest.mark.slow), ("a.arrows", "arrow")]
 )
-def test_standard_input_is_read_to_its_end(tmp_path: Path, name: str, input_format: str):
+def test_standard_input_is_read_to_its_end(tmp_path, name, input_format):
     path = tmp_path / name
     data = write_arrow(path, ROWS, stream=True) if name == "a.arrows" else write_any(path)
     command = [sys.executable, "-c", PROGRAM, input_format]
@@ -119,7 +115,7 @@ def test_standard_input_is_read_to_its_end(tmp_path: Path, name: str, input_form
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_objects_are_read_like_files(bucket, tmp_path: Path, name: str):
+def test_objects_are_read_like_files(bucket, tmp_path, name):
     address = bucket.put(name, write_any(tmp_path / name).read_bytes())
     slices = [slice_ for shard in cut_inputs(find_inputs([address]).files, shard_bytes=1500) for slice_ in shard]
     assert len(slices) > 1 or name not in ("a.jsonl", "a.parquet")
@@ -127,7 +123,7 @@ def test_objects_are_read_like_files(bucket, tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_an_object_that_is_replaced_is_refused(bucket, tmp_path: Path, name: str):
+def test_an_object_that_is_replaced_is_refused(bucket, tmp_path, name):
     data = write_any(tmp_path / name).read_bytes()
     slice_ = whole_file(inspect_input(bucket.put(name, data)))
     bucket.put(name, data + b"x")
@@ -145,7 +141,7 @@ def test_an_object_that_is_replaced_is_refused(bucket, tmp_path: Path, name: str
         open_slice(slice_, block_bytes=100)
 
 
-def test_a_range_of_an_object_reads_little_more_than_itself(bucket, tmp_path: Path):
+def test_a_range_of_an_object_reads_little_more_than_itself(bucket, tmp_path):
     data = json_lines({"text": "x" * 1000} for _ in range(20_000))  # several blocks of the storage
     file = inspect_input(bucket.put("a.jsonl", data))
     middle = InputSlice(file=file, start=9_000_000, stop=9_500_000)
@@ -159,7 +155,7 @@ def test_a_range_of_an_object_reads_little_more_than_itself(bucket, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_progress_reaches_the_size_of_the_slice(tmp_path: Path, name: str):
+def test_progress_reaches_the_size_of_the_slice(tmp_path, name):
     path = write_any(tmp_path / name)
     reader = open_whole(path, keys=["text"], block_bytes=2000)
     positions = []

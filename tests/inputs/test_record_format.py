@@ -1,9 +1,6 @@
 """A format that is not ours, added by this file alone: texts between lines of `%`, as `fortune` has them."""
 
-from __future__ import annotations
-
 import gzip
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +8,11 @@ from tests.preprocess.corpus import documents_of
 from tests.support import small_shards
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs import TEXT_KEY, InputFile, InputSlice
+from tokenloom.inputs import TEXT_KEY
 from tokenloom.inputs.find import formats_by_name, inspect_input
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.formats.text import FileBlock
-from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
+from tokenloom.inputs.record_format import RecordFormat, SliceReader
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
@@ -23,22 +20,22 @@ from tokenloom.tokenizers.plain import ByteTokenizer
 
 
 class FortuneReader(SliceReader):
-    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+    def __init__(self, slice_, options):
         super().__init__(slice_, options)
         self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
 
     @property
-    def position(self) -> int:
+    def position(self):
         return self._slice.file.num_bytes
 
-    def read_blocks(self) -> Iterator[FileBlock]:
+    def read_blocks(self):
         texts = self._stream.read(1 << 30).removeprefix(b"%FORTUNE\n").split(b"%\n")
         for text in texts if self._slice.file.compression != "none" else texts[self._slice.start : self._slice.stop]:
             self.num_rows += 1
             self.num_text_bytes += len(text)
             yield FileBlock(path=self._slice.file.path, data=text, max_record_bytes=self._limits.max_record_bytes)
 
-    def close(self) -> None:
+    def close(self):
         self._stream.close()
 
 
@@ -47,27 +44,27 @@ class Fortunes(RecordFormat):
     suffixes = (".fortune",)
     magics = (b"%FORTUNE\n",)
 
-    def unit_bytes(self, file: InputFile) -> Sequence[int]:
+    def unit_bytes(self, file):
         if file.compression != "none":
             return [file.num_bytes]
         return [len(text) for text in Path(file.path).read_bytes().split(b"%\n")]
 
-    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+    def check_keys(self, path, keys):
         if tuple(keys) != (TEXT_KEY,):
             message = f"`{path}` has texts without names"
             raise ConfigError(message)
 
-    def open(self, slice_: InputSlice, options: ReadOptions) -> FortuneReader:
+    def open(self, slice_, options):
         return FortuneReader(slice_, options)
 
 
 @pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch) -> None:
+def added(monkeypatch):
     monkeypatch.setitem(FORMATS, "fortunes", Fortunes())
 
 
 @pytest.mark.usefixtures("added")
-def test_a_format_is_added_by_one_object(tmp_path: Path):
+def test_a_format_is_added_by_one_object(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.fortune").write_text("%FORTUNE\none\n%\ntwo\n%\n \n%\nthree\n")
@@ -83,7 +80,7 @@ def test_a_format_is_added_by_one_object(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("added")
-def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path: Path):
+def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path):
     (tmp_path / "nameless").write_text("%FORTUNE\none\n")
     assert formats_by_name("a.fortune.zst") == ("fortunes",)
     assert inspect_input(str(tmp_path / "nameless")).format == "fortunes"

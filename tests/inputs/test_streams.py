@@ -1,39 +1,35 @@
 """Compressed files: read like plain ones, or refused."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
 import struct
 from contextlib import closing
-from pathlib import Path
+from functools import partial
 
 import pytest
 import zstandard
-from tests.inputs.corpora import bad, open_whole, parse_file
+from tests.inputs.corpora import COMPRESSIONS, bad, documents, open_whole, parse_file
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.formats.jsonl import JsonLineBlock
+from tokenloom.inputs.codecs import CODECS, Codec
+from tokenloom.inputs.find import find_inputs, inspect_input, split_suffix
 
 LINES = b"one\ntwo\n\nfour\n"
+SUFFIXES = [suffix for suffix in COMPRESSIONS if suffix]
 
 
-def blocks_of(path: Path, block_bytes: int = 6) -> list[JsonLineBlock]:
+def blocks_of(path, block_bytes=6):
     with closing(open_whole(path, input_format="jsonl", block_bytes=block_bytes)) as reader:
         return list(reader.blocks())
 
 
-def write(path: Path, data: bytes) -> Path:
+def write(path, data):
     path.write_bytes(data)
     return path
 
 
-def zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(data)
-
-
-COMPRESSIONS = {"a.gz": gzip.compress, "a.zst": zstd, "a.bz2": bz2.compress, "a.xz": lzma.compress}
+zstd = COMPRESSIONS[".zst"]
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 5) + b"other"
 
 
@@ -53,28 +49,28 @@ SKIPPABLE = struct.pack("<II", 0x184D2A50, 5) + b"other"
         ("no-suffix", lzma.compress(LINES)),
     ],
 )
-def test_compressed_files_read_like_plain_ones(tmp_path: Path, name: str, data: bytes):
+def test_compressed_files_read_like_plain_ones(tmp_path, name, data):
     path = write(tmp_path / name, data)
     for block_bytes in (1, 1000):
         assert b"".join(block.data for block in blocks_of(path, block_bytes)) == LINES
 
 
 @pytest.mark.parametrize("cut", [0, 9, -1])
-def test_truncated_compressed_files_are_errors(tmp_path: Path, cut: int):
+def test_truncated_compressed_files_are_errors(tmp_path, cut):
     text = b"some text that is long enough\n" * 100
-    for name, compress in COMPRESSIONS.items():
-        path = write(tmp_path / name, compress(text)[:cut])
-        with pytest.raises(InputError, match=rf"`.*{name}`: the (gzip|zstd|bz2|xz) data ends too early"):
+    for suffix in SUFFIXES:
+        path = write(tmp_path / f"a{suffix}", COMPRESSIONS[suffix](text)[:cut])
+        with pytest.raises(InputError, match=rf"`.*a{suffix}`: the (gzip|zstd|bz2|xz) data ends too early"):
             blocks_of(path)
 
 
-@pytest.mark.parametrize("name", COMPRESSIONS)
-def test_what_follows_compressed_data_must_be_compressed_too(tmp_path: Path, name: str):
-    with pytest.raises(InputError, match=rf"`.*{name}`: "):
-        blocks_of(write(tmp_path / name, COMPRESSIONS[name](LINES) + b"more text\n"))
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_follows_compressed_data_must_be_compressed_too(tmp_path, suffix):
+    with pytest.raises(InputError, match=rf"`.*a{suffix}`: "):
+        blocks_of(write(tmp_path / f"a{suffix}", COMPRESSIONS[suffix](LINES) + b"more text\n"))
 
 
-def test_a_dictionary_of_xz_that_takes_too_much_memory_is_refused(tmp_path: Path):
+def test_a_dictionary_of_xz_that_takes_too_much_memory_is_refused(tmp_path):
     path = tmp_path / "a.jsonl.xz"
     path.write_bytes(lzma.compress(b"{}\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]))
     with pytest.raises(InputError, match="the xz data cannot be decompressed: Memory usage limit") as caught:
@@ -83,7 +79,7 @@ def test_a_dictionary_of_xz_that_takes_too_much_memory_is_refused(tmp_path: Path
     assert bad(parse_file(path, max_window_bytes=1 << 30)) == [(1, "no key 'text'; found none")]
 
 
-def test_window_that_takes_too_much_memory_is_refused(tmp_path: Path):
+def test_window_that_takes_too_much_memory_is_refused(tmp_path):
     parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
     with open(tmp_path / "a.zst", "wb") as file:
         compressor = zstandard.ZstdCompressor(compression_params=parameters)
@@ -92,3 +88,16 @@ def test_window_that_takes_too_much_memory_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"the zstd data cannot be decompressed: .*too much memory") as caught:
         blocks_of(tmp_path / "a.zst")
     assert caught.value.hint.endswith("allow more than 128 MiB with `max_window_bytes`")
+
+
+@pytest.mark.parametrize("name", ["lines.jsonl.lzma", "lines.jsonl"])
+def test_a_compression_is_added_by_one_object(tmp_path, monkeypatch, name):
+    decoder = partial(lzma.LZMADecompressor, format=lzma.FORMAT_ALONE), (lzma.LZMAError,)
+    codec = Codec(name="lzma", suffixes=(".lzma",), magic=b"\x5d\0\0", decoder=lambda _: decoder)
+    monkeypatch.setitem(CODECS, "lzma", codec)
+    lines = [b'{"text": "one"}\n', b'{"text": "two"}\n' * 3000, b'{"text": "three"}\n']
+    path = write(tmp_path / name, b"".join(lzma.compress(data, format=lzma.FORMAT_ALONE) for data in lines))
+    assert inspect_input(str(path)).compression == "lzma"
+    assert split_suffix("a.txt.lzma") == ("a.txt", "lzma")
+    assert [file.path for file in find_inputs([str(tmp_path)]).files] == [str(path)]
+    assert documents(parse_file(path)) == [["one"], *[["two"]] * 3000, ["three"]]

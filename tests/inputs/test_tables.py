@@ -1,21 +1,10 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.inputs.corpora import (
-    bad,
-    documents,
-    json_lines,
-    open_whole,
-    parse_file,
-    write_arrow,
-    write_parquet,
-)
+from tests.inputs.corpora import bad, documents, json_lines, open_whole, parse_file, write_arrow, write_parquet
 
 from tokenloom.errors import InputError
 from tokenloom.inputs.records import parse_block
@@ -36,9 +25,7 @@ VALUE = st.one_of(TEXT, st.none(), st.lists(st.one_of(TEXT, st.none()), max_size
     name=st.sampled_from(sorted(WRITERS)),
     data=st.data(),
 )
-def test_rows_come_to_what_json_comes_to(
-    tmp_path_factory: pytest.TempPathFactory, plain, lists: bool, nested: bool, block_bytes: int, name: str, data
-):
+def test_rows_come_to_what_json_comes_to(tmp_path_factory, plain, lists, nested, block_bytes, name, data):
     folder = tmp_path_factory.mktemp("same")
     values = plain
     kind = pa.string()
@@ -74,7 +61,7 @@ BAD_COLUMNS = [
 
 
 @pytest.mark.parametrize(("column", "found"), BAD_COLUMNS)
-def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path: Path, column: pa.Array, found: str):
+def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path, column, found):
     path = write_parquet(tmp_path / "a.parquet", pa.table({"text": column}))
     parsed = parse_file(path)
     reason = f"expected a string or an array of strings under 'text', {found}"
@@ -84,7 +71,7 @@ def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path: Path, column: pa.
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("key", ["content", "meta.text.more"])
-def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str, key: str):
+def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path, name, key):
     path = WRITERS[name](tmp_path / name, [{"text": "a", "meta": {"text": "b"}}])
     with pytest.raises(InputError) as caught:
         open_whole(path, keys=[key])
@@ -92,7 +79,7 @@ def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_only_the_columns_of_the_keys_are_read(tmp_path: Path, name: str):
+def test_only_the_columns_of_the_keys_are_read(tmp_path, name):
     rows = [{"big": "x" * 1000, "text": "a", "meta": {"text": "b", "more": "y" * 1000}}] * 50
     path = WRITERS[name](tmp_path / name, rows)
     reader = open_whole(path, keys=["text"])
@@ -102,12 +89,12 @@ def test_only_the_columns_of_the_keys_are_read(tmp_path: Path, name: str):
     reader.close()
 
 
-def not_utf8(*values: bytes) -> pa.Array:
+def not_utf8(*values):
     return pa.array(values, type=pa.binary()).view(pa.string())
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_rows_that_are_too_long_keep_their_beginning(tmp_path: Path, name: str):
+def test_rows_that_are_too_long_keep_their_beginning(tmp_path, name):
     path = WRITERS[name](tmp_path / name, [{"text": "short"}, {"text": "x" * 5000}, {"text": "y" * 2000}])
     parsed = parse_file(path, max_record_bytes=2000)
     assert documents(parsed) == [["short"], ["y" * 2000]]
@@ -117,13 +104,13 @@ def test_rows_that_are_too_long_keep_their_beginning(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_is_no_table_is_refused(tmp_path: Path, name: str):
+def test_what_is_no_table_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"no table at all, whatever its name says")
     with pytest.raises(InputError, match=rf"`.*{name}`"):
         parse_file(tmp_path / name)
 
 
-def test_blocks_gather_small_batches_and_cut_large_ones(tmp_path: Path):
+def test_blocks_gather_small_batches_and_cut_large_ones(tmp_path):
     path = write_arrow(tmp_path / "small.arrow", [{"text": "x" * 96}] * 100, batch_rows=1)
     reader = open_whole(path, keys=["text"], block_bytes=1100)
     assert {len(block.batches) for block in reader.blocks()} == {1, 11}
@@ -140,7 +127,7 @@ def test_blocks_gather_small_batches_and_cut_large_ones(tmp_path: Path):
     "kind", [pa.string(), pa.large_string(), pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.string_view()]
 )
 @pytest.mark.parametrize("batches", [[(0, 6)], [(0, 1), (1, 0), (4, 2)]])
-def test_columns_of_strings_are_read_where_they_are(kind: pa.DataType, batches: list[tuple[int, int]]):
+def test_columns_of_strings_are_read_where_they_are(kind, batches):
     values = ["né", "", "字", "a 👍", "", "b"]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         values = [values, [], ["c"], [""], ["字", "d"], []]
@@ -154,7 +141,7 @@ def test_columns_of_strings_are_read_where_they_are(kind: pa.DataType, batches: 
 
 @pytest.mark.parametrize("wrong", [b"\xff", b"\xed\xa0\x80", b"\xe5\xad"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong: bytes, kind: pa.DataType):
+def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong, kind):
     binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
     column = pa.array([b"a", wrong, b"b"], type=binary).view(kind)
     parsed = parse_block(
@@ -165,7 +152,7 @@ def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong: bytes, 
 
 
 @pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.string_view()])
-def test_text_in_dictionaries_and_views_is_measured_by_row(tmp_path: Path, kind: pa.DataType):
+def test_text_in_dictionaries_and_views_is_measured_by_row(tmp_path, kind):
     column = pa.array(["a", "x" * 500, "a", "é"]).cast(kind)
     parsed = parse_file(write_arrow(tmp_path / "a.arrow", pa.table({"text": column})), max_record_bytes=400)
     assert documents(parsed) == [["a"], ["a"], ["é"]]
@@ -173,3 +160,15 @@ def test_text_in_dictionaries_and_views_is_measured_by_row(tmp_path: Path, kind:
     assert all(
         isinstance(column.texts, Utf8Texts) for block in parsed if not block.bad_lines for column in block.columns
     )
+
+
+def test_a_row_of_lists_that_stands_for_too_much_is_a_bad_row(tmp_path):
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * (1 << 12)]))
+    rows = pa.ListArray.from_arrays(pa.array([0, 1, 999, 1000], pa.int32()), values)
+    path = write_arrow(tmp_path / "a.arrow", pa.table({"text": rows}))
+    parsed = parse_file(path, max_record_bytes=2 << 12)
+    assert [len(texts) for texts in documents(parsed)] == [1, 1]
+    assert [line for line, _ in bad(parsed)] == [2]
+    [line] = [line for block in parsed for line in block.bad_lines]
+    assert line.data.startswith(b'{"text": ["xxxx')
+    assert len(line.data) == 1024

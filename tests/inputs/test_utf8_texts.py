@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ lists = st.lists(st.text(max_size=8), max_size=6)
 
 
 @given(texts=lists, start=st.integers(-9, 9) | st.none(), stop=st.integers(-9, 9) | st.none())
-def test_texts_are_those_of_a_list(texts: list[str], start: int | None, stop: int | None):
+def test_texts_are_those_of_a_list(texts, start, stop):
     found = utf8_texts(texts)
     assert (len(found), bool(found), list(found), list(reversed(found))) == (
         len(texts),

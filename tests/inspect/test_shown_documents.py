@@ -68,7 +68,7 @@ def test_documents_without_tokens_are_shown_as_such(pair):
 
 @pytest.mark.parametrize("document", [5, -6])
 def test_a_document_that_does_not_exist_is_an_index_error(pair, document):
-    with pytest.raises(IndexError, match=f"^document {document} of `{pair.prefix}` was asked for, but it has 5$"):
+    with pytest.raises(IndexError, match=f"^document {document} out of range: `{pair.prefix}` has 5 documents$"):
         shown_document(pair, document, None)
 
 

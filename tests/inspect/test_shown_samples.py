@@ -90,25 +90,6 @@ def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
         check(shown_sample(dataset, k, Letters()), dataset.sample(k))
 
 
-def test_ends_of_documents_may_be_without_loss(prefix):
-    dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3], eod_mask_loss=True)
-    shown = shown_sample(dataset, 0, Letters())
-    check(shown, dataset.sample(0))
-    ends = [slot for slot, token in enumerate(shown.tokens) if token.kind == "eod"]
-    assert {shown.tokens[slot].id for slot in ends} == {EOD}
-    followers = [shown.tokens[slot + 1] for slot in ends if slot + 1 < len(shown.tokens)]
-    assert not any(token.loss for token in followers)  # which are no labels with loss
-
-
-def test_what_packs_leave_open_is_padding(prefix):
-    dataset = make_dataset(prefix, sequence_length=12, indices=[0, 1, 2, 3], window_policy="best_fit")
-    found = [shown_sample(dataset, k, Letters()) for k in range(len(dataset))]
-    for k, shown in enumerate(found):
-        check(shown, dataset.sample(k))
-    assert any("padding" in names(shown) for shown in found)
-    assert all(len(shown.tokens) in (12, 13) for shown in found)
-
-
 def test_the_pad_id_in_the_data_is_told(prefix):
     dataset = make_dataset(prefix, sequence_length=5, indices=[2], tokenizer=Letters(pad=6))
     shown = shown_sample(dataset, 0, Letters(pad=6))
@@ -289,7 +270,7 @@ def test_samples_of_another_kind_are_an_error():
         def __getitem__(self, index):
             return {"text": np.zeros(3)}
 
-    with pytest.raises(ConfigError, match=r"^expected samples with `tokens`, `labels` and `loss_mask`, found 'text'\n"):
+    with pytest.raises(ConfigError, match=r"^samples lack 'labels', 'loss_mask', 'tokens'\n"):
         shown_sample(Other(), 0, None)
 
 

@@ -1,16 +1,22 @@
-"""A job that knows no corpus, in this process and in several, killed, damaged, refused."""
+"""A job in this process and in several, killed, waited for, refused."""
 
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.jobs.numbers import NumberBook, NumberPlan, sum_of
 
 from tokenloom.errors import ConfigError, WorkerError
-from tokenloom.preprocess.processes import local_runner
-from tokenloom.preprocess.sharded import Runner
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.processes import local_runner, work_in_processes
+from tokenloom.preprocess.sharded import Counts, Runner, work_on_shards
 
 
 def runner(num_processes: int) -> Runner:
@@ -50,20 +56,81 @@ def test_what_a_shard_raises_reaches_the_caller_with_its_hint(tmp_path: Path, nu
     assert caught.value.hint == "leave it out"
 
 
-def test_a_damaged_part_is_done_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    plan, path = NumberPlan(3), tmp_path / "job"
-    with pytest.raises(ConfigError):
-        sum_of(NumberPlan(3, wrong_at=2), path, runner(1))
-    part = path / f"{1:024x}_0.bin"
-    assert part.read_text() == "1"
-    part.write_text("7")
-    with caplog.at_level(logging.WARNING):
-        assert sum_of(plan, path, runner(1)) == 5
-    assert "shard 1 is done again: its part is not what was written" in caplog.text
-
-
 @pytest.mark.parametrize("setting", ["num_processes", "num_workers"])
 def test_a_number_below_one_is_refused(setting: str):
-    settings = {"num_processes": 1, "num_workers": 1, setting: 0}
-    with pytest.raises(ConfigError, match="of at least 1, found"):
-        local_runner(most_processes=3, **settings)
+    with pytest.raises(ConfigError, match=setting):
+        local_runner(most_processes=3, **{"num_processes": 1, "num_workers": 1, setting: 0})
+
+
+def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path):
+    plan, is_at_the_end = NumberPlan(4), threading.Event()
+
+    class Watched(NumberBook):
+        def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+            super().tell(number, counts, is_done=is_done)
+            if number == 3 and is_done:
+                is_at_the_end.set()
+
+    folder, other, book = *(JobFolder(str(tmp_path / "job"), plan) for _ in range(2)), Watched()
+    with other.joined(), folder.joined():
+        with other.claimed(plan.shards[1], wait=False) as is_theirs:
+            assert is_theirs
+            thread = threading.Thread(
+                target=work_on_shards, args=(plan, folder), kwargs={"num_workers": 1, "book": book}
+            )
+            thread.start()
+            assert is_at_the_end.wait(60)
+            plan.square(plan.shards[1], other.part_prefix(plan.shards[1]))
+        thread.join()
+        folder.remove()
+    assert book.done == [0, 2, 3, 1]
+
+
+HINT = "put functions and classes of your own into a module that can be imported, or use one process"
+
+SCRIPT = """
+import sys
+from tests.jobs.numbers import NumberBook, NumberPlan
+from tokenloom.errors import ConfigError
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.processes import work_in_processes
+
+class MyPlan(NumberPlan):
+    pass
+
+plan = MyPlan(2)
+folder = JobFolder(sys.argv[1], plan)
+try:
+    with folder.joined():
+        work_in_processes(plan, folder, num_processes=1, num_workers=1, book=NumberBook())
+except ConfigError as error:
+    print(error.message, error.hint, sep="; ")
+"""
+"""A user's script, whose classes no other process can import."""
+
+
+@dataclass(frozen=True)
+class WithFunction(NumberPlan):
+    function: object = None
+
+
+@pytest.mark.parametrize("unnamed", [lambda texts: texts, open(os.devnull)])  # noqa: SIM115 - only to be pickled
+def test_what_has_no_name_is_refused_before_a_process_is_started(tmp_path: Path, unnamed: object):
+    plan = WithFunction(2, function=unnamed)
+    folder: JobFolder = JobFolder(os.fspath(tmp_path / "job"), plan)
+    with folder.joined(), pytest.raises(ConfigError, match="cannot hand the job to another process: ") as caught:
+        work_in_processes(plan, folder, num_processes=1, num_workers=1, book=NumberBook())
+    assert caught.value.hint == HINT
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_of_a_script_is_told_of_at_once(tmp_path: Path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "job")]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.getcwd()}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    message, hint = done.stdout.strip().split("; ")
+    assert message.startswith("a new process cannot find what the job is made of: ")
+    assert "MyPlan" in message
+    assert hint == HINT
+    assert not (tmp_path / "job").exists()

@@ -144,14 +144,6 @@ def test_counts_are_exact_where_shares_are_whole(weights, times):
     assert Mixture(weights).counts(times * total).tolist() == [times * weight for weight in weights]
 
 
-@given(weights=SMALL, times=st.integers(2, 10**6))
-def test_only_the_ratio_of_the_weights_counts(weights, times):
-    positions = np.concatenate([np.arange(300), np.arange(300) * 2**50])
-    more = [times * weight for weight in weights]
-    assert listed(Mixture(weights).locate(positions)) == listed(Mixture(more).locate(positions))
-    assert smallest_weights(more) == smallest_weights(weights)
-
-
 @given(weights=SMALL, size=st.integers(1, 5000), more=st.integers(0, 5000), block=st.integers(1, 1500))
 def test_a_longer_stage_begins_as_a_shorter_one(weights, size, more, block):
     whole = size // block * block
@@ -174,13 +166,6 @@ def test_mixing_changes_nothing_of_what_a_block_holds(weights, size, block, star
         assert stage.counts(k).tolist() == np.bincount(mixed[0][:k], minlength=len(weights)).tolist()
 
 
-def test_samples_after_a_stage_have_no_offset():
-    for block in (1, 10):
-        stage = MixedStage([1, 1], 0, 25, block, KEY)
-        assert stage.offsets(np.array([0, 1, 0], dtype=np.int32), integers([13, 12, 2**62])).tolist() == [-1, -1, -1]
-        assert stage.offsets(np.array([0, 1], dtype=np.int32), integers([12, 11])).min() >= 0
-
-
 def test_many_threads_give_the_same(rng):
     stages = [MixedStage(list(range(1, 100)), 5, 200_000, block, KEY) for block in (1, 100, 1024, 5000)]
     questions = [(stage, rng.integers(0, len(stage), size=3000)) for stage in stages for _ in range(8)]
@@ -200,11 +185,11 @@ def test_many_threads_give_the_same(rng):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([], "expected at least one weight, found none"),
-        ([1, 0], "expected weights of 1 or more, found 0 for leaf 1"),
-        ([-5], "expected weights of 1 or more, found -5 for leaf 0"),
-        ([LARGEST, 1], rf"expected weights that add up to at most 2\*\*60, found {LARGEST + 1}"),
-        ([10**30], rf"expected weights that add up to at most 2\*\*60, found {10**30}"),
+        ([], "a mixture needs at least one weight"),
+        ([1, 0], "weight 0 of leaf 1 is below 1"),
+        ([-5], "weight -5 of leaf 0 is below 1"),
+        ([LARGEST, 1], rf"weights add up to {LARGEST + 1}, more than 2\*\*60"),
+        ([10**30], rf"weights add up to {10**30}, more than 2\*\*60"),
     ],
 )
 def test_weights_that_cannot_be(weights, message):
@@ -219,7 +204,7 @@ def test_smallest_weights():
     assert smallest_weights([10**40]) == [1]
     assert smallest_weights([3 * 10**40, 10**40]) == [3, 1]
     assert smallest_weights([10**40 + 1, 10**40]) == [1, 1]
-    with pytest.raises(ValueError, match="found 0 for leaf 0"):
+    with pytest.raises(ValueError, match="weight 0 of leaf 0"):
         smallest_weights([0])
 
 
@@ -238,10 +223,9 @@ def test_weights_of_any_size_become_weights_of_a_mixture(weights):
 def test_samples_beyond_all_positions_have_no_position():
     mixture = Mixture([1, LARGEST - 1])
     leaves = np.array([0, 0, 0, 1, 1], dtype=np.int32)
-    assert (mixture.positions(leaves, integers([3, 4, 2**63 - 1, 2**61, 2**63 - 1])) >= 0).tolist() == [
-        True,
-        False,
-        False,
-        True,
-        False,
-    ]
+    found = mixture.positions(leaves, integers([3, 4, 2**63 - 1, 2**61, 2**63 - 1])) >= 0
+    assert found.tolist() == [True, False, False, True, False]
+    for block in (1, 10):
+        stage = MixedStage([1, 1], 0, 25, block, KEY)
+        assert stage.offsets(np.array([0, 1, 0], dtype=np.int32), integers([13, 12, 2**62])).tolist() == [-1, -1, -1]
+        assert stage.offsets(np.array([0, 1], dtype=np.int32), integers([12, 11])).min() >= 0

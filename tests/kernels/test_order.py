@@ -47,24 +47,6 @@ def sample_index(lengths, document_index, *, window_length, extra, num_windows, 
     )
 
 
-def test_no_windows_are_one_row():
-    assert sample_index([], [], window_length=4, extra=1, num_windows=0).tolist() == [[0, 0]]
-    assert sample_index([3], [0], window_length=4, extra=1, num_windows=0).tolist() == [[0, 0]]
-
-
-@pytest.mark.parametrize("document_index", [[0, 2], [0, -1], [2**31 - 1]])
-def test_unknown_documents_are_refused(document_index):
-    with pytest.raises(IndexError, match=rf"document index holds sequence {document_index[-1]}, but there are 2"):
-        sample_index([3, 3], document_index, window_length=4, extra=0, num_windows=1)
-
-
-def test_a_stream_that_is_too_short_is_refused():
-    with pytest.raises(IndexError, match="the documents hold 6 tokens, too few for 3 windows"):
-        sample_index([3, 3], [0, 1], window_length=4, extra=0, num_windows=3)
-    with pytest.raises(IndexError, match="the documents hold 0 tokens, too few for 1 windows"):
-        sample_index([], [], window_length=4, extra=0, num_windows=1)
-
-
 @st.composite
 def streams(draw):
     lengths = draw(st.lists(st.integers(0, 12) | st.just(0), min_size=1, max_size=12))
@@ -156,18 +138,32 @@ def test_a_thread_finds_the_windows_of_a_long_stream(seed, rng, extra):
 
 
 @pytest.mark.parametrize("size", [5, 200_000])
-def test_a_stream_of_other_lengths_than_said_is_refused(size):
-    lengths = np.full(size, 3, dtype=np.int32)
-    settings = {"window_length": 4, "extra": 1, "num_windows": 1, "dtype": np.dtype(np.int32)}
-    random = LegacyRandom(0)
-    message = f"expected documents 0 to {size} of the stream to hold 7 tokens, found {3 * size}"
+@pytest.mark.parametrize(
+    ("first", "missing", "tokens", "num_windows", "message"),
+    [
+        (0, 0, 7, 1, "expected documents 0 to {size} of the stream to hold 7 tokens, found {tokens}"),
+        (1, 0, None, 1, "document index holds sequence {size}, but there are {size}"),
+        (0, 0, None, None, "the documents hold {tokens} tokens, too few for {size} windows"),
+        (0, 1, 7, 1, "parts must make up the stream"),
+    ],
+)
+def test_a_stream_of_other_lengths_than_said_is_refused(size, first, missing, tokens, num_windows, message):
+    lengths, stream = np.full(size, 3, dtype=np.int32), np.arange(first, first + size)
+    parts = np.array([[size - missing, 3 * size if tokens is None else tokens]])
+    settings = {"window_length": 4, "extra": 1, "num_windows": num_windows or size, "dtype": np.dtype(np.int32)}
+    with pytest.raises((IndexError, ValueError), match=message.format(size=size, tokens=3 * size)):
+        LegacyRandom(0).shuffle_windows(stream, lengths, parts=parts, **settings)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "documents", "num_windows", "message"),
+    [
+        *(([3, 3], [0, wrong], 1, f"document index holds sequence {wrong}, but") for wrong in (2, -1, 2**31 - 1)),
+        ([3, 3], [0, 1], 3, "the documents hold 6 tokens, too few for 3 windows"),
+        ([], [], 1, "the documents hold 0 tokens, too few for 1 windows"),
+    ],
+)
+def test_wrong_streams_are_refused(lengths, documents, num_windows, message):
     with pytest.raises(IndexError, match=message):
-        random.shuffle_windows(np.arange(size), lengths, parts=np.array([[size, 7]]), **settings)
-    with pytest.raises(IndexError, match=f"document index holds sequence {size}, but there are {size}"):
-        random.shuffle_windows(np.arange(1, size + 1), lengths, parts=np.array([[size, 3 * size]]), **settings)
-    with pytest.raises(IndexError, match=f"the documents hold {3 * size} tokens, too few for {size} windows"):
-        random.shuffle_windows(
-            np.arange(size), lengths, parts=np.array([[size, 3 * size]]), **{**settings, "num_windows": size}
-        )
-    with pytest.raises(ValueError, match="parts must make up the stream"):
-        random.shuffle_windows(np.arange(size), lengths, parts=np.array([[size - 1, 7]]), **settings)
+        sample_index(lengths, documents, window_length=4, extra=0, num_windows=num_windows)
+    assert sample_index([], [], window_length=4, extra=1, num_windows=0).tolist() == [[0, 0]]

@@ -94,11 +94,3 @@ def test_sums_of_parts_are_the_sum(samples, cut):
     assert (parts.num_batches, whole.num_batches) == (2, 1)
     assert whole.sums().tolist() == [whole.low, whole.high]
     assert parts.sums().reshape(2, 2).sum(axis=0, dtype=np.uint64).tolist() == [whole.low, whole.high]
-
-
-def test_what_stands_at_none_does_not_count():
-    found, expected = DigestSums(), DigestSums()
-    digests = digest_tokens(np.arange(12).reshape(3, 4))
-    found.add([None, 5, None], digests)
-    expected.add([5], digests[1:2])
-    assert (found.low, found.high, found.num_samples) == (expected.low, expected.high, 1)

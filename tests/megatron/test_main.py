@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from tests.indexed.pairs import pair_bytes
 from tests.megatron.conftest import write_megatron
-from tests.megatron.programs import ours, run
 from tests.support import write_corpus
 
 from tokenloom.megatron.__main__ import main
+
+
+def run(*arguments: str, folder, check: bool = True) -> subprocess.CompletedProcess[str]:
+    # Megatron lies beside the script, so it is found by what the script's folder is for imports.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=check)
+
+
+def ours(*arguments: str, folder, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return run("-m", "tokenloom.megatron", *arguments, folder=folder, check=check)
 
 
 def test_wrong_arguments_are_said(own_imports, tmp_path, monkeypatch):
@@ -18,10 +31,14 @@ def test_wrong_arguments_are_said(own_imports, tmp_path, monkeypatch):
     (tmp_path / "old.py").write_text("")
     monkeypatch.chdir(tmp_path)
     for arguments, said in (
-        ([], "expected a script, found nothing"),
-        (["-x", "y.py"], "expected a script, found -x"),
+        ([], "no script given"),
+        (["-x", "y.py"], "no script given, got option -x"),
         (["--report", "nowhere.py"], "no file `nowhere.py`"),
-        (["old.py"], "hint: `install(unchecked=True)` or `--unchecked` goes on with it"),
+        (
+            ["tools/preprocess_data.py", "--workers", "3", "--partitions", "2"],
+            "--workers 3 is no multiple of --partitions 2",
+        ),
+        (["old.py"], "`install(unchecked=True)` or `--unchecked` accepts others"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
@@ -45,11 +62,6 @@ def test_tools_of_data_are_our_commands(tmp_path):
     assert pair_bytes(tmp_path / "all") == pair_bytes(prefix)
     (tmp_path / "merge_datasets.py").write_text("print('as it is')")
     assert ours("--as-is", "merge_datasets.py", folder=tmp_path).stdout == "as it is\n"
-
-
-def test_arguments_of_tools_that_cannot_be_meant_are_said(tmp_path):
-    with pytest.raises(SystemExit, match="--workers that --partitions divide, found 3 and 2"):
-        main(["tools/preprocess_data.py", "--workers", "3", "--partitions", "2"])
 
 
 FACTS = """
@@ -78,3 +90,29 @@ def test_a_script_sees_what_python_itself_would_show_it(tmp_path):
         )
     arguments = ("-m", "facts", "a")
     assert json.loads(ours(*arguments, folder=scripts).stdout)["argv"] == [str(scripts / "facts.py"), "a"]
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+from megatron.core.datasets.megatron_tokenizer import MegatronLegacyTokenizer
+
+class Mine(MegatronLegacyTokenizer):
+    pass
+
+def base(_):
+    return Mine.__mro__[1].__module__
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(method, *pool.map(base, [0]))
+"""
+
+
+def test_children_have_our_modules_too(tmp_path):
+    write_megatron(tmp_path)
+    (tmp_path / "train.py").write_text(CHILDREN)
+    module = "tokenloom.megatron.core.datasets.megatron_tokenizer"
+    done = ours("--report", "train.py", folder=tmp_path)
+    assert done.stdout == f"fork {module}\nspawn {module}\nforkserver {module}\n"
+    assert "megatron.core.datasets.utils is tokenloom.megatron.core.datasets.utils" in done.stderr

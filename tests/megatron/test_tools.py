@@ -9,26 +9,17 @@ from tokenloom.errors import ConfigError
 from tokenloom.megatron.__main__ import _CACHE_FLAGS, tool_command
 
 COMMON = "--input a.jsonl --output-prefix p"
-GPT2 = "--tokenizer-type GPT2BPETokenizer --vocab-file v --merge-file m"
+GPT2 = f"{COMMON} --tokenizer-type GPT2BPETokenizer --vocab-file v --merge-file m"
 CASES = [
-    (
-        "tools/preprocess_data.py",
-        f"{COMMON} {GPT2} --workers 4",
-        f"preprocess {COMMON} {GPT2} --partitions 1 --workers 4",
-    ),
+    ("tools/preprocess_data.py", f"{GPT2} --workers 4", f"preprocess {GPT2} --partitions 1 --workers 4"),
     ("preprocess_data.py", f"{COMMON} --workers=64", f"preprocess {COMMON} --partitions 8 --workers 64"),
-    (
-        "x/preprocess_data.py",
-        f"--workers 4 {COMMON} --partitions 4 --keep-sequential-samples",
-        f"preprocess {COMMON} --keep-sequential-samples --partitions 4 --workers 4",
-    ),
+    ("preprocess_data.py", f"--workers 4 {COMMON} --partitions 4", f"preprocess {COMMON} --partitions 4 --workers 4"),
     ("preprocess_data.py", COMMON, f"preprocess {COMMON}"),
     ("preprocess_data_fast.py", f"{COMMON} --use-gigatoken", f"preprocess {COMMON} --use-gigatoken"),
     (
         "preprocess_data_for_megatron.py",
-        f"{COMMON} --tokenizer-library=sentencepiece --tokenizer-model t --dataset-impl mmap --append-eod",
-        f"preprocess {COMMON} --tokenizer-model t --dataset-impl mmap --append-eod "
-        "--tokenizer-type SentencePieceTokenizer",
+        f"{COMMON} --tokenizer-library=sentencepiece --tokenizer-model t --dataset-impl mmap",
+        f"preprocess {COMMON} --tokenizer-model t --dataset-impl mmap --tokenizer-type SentencePieceTokenizer",
     ),
     (
         "preprocess_data_for_megatron.py",
@@ -42,16 +33,12 @@ CASES = [
     ),
     (
         "preprocess_mmdata.py",
-        f"{COMMON} --input-image i --pad-length 9 --append-eod --tokenizer t",
-        f"preprocess-multimodal {COMMON} --input-image i --pad-length 9 --append-eod --tokenizer t",
+        f"{COMMON} --input-image i --pad-length 9 --append-eod",
+        f"preprocess-multimodal {COMMON} --input-image i --pad-length 9 --append-eod",
     ),
     ("preprocess_mmdata.py", f"{COMMON} --pad-length 9", f"preprocess-multimodal {COMMON}"),
     ("merge_datasets.py", "--input d --output-prefix p --multimodal", "merge --input d --output-prefix p --multimodal"),
-    (
-        "build_sequences_per_dataset.py",
-        "--train-data-path 1 a 2 b --per-dataset-sequences-path s.json",
-        "sequences-per-dataset --train-data-path 1 a 2 b --per-dataset-sequences-path s.json",
-    ),
+    ("build_sequences_per_dataset.py", "--train-data-path 1 a", "sequences-per-dataset --train-data-path 1 a"),
     (
         "prepare_cache.py",
         "--num-layers 12 --data-path 1 a --seq-length 8 --bf16 --lr 1e-4 --data-cache-path c --tokenizer t --seed 3",
@@ -86,8 +73,8 @@ def test_what_has_no_effect_is_said():
 @pytest.mark.parametrize(
     ("script", "argv", "words"),
     [
-        ("preprocess_data.py", "--workers 6 --partitions 4", "--workers that --partitions divide, found 6 and 4"),
-        ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "found 'tabular'"),
+        ("preprocess_data.py", "--workers 6 --partitions 4", "--workers 6 is no multiple of --partitions 4"),
+        ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "unknown --tokenizer-library 'tabular'"),
     ],
 )
 def test_what_cannot_be_meant_is_said(script, argv, words):

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
-from pathlib import Path
 
 from tests.mutants.draw_native import find_in_native
 from tests.mutants.draw_python import find_in_room
@@ -44,21 +43,18 @@ def main() -> int:
                 print(fault.id, *(f"    {line}" for line in fault.diff), sep="\n")
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # restore the copies and kill the tests first
-    suite = Suite(root=arguments.suite.resolve(), most_seconds=tuple(arguments.limits))
+    suite = Suite()
     results: list[Result] = []
     status = 0
     try:
         for result in _try_all(drawn, arguments.count, suite, num_jobs=arguments.jobs):
             results.append(result)
             _show(*result)
-            _record(*result, seed=arguments.seed, suite=suite)
+            _record(*result, seed=arguments.seed)
     except (TrialError, KeyboardInterrupt) as error:
         print(f"stopped: {error}", file=sys.stderr)
         status = 2
-    report = "\n".join(_report(results, suite))
-    print(f"\n{report}")
-    if arguments.report is not None:
-        arguments.report.write_text(f"{report}\n")
+    print("", *_report(results, suite), sep="\n")
     return status
 
 
@@ -71,11 +67,6 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="ID", help="plant these faults, even if listed as equivalent")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time, each in a copy of the package")
     parser.add_argument("--list", action="store_true", help="print the faults, run nothing")
-    parser.add_argument("--suite", type=Path, default=ROOT, help="checkout whose tests are run")
-    parser.add_argument("--report", type=Path, help="file for the tables, in Markdown")
-    parser.add_argument(
-        "--limits", nargs=2, type=float, default=(300, 900), metavar="SECONDS", help="time limits of the two phases"
-    )
     return parser.parse_args()
 
 
@@ -139,9 +130,9 @@ def _show(fault: Fault, outcome: Outcome) -> None:
     print(f"{fault.id}: {words[outcome.verdict]}, {outcome.seconds:.0f} s", flush=True)
 
 
-def _record(fault: Fault, outcome: Outcome, *, seed: int, suite: Suite) -> None:
+def _record(fault: Fault, outcome: Outcome, *, seed: int) -> None:
     row = {"id": fault.id, "room": fault.room, "kind": fault.kind, **asdict(outcome), "diff": fault.diff}
-    row |= {"seed": seed, "suite": str(suite.root), "time": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    row |= {"seed": seed, "time": time.strftime("%Y-%m-%dT%H:%M:%S")}
     with RESULTS.open("a") as file:
         file.write(json.dumps(row) + "\n")
 
@@ -149,17 +140,17 @@ def _record(fault: Fault, outcome: Outcome, *, seed: int, suite: Suite) -> None:
 def _report(results: list[Result], suite: Suite) -> Iterator[str]:
     """Yields lines of Markdown: a table per room and one per kind, then the faults that no test caught."""
     counted = [result for result in results if result[1].verdict != "unbuildable"]
-    yield from _table("room", sorted(((fault.room, outcome) for fault, outcome in counted), key=lambda row: row[0]))
-    yield ""
-    yield from _table("kind", sorted(((fault.kind, outcome) for fault, outcome in counted), key=lambda row: row[0]))
+    for title in ("room", "kind"):
+        rows = ((getattr(fault, title), outcome) for fault, outcome in counted)
+        yield from _table(title, sorted(rows, key=lambda row: row[0]))
+        yield ""
     if suite.deselected:
         yield f"\nLeft out, as they fail without a fault, too: {', '.join(sorted(set(suite.deselected)))}"
-    options = "" if suite.root == ROOT else f" --suite {suite.root}"
     for fault, outcome in sorted(counted, key=lambda result: (result[0].file, result[0].point[1:])):
         if outcome.verdict != "caught":
             yield f"\n{outcome.verdict}: `{fault.file}`, line {fault.line}\n"
             yield from ("```diff", *fault.diff, "```")
-            yield f"    .venv/bin/python -m tests.mutants{options} --only {fault.id}"
+            yield f"    .venv/bin/python -m tests.mutants --only {fault.id}"
 
 
 def _table(title: str, outcomes: list[tuple[str, Outcome]]) -> Iterator[str]:

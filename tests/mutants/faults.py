@@ -19,15 +19,7 @@ Point = tuple[str, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One change of one file.
-
-    Attributes:
-        room: the room of the file; `native` for C++.
-        file: path from the root of the checkout.
-        source: text of the file without the fault.
-        point: what is replaced, and by what.
-        number: counts the faults of one kind on one line, from 1.
-    """
+    """One change of one file."""
 
     room: str
     file: str
@@ -84,10 +76,7 @@ def make_faults(room: str, path: Path, points: Iterable[Point]) -> Iterator[Faul
 
 
 def draw_faults(faults: Iterable[Fault], *, room: str, seed: int) -> Iterator[Fault]:
-    """Yields the faults of a room in a random order that the seed decides: kinds in turn, rarely drawn files first.
-
-    Those in `equivalent.toml`, which change no behaviour, are left out.
-    """
+    """Yields the faults of a room in a random order that the seed decides: kinds in turn, rarely drawn files first."""
     rows = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text()).get("fault", [])
     equivalent = {(row["file"], row["kind"], row["line"]) for row in rows}
     by_kind: dict[str, list[Fault]] = {}

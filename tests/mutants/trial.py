@@ -23,6 +23,7 @@ from tests.mutants.faults import ROOT, Fault
 MOST_TEST_SECONDS = 180.0
 """A test that runs longer hangs."""
 
+_PHASE_SECONDS = (300.0, 900.0)
 _MOST_BUILD_SECONDS = 1200.0
 _MOST_BYTES = 16 << 30  # of memory of a process; not of address space, which browsers reserve by the terabyte
 
@@ -33,15 +34,7 @@ class TrialError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a fault.
-
-    Attributes:
-        verdict: `caught`, `survived`, `unbuildable`, or `undecided`: out of time, or tests fail and then pass.
-        test: the test that caught it; empty if pytest itself could not begin.
-        how: `fails`, `hangs`, `crashes` or `runs out of time`.
-        phase: 1 for tests of the room itself, 2 for those of the rooms above.
-        seconds: from planting it to the verdict.
-    """
+    """What became of a fault."""
 
     verdict: str
     test: str = ""
@@ -52,42 +45,27 @@ class Outcome:
 
 @dataclass(slots=True, kw_only=True)
 class Suite:
-    """The tests that are run, of this or another checkout.
+    """The tests that are run, of this or another checkout."""
 
-    Attributes:
-        root: the checkout.
-        most_seconds: limits of the two phases.
-        deselected: tests that fail without a fault in the environment of a trial; shared by all trials.
-        stop: ends all runs.
-    """
-
-    root: Path
-    most_seconds: tuple[float, ...]
     deselected: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def phases(self, room: str) -> tuple[list[str], list[str]]:
         """Returns the tests of a room, and those of the rooms above it, the nearest first; then files of no room."""
-        module = ast.parse((self.root / "tests" / "test_layers.py").read_text())
+        module = ast.parse((ROOT / "tests" / "test_layers.py").read_text())
         assigned = {ast.unparse(each.targets[0]): each.value for each in module.body if isinstance(each, ast.Assign)}
         layers: list[str] = ast.literal_eval(assigned["LAYERS"])
         own = ["kernels", "order", "datasets"] if room == "native" else [room]
         above = dict.fromkeys([*layers[layers.index(own[0]) + 1 :], "peer", "megatron", "fuzz"])
-        others = [f"tests/{path.name}" for path in sorted((self.root / "tests").glob("test_*.py"))]
+        others = [f"tests/{path.name}" for path in sorted((ROOT / "tests").glob("test_*.py"))]
         return self._folders(own), self._folders([layer for layer in above if layer not in own]) + others
 
     def _folders(self, names: list[str]) -> list[str]:
-        return [f"tests/{name}" for name in names if (self.root / "tests" / name).is_dir()]
+        return [f"tests/{name}" for name in names if (ROOT / "tests" / name).is_dir()]
 
 
 class Workspace:
-    """A folder with a copy of the package, and an environment that sees the copy.
-
-    Args:
-        number: of the folder below `build/mutants`.
-        suite: the tests to run.
-        num_compilers: processes of a build.
-    """
+    """A folder with a copy of the package, and an environment that sees the copy."""
 
     def __init__(self, number: int, suite: Suite, *, num_compilers: int) -> None:
         self.folder: Path = ROOT / "build" / "mutants" / str(number)
@@ -129,20 +107,14 @@ class Workspace:
         finding = "import tokenloom, tokenloom._native as native; print(tokenloom.__file__, native.__file__)"
         found = subprocess.check_output([self._python, "-c", finding], text=True, cwd="/", env=self._environ()).split()
         if {Path(path).parent for path in found} != {self._package}:
-            message = f"tests would run with {found}, not with {self._package}"
-            raise TrialError(message)
+            raise TrialError(f"tests would run with {found}, not with {self._package}")
 
     def check_baseline(self, room: str) -> None:
-        """Runs phase 1 of a room without a fault.
-
-        Raises:
-            TrialError: a test fails, or all take too long.
-        """
+        """Runs phase 1 of a room without a fault."""
         self._build_once(room)
-        how, test = self._run_tests(self._suite.phases(room)[0], most_seconds=self._suite.most_seconds[0])
+        how, test = self._run_tests(self._suite.phases(room)[0], most_seconds=_PHASE_SECONDS[0])
         if how != "passes":
-            message = f"tests of `{room}` without a fault: {test or 'pytest'} {how} (see {self.log})"
-            raise TrialError(message)
+            raise TrialError(f"tests of `{room}` without a fault: {test or 'pytest'} {how} (see {self.log})")
 
     def try_fault(self, fault: Fault) -> Outcome:
         """Plants a fault, runs tests until one fails that passes without it, and removes it."""
@@ -167,7 +139,7 @@ class Workspace:
         """Returns verdict, test, and what the test does."""
         num_flaky = 0
         while folders:
-            how, test = self._run_tests(folders, most_seconds=self._suite.most_seconds[phase - 1])
+            how, test = self._run_tests(folders, most_seconds=_PHASE_SECONDS[phase - 1])
             if how == "passes":
                 break
             if how == "runs out of time":
@@ -180,8 +152,7 @@ class Workspace:
             if self._passes_without_fault(fault, [test] if test else [*folders, "--collect-only"]):
                 return "caught", test, how
             if not test:
-                message = f"pytest {how} above `{fault.room}` without a fault, too (see {self.log})"
-                raise TrialError(message)
+                raise TrialError(f"pytest {how} above `{fault.room}` without a fault, too (see {self.log})")
             print(f"    left out, as it fails without a fault, too: {test}", flush=True)
             self._suite.deselected.append(test)
         return "survived", "", ""
@@ -199,8 +170,7 @@ class Workspace:
         """Writes a file of the copy; its time is new, so that it is compiled again."""
         path = self.folder / fault.file
         if path.read_text() not in (fault.source, fault.changed):
-            message = f"`{fault.file}` has changed since this run began"
-            raise TrialError(message)
+            raise TrialError(f"`{fault.file}` has changed since this run began")
         path.write_text(text)
 
     def _put_module(self, built: Path) -> None:
@@ -215,8 +185,7 @@ class Workspace:
             self._execute([*configure, f"-DPython_EXECUTABLE={sys.executable}"], self.folder, _MOST_BUILD_SECONDS)
             self._is_built = self._build()
             if not self._is_built:
-                message = f"the kernels do not build (see {self.log})"
-                raise TrialError(message)
+                raise TrialError(f"the kernels do not build (see {self.log})")
 
     def _build(self) -> bool:
         """Builds the kernels of the copy as they are, and puts the module into the package."""
@@ -230,7 +199,7 @@ class Workspace:
         left_out = [f"--deselect={test}" if "::" in test else f"--ignore={test}" for test in self._suite.deselected]
         options = ["-x", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "note_failure"]
         command = [str(self._python), "-m", "pytest", *options, *left_out, *tests]
-        return self._execute(command, self._suite.root, most_seconds)
+        return self._execute(command, ROOT, most_seconds)
 
     def _execute(self, command: list[str], folder: Path, most_seconds: float) -> tuple[str, str]:
         """Runs a command; returns how it ends, and the test that ran last."""
@@ -254,8 +223,7 @@ class Workspace:
             try:
                 while process.poll() is None and not how:
                     if self._suite.stop.wait(0.1):
-                        message = "another trial failed, or this run was interrupted"
-                        raise TrialError(message)
+                        raise TrialError("another trial failed, or this run was interrupted")
                     in_test = time.time() - note.stat().st_mtime if "pytest" in command else 0.0
                     if in_test > MOST_TEST_SECONDS:
                         how = "hangs"

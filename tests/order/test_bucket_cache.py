@@ -134,9 +134,9 @@ def test_a_store_that_does_not_answer_is_no_reason_to_build(bucket, data, anothe
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("https://host/indices", "expected a local folder or a folder in a bucket as path_to_cache, found"),
-        ("s3:/bucket/indices", "expected a local folder as path_to_cache, found the address 's3:/bucket/indices'"),
-        ("", "expected a local folder as path_to_cache, found an empty text"),
+        ("https://host/indices", "`path_to_cache` must be a local folder or a folder in a bucket, got"),
+        ("s3:/bucket/indices", "`path_to_cache`: must be a local folder, got the address 's3:/bucket/indices'"),
+        ("", "`path_to_cache`: must be a local folder, got an empty text"),
     ],
 )
 def test_other_addresses_are_refused(path, said):

@@ -11,23 +11,7 @@ from hypothesis import strategies as st
 from tests.reference import chat as reference
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels.packs import next_fit
 from tokenloom.order.conversations import pack_conversations, shuffle_conversations
-
-
-def test_items_join_a_row_while_they_fit():
-    slots = np.array([3, 4, 1, 8, 2, 7], dtype=np.int32)
-    starts, row = next_fit(slots, capacity=8, most_items=None, row=(-1, 0))
-    assert (starts.tolist(), row) == ([0, 3, 4, 5], (7, 1))
-    starts, row = next_fit(slots, capacity=8, most_items=2, row=(1, 1))
-    assert (starts.tolist(), row) == ([1, 3, 4, 5], (7, 1))
-    starts, row = next_fit(slots[:2], capacity=8, most_items=None, row=(5, 1))
-    assert (starts.tolist(), row) == ([1], (4, 1))
-
-
-def test_an_item_larger_than_a_row_is_an_error():
-    with pytest.raises(IndexError, match="item 1 needs 9 of 8 slots"):
-        next_fit(np.array([1, 9], dtype=np.int32), capacity=8, most_items=None, row=(-1, 0))
 
 
 def test_a_small_order_is_what_the_legacy_shuffle_gives():

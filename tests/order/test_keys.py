@@ -21,7 +21,8 @@ class Tokenizer:
 
 
 def test_literal_description():
-    text, key = describe(OrderedDict(path='a "b"', sizes=[1, None, (0.5, True)], nothing={}, tokenizer=Tokenizer()))
+    sizes = [np.int64(1), None, (0.5, True)]
+    text, key = describe(OrderedDict(path='a "b"', sizes=sizes, nothing={}, tokenizer=Tokenizer()))
     assert text == (
         '{\n    "path": "a \\"b\\"",\n    "sizes": [\n        1,\n        null,\n        [\n            0.5,\n'
         '            true\n        ]\n    ],\n    "nothing": {},\n    "tokenizer": {\n        "name": "bytes",\n'
@@ -45,10 +46,6 @@ def test_text_is_that_of_json(identifiers):
     assert describe(identifiers)[0] == json.dumps(identifiers, indent=4)
 
 
-def test_numpy_integers_are_numbers():
-    assert describe({"size": np.int64(3)})[0] == '{\n    "size": 3\n}'
-
-
 def test_object_without_identifiers_is_named():
-    with pytest.raises(ConfigError, match="expected `unique_identifiers` on object, found none"):
+    with pytest.raises(ConfigError, match="object has no `unique_identifiers`"):
         describe({"tokenizer": object()})

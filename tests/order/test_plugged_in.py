@@ -96,17 +96,9 @@ def prefix(tmp_path):
 
 def build(*prefixes: str, folder: Any = None, **settings: Any) -> GPTDataset | BlendedDataset:
     weights = [1.0] * len(prefixes) if len(prefixes) > 1 else None
-    config = make_config(
-        None,
-        **{
-            "blend": (list(prefixes), weights),
-            "split": "1",
-            "sequence_length": 4,
-            "window_policy": "file",
-            "path_to_cache": None if folder is None else str(folder),
-            **settings,
-        },
-    )
+    given = {"blend": (list(prefixes), weights), "split": "1", "sequence_length": 4, "window_policy": "file"}
+    given["path_to_cache"] = None if folder is None else str(folder)
+    config = make_config(None, **given | settings)
     return BlendedMegatronDatasetBuilder(GPTDataset, [30, 0, 0], lambda: True, config).build()[0]
 
 
@@ -161,7 +153,7 @@ def test_a_blend_takes_any_order_of_its_samples(prefix, tmp_path):
 
 def test_names_keep_their_meaning():
     assert register_policy("file", FilePolicy) is None  # the same again
-    with pytest.raises(ConfigError, match="expected a new name for a policy, found 'concat', which is one already"):
+    with pytest.raises(ConfigError, match="a policy 'concat' is registered already"):
         register_policy("concat", FilePolicy)
-    with pytest.raises(ConfigError, match=r"expected `window_policy` to be one of 'concat', 'best_fit'.*found 'none'"):
+    with pytest.raises(ConfigError, match=r"`window_policy` must be one of 'concat', 'best_fit'.*, got 'none'"):
         policy_of("none", SampleShape(sequence_length=4, extra=1))

@@ -60,13 +60,6 @@ def test_one_generator_shuffles_documents_and_then_samples(seed, num_documents, 
     assert shuffled.tolist() == expected.tolist()
 
 
-def test_without_documents_there_is_nothing_to_shuffle():
-    plan = plan_of(0, None)
-    random = LegacyRandom(1)
-    assert build_document_index(np.arange(0), plan, random).shape == (0,)
-    assert build_shuffle_index(plan, random).shape == (0,)
-
-
 def test_dtypes_grow_with_the_counts():
     assert document_index_dtype(2**31 - 1) == np.int32
     assert document_index_dtype(2**31) == np.int64

@@ -14,7 +14,6 @@ from tokenloom.order.windows import (
     SpanBatch,
     Spans,
     num_windows,
-    sample_index_dtype,
     span_misfit,
 )
 
@@ -89,11 +88,6 @@ def test_counts_of_windows_are_exact_beyond_every_float():
     assert num_windows(2**60 + 1, 1, extra=1, keep_partial=False) == 2**60
     assert num_windows(2**24 + 2, 1, extra=0, keep_partial=True) == 2**24 + 2
     assert num_windows(0, 4, extra=1, keep_partial=True) == 0
-
-
-def test_a_stream_of_more_entries_than_int32_holds_has_wide_rows():
-    assert sample_index_dtype(2**31 - 1) == np.int32
-    assert sample_index_dtype(2**31) == np.int64
 
 
 def test_indices_of_other_data_are_found_out():

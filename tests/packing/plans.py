@@ -68,11 +68,11 @@ def spread(kind, count):
 
 
 NOT_ENOUGH = "not enough samples to move"
-NO_MULTIPLE = "none of them empty"
+NO_MULTIPLE = "do not fill a multiple of"
 NO_GROUPS = "in groups of powers of two"
 NO_CUT = "cannot be cut to a multiple"
 NO_SHARE = "ranks cannot share"
-TOO_MANY = "sub-samples in a pack"
+TOO_MANY = "a pack has"
 REFUSALS = (NOT_ENOUGH, NO_MULTIPLE, NO_GROUPS, NO_CUT, NO_SHARE, TOO_MANY)
 
 

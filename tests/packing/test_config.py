@@ -16,15 +16,10 @@ from tokenloom.packing.schedulers import make_scheduler
 torch = pytest.importorskip("torch")
 
 
-def test_settings_are_positive():
-    with pytest.raises(ConfigError, match="expected max_seqlen_per_dp_cp_rank of at least 1, found 0"):
-        PackingConfig(max_seqlen_per_dp_cp_rank=0)
-
-
 def test_what_other_configurations_lack_is_as_by_default():
     config = SimpleNamespace(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True, cp_partition_mode=None, hidden_size=7)
     assert PackingConfig.of(config) == PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True)
-    with pytest.raises(ConfigError, match="expected an integer as max_seqlen_per_dp_cp_rank, found None"):
+    with pytest.raises(ConfigError, match="`max_seqlen_per_dp_cp_rank`: must be an integer, got None"):
         PackingConfig.of(SimpleNamespace(sequence_packing_scheduler="dp_balanced"))
 
 
@@ -36,7 +31,7 @@ def test_a_cost_model_reaches_the_scheduler():
     assert make_scheduler(config, cp_size=1, dp_size=2).cost_model is linear
     plain = dataclasses.replace(config, packing_cost_model=None)
     assert make_scheduler(plain, cp_size=1, dp_size=2).cost_model == PolynomialCost()
-    with pytest.raises(ConfigError, match="expected a cost model as packing_cost_model, found 'linear'"):
+    with pytest.raises(ConfigError, match="`packing_cost_model` must be a cost model, got 'linear'"):
         dataclasses.replace(config, packing_cost_model="linear")
 
 
@@ -68,5 +63,5 @@ class OneRank:
 def test_context_parallel_groups_are_of_sizes_that_divide_the_ranks():
     assert ProcessGroups.from_mesh(OneRank(), cp_sizes=[1]).cp_of_size == {}
     for size in (0, 2, 3):
-        with pytest.raises(ConfigError, match=rf"groups of 2\*\*k ranks that divide 1, found {size}"):
+        with pytest.raises(ConfigError, match=rf"group of {size} ranks is no power of two that divides 1"):
             ProcessGroups.from_mesh(OneRank(), cp_sizes=[size])

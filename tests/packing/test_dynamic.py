@@ -60,19 +60,16 @@ def test_there_are_plans_where_the_reference_fails_or_never_ends():
     assert no_power_of_two.assignments == (((0,),) * 6,)
 
 
-@pytest.mark.parametrize("least", [0, 3, 16, 2.5])
-def test_the_fewest_ranks_are_a_power_of_two_among_them(least):
-    with pytest.raises(ConfigError, match="min_cp_size"):
-        DefaultDynamicCPScheduler(8, 2, 4, min_cp_size=least)
-
-
-def test_what_has_no_plan_is_refused_with_the_numbers():
-    with pytest.raises(ConfigError, match="sub-sample 1 has 33 tokens, but a pack holds 32"):
-        DefaultDynamicCPScheduler(8, 2, 2).plan([1, 33])
-    with pytest.raises(ConfigError, match="1 microbatches cannot be cut to a multiple of 2"):
-        DefaultDynamicCPScheduler(8, 2, 2, 2).plan([32])
-    with pytest.raises(ConfigError, match=r"5 ranks cannot share 2 groups of \[2, 1\] ranks"):
-        DefaultDynamicCPScheduler(8, 1, 5, 2).plan([16, 16, 8])
-    with pytest.raises(ConfigError, match="expected at most 2 sub-samples in a pack, found 3") as caught:
-        DefaultDynamicCPScheduler(8, 1, 1, max_num_seqs=2).plan([1, 1, 1])
-    assert "hybrid_cost_balanced" in caught.value.hint
+@pytest.mark.parametrize(
+    ("settings", "more", "lengths", "message"),
+    [
+        *(((8, 2, 4), {"min_cp_size": least}, [], "min_cp_size") for least in (0, 3, 16, 2.5)),
+        ((8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens, but a pack holds 32"),
+        ((8, 2, 2, 2), {}, [32], "1 microbatches cannot be cut to a multiple of 2"),
+        ((8, 1, 5, 2), {}, [16, 16, 8], r"5 ranks cannot share 2 groups of \[2, 1\] ranks"),
+        ((8, 1, 1), {"max_num_seqs": 2}, [1, 1, 1], "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"),
+    ],
+)
+def test_what_has_no_plan_is_refused_with_the_numbers(settings, more, lengths, message):
+    with pytest.raises(ConfigError, match=message):
+        DefaultDynamicCPScheduler(*settings, **more).plan(lengths)

@@ -199,11 +199,6 @@ def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, r
     assert 28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp  # three int64, one float32; filled to words
 
 
-@pytest.mark.parametrize("lengths", [(7,) * 16, (1,) * 15 + (64,)], ids=["all equal", "one giant"])
-def test_odd_length_distributions(fleet, lengths):
-    check_both_modes(fleet, Run(cp=4, lengths=lengths, max_tokens=16))
-
-
 def test_numbers_survive_that_floats_lose(fleet):
     numbers = [2**24 + 1, 2**53 + 1, 2**63 - 1]
     pack = {
@@ -244,23 +239,16 @@ def check_all_fail(fleet: Eight, text: str, case: str, *, kind: str = "BuildErro
 
 
 @pytest.mark.parametrize("mode", ["exchange", "known lengths"])
-def test_an_over_long_sub_sample_is_named_on_all_ranks(fleet, mode):
-    run = Run(tp=2, pp=2, lengths=tuple([5] * 7 + [70] + [5] * 8), max_tokens=32)
-    number = run.positions_by_id.index(7)
-    check_all_fail(fleet, f"sub-sample {number} ", "wrap", run=run, mode=mode)
-
-
-@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
-def test_a_sub_sample_without_tokens_is_named_on_all_ranks(fleet, mode):
-    run = Run(cp=2, lengths=(3, 2, 0, 4) * 4)
-    number = run.positions_by_id.index(2)
-    check_all_fail(fleet, f"sub-sample {number} has 0 tokens, expected at least 1", "wrap", run=run, mode=mode)
-
-
-@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
-def test_fewer_sub_samples_than_packs_fail_on_all_ranks(fleet, mode):
-    run = Run(pp=4, vpp=2, lengths=(3, 3), max_tokens=8)
-    check_all_fail(fleet, "failed in ", "wrap", run=run, mode=mode)
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (Run(tp=2, pp=2, lengths=tuple([5] * 7 + [70] + [5] * 8), max_tokens=32), "sub-sample 11 "),
+        (Run(cp=2, lengths=(3, 2, 0, 4) * 4), "sub-sample 8 has 0 tokens"),
+        (Run(pp=4, vpp=2, lengths=(3, 3), max_tokens=8), "failed in "),
+    ],
+)
+def test_global_batches_without_a_plan_fail_on_all_ranks(fleet, run, message, mode):
+    check_all_fail(fleet, message, "wrap", run=run, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +256,7 @@ def test_fewer_sub_samples_than_packs_fail_on_all_ranks(fleet, mode):
     [
         ("one", 5, "rank 5 on `"),
         ("none", 6, "rank 6 on `"),
-        ("short", 2, "but the data iterator ended after 1"),
+        ("short", 2, "the data iterator ended after 1"),
         ("no labels", 2, "`labels`, `position_ids`, `loss_mask` missing in item 0"),
     ],
 )
@@ -277,19 +265,12 @@ def test_a_wrong_iterator_on_one_rank_fails_all(fleet, what, who, text):
     check_all_fail(fleet, text, "wrong_input", run=run, who=who, what=what)
 
 
-def test_context_parallel_ranks_that_read_other_data_are_told_apart(fleet):
-    run = Run(cp=8, lengths=(4, 6, 1, 3), max_tokens=8)
-    check_all_fail(fleet, "on rank 3", "wrong_input", kind="DivergenceError", run=run, who=3, what="other lengths")
-
-
-def test_ranks_with_other_positions_are_told_apart(fleet):
+def test_ranks_that_read_other_data_are_told_apart(fleet):
+    run, kind = Run(cp=8, lengths=(4, 6, 1, 3), max_tokens=8), "DivergenceError"
+    check_all_fail(fleet, "on rank 3", "wrong_input", kind=kind, run=run, who=3, what="other lengths")
     run = Run(cp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)
-    check_all_fail(fleet, "on rank 5", "wrong_dataset", kind="DivergenceError", run=run, who=5, what="positions")
-
-
-def test_a_dataset_that_gives_other_lengths_than_it_says_fails_all(fleet):
-    run = Run(cp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)
-    check_all_fail(fleet, "DatasetFormatError: expected 4 tokens", "wrong_dataset", run=run, who=0, what="lengths")
+    check_all_fail(fleet, "on rank 5", "wrong_dataset", kind=kind, run=run, who=5, what="positions")
+    check_all_fail(fleet, "DatasetFormatError: sample at position ", "wrong_dataset", run=run, who=0, what="lengths")
 
 
 @pytest.mark.parametrize(("victim", "mode"), [(0, "known lengths"), (3, "exchange"), (7, "exchange")])
@@ -333,23 +314,17 @@ def test_failures_are_told_where_the_default_group_itself_is_used(doomed, rng):
 
 
 @pytest.mark.parametrize(
-    ("victim", "where"),
+    ("victim", "mode", "where"),
     [
-        (3, "exchange"),
-        *(
-            pytest.param(victim, where, marks=slow)
-            for victim, where in [(0, "reading"), (3, "reading"), (7, "exchange")]
-        ),
+        (3, "exchange", "exchange"),
+        pytest.param(0, "exchange", "reading", marks=slow),
+        pytest.param(3, "exchange", "reading", marks=slow),
+        pytest.param(7, "exchange", "exchange", marks=slow),
+        pytest.param(4, "known lengths", "reading", marks=slow),
     ],
 )
-def test_a_rank_killed_in_the_middle_fails_all_others(doomed, rng, victim, where):
-    check_survivors(doomed, victim, "break_in", run=draw(rng, {"cp": 2}), mode="exchange", how="die", where=where)
-
-
-@slow
-def test_a_rank_killed_while_it_reads_what_it_needs_fails_all_others(doomed, rng):
-    run = draw(rng, {"cp": 2})
-    check_survivors(doomed, 4, "break_in", run=run, mode="known lengths", how="die", where="reading")
+def test_a_rank_killed_in_the_middle_fails_all_others(doomed, rng, victim, mode, where):
+    check_survivors(doomed, victim, "break_in", run=draw(rng, {"cp": 2}), mode=mode, how="die", where=where)
 
 
 @slow

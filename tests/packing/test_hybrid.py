@@ -14,7 +14,6 @@ from tokenloom import (
     HybridCostBalancedScheduler,
     PolynomialCost,
 )
-from tokenloom.packing.hybrid import HybridBatch
 from tokenloom_check.packing import rank_costs
 
 
@@ -70,11 +69,6 @@ def test_ranks_share_what_all_others_would_wait_for():
     assert critical_path(shared, lengths) == 1.0
 
 
-def test_lengths_may_be_far_below_what_a_rank_holds():
-    plan = HybridCostBalancedScheduler(2**30, 1, 4).plan([3, 2, 1, 1, 1])
-    assert critical_path(plan, [3, 2, 1, 1, 1]) == 1.0625
-
-
 def test_those_that_do_not_fill_a_step_are_shared_and_the_others_fill_theirs():
     lengths = [100] * 5 + [4] * 12  # one more than four ranks can hold at once
     plan = HybridCostBalancedScheduler(100, 1, 4).plan(lengths)
@@ -112,60 +106,3 @@ def test_one_that_is_too_long_for_the_largest_group_is_named():
         HybridCostBalancedScheduler(9, 1, 6).plan([9, 33])
     assert caught.value.message == "sub-sample 1 has 33 tokens, but a pack holds 32"
     HybridCostBalancedScheduler(9, 1, 6).plan([9, 32, 9])
-
-
-# --- ways to share ----------------------------------------------------------------------------------------------------
-
-
-def batch(lengths, num_ranks, *, capacity):
-    """Returns a batch whose costs are squares, shared without any loss."""
-    return HybridBatch(HybridCostBalancedScheduler(capacity, 1, num_ranks), np.array(lengths, dtype=np.int64))
-
-
-def sizes(way):
-    return dict(zip(way.numbers.tolist(), way.sizes.tolist(), strict=True))
-
-
-def test_nothing_is_shared_where_packs_are_even():
-    first = next(batch([2] * 32, 4, capacity=8).promising_first())
-    assert (sizes(first), first.least) == ({}, first.even_share)
-
-
-def test_the_longest_that_do_not_fill_a_step_are_shared_by_all_ranks():
-    whole = batch([8, 7, 7, 7, 7], 4, capacity=8)
-    first = next(whole.promising_first())
-    assert sizes(first) == {0: 4}
-    assert first.least == whole.costs(1)[0] / 4 + whole.costs(1)[1]
-
-
-def test_what_is_left_of_those_that_fill_two_steps_is_cut_again():
-    # Three of two ranks each fill a step and a half, so two of them fill one, and the third gets all four ranks.
-    ways = [sizes(way) for way in batch([8, 8, 8, 1, 1, 1, 1], 4, capacity=8).promising_first()]
-    assert {0: 4, 1: 2, 2: 2} in ways
-
-
-def test_each_gets_the_ranks_that_it_needs_at_least():
-    for way in batch([20, 9, 8, 8, 1, 1, 1, 1], 8, capacity=8).promising_first():
-        found = sizes(way)
-        assert found[0] >= 4
-        assert found[1] >= 2
-
-
-def test_fewer_sub_samples_than_ranks_are_not_shared_more_than_they_need():
-    assert [sizes(way) for way in batch([8, 7], 4, capacity=8).promising_first()] == [{}]
-
-
-@given(
-    lengths=st.lists(st.integers(1, 64), min_size=1, max_size=60),
-    num_ranks=st.sampled_from([1, 2, 6, 8, 16]),
-)
-def test_ways_are_told_once_and_cost_what_they_say(lengths, num_ranks):
-    ordered = sorted(lengths, reverse=True)
-    whole = batch(ordered, num_ranks, capacity=64)
-    ways = list(whole.promising_first())
-    assert len({tuple(sorted(sizes(way).items())) for way in ways}) == len(ways)
-    for way in ways:
-        assert sorted(way.numbers.tolist()) == list(range(len(way.sizes)))  # the longest
-        assert way.costs.tolist() == [int(whole.costs(size)[i]) for i, size in sizes(way).items()]
-        assert (np.diff(way.costs) <= 0).all()
-        assert way.least >= way.even_share * (1 - 1e-12)

@@ -35,10 +35,10 @@ def test_sums_are_exact_where_floats_are_not():
 def test_a_group_that_a_plan_needs_must_be_there():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=4, sequence_packing_scheduler="hybrid_cost_balanced")
     place = dataclasses.replace(place_of(None), dp=SimpleNamespace(size=2, rank=0))
-    with pytest.raises(ConfigError, match=r"expected process groups of \[2\] context-parallel ranks for this plan"):
+    with pytest.raises(ConfigError, match=r"the plan needs process groups of \[2\] context-parallel ranks"):
         plan_global_batch(np.array([8]), config, place, make_scheduler(config, cp_size=1, dp_size=2))
 
 
 def test_groups_must_have_all_attributes():
-    with pytest.raises(ConfigError, match="expected process groups with the attributes dp, cp, dp_cp, tp and pp"):
+    with pytest.raises(ConfigError, match="process groups need the attributes dp, cp, dp_cp, tp and pp"):
         place_of(object())

@@ -55,6 +55,10 @@ def test_trees_that_fit_are_kept_whole():
     packs = pack_prefixes([[1, 2, 3, 4], [9, 8], [1, 2, 3, 5], [9, 7, 6]], max_tokens=6)
     assert [pack.sequences.tolist() for pack in packs] == [[0, 2], [1, 3]]
     assert [pack.tokens.tolist() for pack in packs] == [[1, 2, 3, 4, 5], [9, 8, 7, 6]]
+    (pack,) = pack_prefixes([[1, 2]] * 100, max_tokens=2)
+    assert (pack.tokens.tolist(), pack.term_weights.tolist()) == ([1, 2], [100, 0])
+    packs = pack_prefixes([[1, 2], [1, 3], [4] * 7], max_tokens=8, pad_to="max")
+    assert [len(pack.tokens) for pack in packs] == [8, 8]
 
 
 def test_a_tree_that_does_not_fit_is_cut_where_least_is_repeated():
@@ -62,12 +66,6 @@ def test_a_tree_that_does_not_fit_is_cut_where_least_is_repeated():
     packs = pack_prefixes(sequences, max_tokens=8)
     assert [sorted(pack.sequences.tolist()) for pack in packs] == [[0, 1, 2], [3, 4, 5]]
     assert [pack.num_tokens for pack in packs] == [7, 7]
-
-
-def test_equal_sequences_are_one_row():
-    (pack,) = pack_prefixes([[1, 2]] * 100, max_tokens=2)
-    assert pack.tokens.tolist() == [1, 2]
-    assert pack.term_weights.tolist() == [100, 0]
 
 
 def test_sequences_that_share_nothing_are_packed_as_cost_balanced_packs_them(rng):
@@ -104,13 +102,8 @@ def test_ranks_work_alike_and_little_is_repeated(rng, shape, max_tokens, dp_size
 def test_every_sequence_is_in_one_pack_on_every_rank_alike(seed, dp_size, cp_size, multiple):
     rng = np.random.default_rng(seed)
     sequences = rollouts(rng, int(rng.integers(1, 5)), int(rng.integers(1, 6)), int(rng.integers(1, 9)), 12)
-    options = {
-        "max_tokens": 24,
-        "dp_size": dp_size,
-        "cp_size": cp_size,
-        "microbatch_multiple": multiple,
-        "block_size": 4,
-    }
+    options = {"dp_size": dp_size, "cp_size": cp_size, "microbatch_multiple": multiple}
+    options |= {"max_tokens": 24, "block_size": 4}
     if len(sequences) < dp_size * multiple:
         with pytest.raises(ConfigError, match="sub-samples of"):
             pack_prefixes(sequences, **options)
@@ -153,23 +146,18 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
 @pytest.mark.parametrize(
     ("sequences", "options", "words"),
     [
-        ([], {}, "at least one sequence"),
+        ([], {}, "there are no sequences"),
         ([[1], [1] * 9], {}, "sub-sample 1 has 9 tokens"),
-        ([[1, 2]], {"dp_size": 2}, "1 sub-samples of 2 tokens cannot be put into packs"),
-        ([[1]], {"dp_rank": 1}, r"expected dp_rank in \[0, 1\), found 1"),
-        ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights` of 1 sequences, found 2"),
-        ([[1]], {"pad_to": 3}, "whole multiples of 3, found 8"),
-        ([[1], [2]], {"cp_size": 2}, "whole multiples of 128, found 8"),
+        ([[1, 2]], {"dp_size": 2}, "1 sub-samples of 2 tokens do not fill a multiple of 2 packs"),
+        ([[1]], {"dp_rank": 1}, r"`dp_rank`: must be in \[0, 1\), got 1"),
+        ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights` is given for 2 of 1 sequences"),
+        ([[1]], {"pad_to": 3}, "8 tokens of a rank are no multiple of 3"),
+        ([[1], [2]], {"cp_size": 2}, "8 tokens of a rank are no multiple of 128"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(sequences, options, words):
     with pytest.raises(ConfigError, match=words):
         pack_prefixes(sequences, max_tokens=8, **options)
-
-
-def test_one_shape_for_all_packs():
-    packs = pack_prefixes([[1, 2], [1, 3], [4] * 7], max_tokens=8, pad_to="max")
-    assert [len(pack.tokens) for pack in packs] == [8, 8]
 
 
 def test_packs_from_an_iterator():
@@ -178,7 +166,7 @@ def test_packs_from_an_iterator():
     packs, count, total, squares = wrap_data_iterator(iter(items), config, 6)
     assert (count, total, squares) == (2, 72, 6 * 144)
     assert sorted(sorted(pack.sequences.tolist()) for pack in packs) == [[0, 2, 4], [1, 3, 5]]
-    with pytest.raises(ConfigError, match="`thd_max_packed_sequences` is 4"):
+    with pytest.raises(ConfigError, match="`prefix_trees` has no `thd_max_packed_sequences`"):
         PrefixTreeScheduler(32, 1, 1, max_num_seqs=4).plan_forest(PrefixForest.of([[1]]))
 
 

@@ -19,11 +19,6 @@ def test_an_item_is_one_sub_sample_without_its_padding():
     assert (found["original_seq_len"], found["padded_seq_len"]) == (2, 4)
 
 
-def test_an_item_without_lengths_has_no_padding():
-    (found,) = take_apart([item(1, 2, 3)])
-    assert (found["original_seq_len"], found["padded_seq_len"]) == (3, 3)
-
-
 def test_lists_rows_and_other_dtypes_are_taken():
     rows = {name: value[None].to(torch.int32) for name, value in item(1, 2).items()}
     first, second = take_apart([[rows, {name: value.numpy() for name, value in item(3).items()}]])
@@ -53,12 +48,18 @@ def test_sub_samples_keep_the_number_of_their_dataset():
     ("wrong", "text"),
     [
         ({"tokens": torch.zeros(2)}, "`labels`, `position_ids`, `loss_mask` missing in item 0 of the data iterator"),
-        (item(1, 2) | {"labels": torch.zeros(3)}, "expected `labels` as long as the 2 tokens, found 3 elements"),
-        (item(1, 2, original_seq_len=3), "found 2 tokens, original length 3 and padded length 3 in item 0"),
-        (item(1, 2, original_seq_len=2, padded_seq_len=1), "original length 2 and padded length 1"),
-        (item(1, 2) | {"tokens": torch.zeros(2, 2)}, "expected one row, found shape \\[2, 2\\] for `tokens`"),
-        (item(1, dataset_id=torch.tensor([1, 2])), "expected one `dataset_id`, or 1 for the sub-samples of item 0"),
-        (7, "expected a mapping of tensors, or a list of such, found int as item 0"),
+        (
+            item(1, 2) | {"labels": torch.zeros(3)},
+            "item 0 of the data iterator has 2 tokens and 3 elements of `labels`",
+        ),
+        (item(1, 2, original_seq_len=3), "has 2 tokens, too few for lengths 3, padded 3, from 0 on"),
+        (item(1, 2, original_seq_len=2, padded_seq_len=1), "too few for lengths 2, padded 1"),
+        (
+            item(1, 2) | {"tokens": torch.zeros(2, 2)},
+            r"`tokens` of item 0 of the data iterator must be one row, got shape \[2, 2\]",
+        ),
+        (item(1, dataset_id=torch.tensor([1, 2])), "has 2 elements of `dataset_id` for 1 sub-samples"),
+        (7, "item 0 of the data iterator must be a mapping of tensors, or a list of such, got int"),
     ],
 )
 def test_what_is_no_sub_sample_is_named(wrong, text):
@@ -73,7 +74,3 @@ def test_bytes_keep_every_value_of_every_length(rng):
     assert (len(data), len(data) % 8) == (num_bytes(lengths), 0)
     for before, after in zip(samples, from_bytes(data, lengths), strict=True):
         assert all(torch.equal(before[name], after[name]) for name in NAMES)
-
-
-def test_no_sub_samples_are_no_bytes():
-    assert (len(to_bytes([])), num_bytes([]), from_bytes(to_bytes([]), [])) == (0, 0, [])

@@ -73,7 +73,7 @@ def test_a_scheduler_may_run_everything_itself(monkeypatch):
             return iter(packs + packs), 2 * count, total, squares
 
     assert wrap(monkeypatch, Twice, 2) == [[10, 11], [10, 11]]
-    with pytest.raises(ConfigError, match=r"`Twice.run` overrides what `wrap_dataset` does not ask"):
+    with pytest.raises(ConfigError, match=r"`wrap_dataset` does not call `Twice.run`"):
         wrap_dataset(Sized(), [0], CONFIG)
 
 
@@ -93,11 +93,11 @@ class Sized:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([[[0]]], "expected each of 2 sub-samples in one pack, found 1 in 0"),
-        ([[[0, 1, 1]]], "expected each of 2 sub-samples in one pack, found 1 in 2"),
-        ([[[0, 1]], [[5]]], "expected each of 2 sub-samples in one pack, found 5 in 1"),
-        ([[[0, 1]], [[]]], "expected sub-samples for each of 1 ranks in microbatch 1, found none on rank 0"),
-        ([[[0], [1]]], "expected sub-samples for each of 1 ranks in microbatch 0, found 2 ranks"),
+        ([[[0]]], "sub-sample 1 of 2 is in 0 packs, not one"),
+        ([[[0, 1, 1]]], "sub-sample 1 of 2 is in 2 packs, not one"),
+        ([[[0, 1]], [[5]]], "sub-sample 5 of 2 is in 1 packs, not one"),
+        ([[[0, 1]], [[]]], "microbatch 1 must have sub-samples for each of 1 ranks, got none on rank 0"),
+        ([[[0], [1]]], "microbatch 0 must have sub-samples for each of 1 ranks, got 2 ranks"),
     ],
 )
 def test_plans_that_lose_or_double_sub_samples_are_refused(monkeypatch, groups, message):
@@ -113,10 +113,10 @@ def test_ranks_share_packs_in_blocks():
 
     assert plan([[[1], [1], [0], [0]]]).assignments == (((1,), (1,), (0,), (0,)),)
     assert plan([[[1, 0]] * 4], is_dynamic_cp=True).cp_sizes.tolist() == [[4] * 4]
-    with pytest.raises(ConfigError, match="expected 2 ranks from rank 0 on to share a pack in microbatch 0") as caught:
+    with pytest.raises(ConfigError, match="2 ranks from rank 0 on must share a pack in microbatch 0") as caught:
         plan([[[1], [0], [0], [0]]])
     assert "is_dynamic_cp" in caught.value.hint
-    with pytest.raises(ConfigError, match="expected 2 ranks from rank 0 on to share a pack"):
+    with pytest.raises(ConfigError, match="2 ranks from rank 0 on must share a pack"):
         plan([[[1], [0], [0], [1]]], is_dynamic_cp=True)
 
 

@@ -87,10 +87,14 @@ class Run:
         is_last = (pp_rank, stage) == (self.pp - 1, (self.vpp or 1) - 1)
         return is_first or is_last or (pp_rank, stage) == self.mtp
 
+    def positions_of(self, at: dict[str, int]) -> range:
+        """What a data-parallel rank reads: positions go round the ranks."""
+        return range(at["dp"], len(self.lengths), self.dp)
+
     @property
     def positions_by_id(self) -> list[int]:
-        """What the data-parallel ranks read, rank by rank, from positions that go round them."""
-        return [position for rank in range(self.dp) for position in range(rank, len(self.lengths), self.dp)]
+        """What the data-parallel ranks read, rank by rank."""
+        return [position for rank in range(self.dp) for position in self.positions_of({"dp": rank})]
 
 
 class Data:
@@ -139,6 +143,28 @@ class Rank(Member):
         return self._groups[key]
 
 
+def _given(me: Rank, run: Run, data: Data) -> Any:
+    """Returns the input of a rank: an iterator where tokens are needed, in a list with virtual stages."""
+    at = run.coordinates(me.rank)
+    given = [
+        (data[position] for position in run.positions_of(at))
+        if at["tp"] == 0 and run.has_tokens(at["pp"], stage)
+        else None
+        for stage in range(run.vpp or 1)
+    ]
+    return given if run.vpp is not None else given[0]
+
+
+def exchanged(me: Rank, run: Run, data: Data, config: Any = None) -> Any:
+    """Returns the global batch of a rank, exchanged."""
+    mine = run.positions_of(run.coordinates(me.rank))
+    return wrap_data_iterator(_given(me, run, data), config or run.config, len(mine), me.groups(run))
+
+
+def read_alone(me: Rank, run: Run, data: Data) -> Any:
+    return wrap_dataset(data, range(len(run.lengths)), run.config, me.groups(run))
+
+
 # --- cases: each runs on every rank -----------------------------------------------------------------------------------
 
 
@@ -146,12 +172,7 @@ def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
     """Wraps a global batch, and takes every microbatch of every stage."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
     with measure_traffic() as traffic:
-        if mode == "exchange":
-            mine = range(at["dp"], len(run.lengths), run.dp)
-            iterator = _given(run, at, lambda: (data[position] for position in mine))
-            wrapped = wrap_data_iterator(iterator, run.config, len(mine), groups)
-        else:
-            wrapped = wrap_dataset(data, range(len(run.lengths)), run.config, groups)
+        wrapped = (exchanged if mode == "exchange" else read_alone)(me, run, data)
     iterators, count, *sums = wrapped
     stages: list[Any] = []
     for stage in range(run.vpp or 1):
@@ -176,15 +197,11 @@ def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
 
 def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
     """Takes every microbatch, filled up to a shape."""
-    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
     config = dataclasses.replace(run.config, **settings)
-    mine = range(at["dp"], len(run.lengths), run.dp)
-    iterator, count, *_ = wrap_data_iterator(
-        _given(run, at, lambda: (data[position] for position in mine)), config, len(mine), groups
-    )
+    iterator, count, *_ = exchanged(me, run, Data(run), config)
     taken = []
     for _ in range(count):
-        batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups, config=config)
+        batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=me.groups(run), config=config)
         tokens, mask, params = batch[0], batch[6], batch[5]
         bounds = [params.cu_seqlens_q.tolist(), params.cu_seqlens_q_padded.tolist()]
         taken.append((list(tokens.shape), tokens.tolist()[0], mask.tolist()[0], bounds))
@@ -193,9 +210,9 @@ def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
 
 def trees(me: Rank, run: Run, stems: int) -> dict[str, Any]:
     """Takes every pack of trees of a global batch in which sub-samples have one of so many beginnings."""
-    groups, at = me.groups(run), run.coordinates(me.rank)
-    items = (rollout(position, run.lengths[position], stems) for position in range(at["dp"], len(run.lengths), run.dp))
-    packs, count, *sums = wrap_data_iterator(items, run.config, len(run.lengths) // run.dp, groups)
+    mine = run.positions_of(run.coordinates(me.rank))
+    items = (rollout(position, run.lengths[position], stems) for position in mine)
+    packs, count, *sums = wrap_data_iterator(items, run.config, len(mine), me.groups(run))
     rows = [
         (pack.sequences.tolist(), pack.num_tokens, len(pack.tokens), [row.tolist() for row in pack.split(pack.labels)])
         for pack in packs
@@ -223,12 +240,6 @@ def differ(me: Rank, run: Run) -> Any:
         return wrap(me, dataclasses.replace(run, scheduler="mine"), "exchange")
     finally:
         del scheduler_map["mine"]
-
-
-def _given(run: Run, at: dict[str, int], make: Any) -> Any:
-    """Returns the input of a rank: an iterator where tokens are needed, in a list with virtual stages."""
-    given = [make() if at["tp"] == 0 and run.has_tokens(at["pp"], stage) else None for stage in range(run.vpp or 1)]
-    return given if run.vpp is not None else given[0]
 
 
 def _described(batch: Any, groups: ProcessGroups) -> dict[str, Any]:
@@ -269,12 +280,8 @@ class Cursed(torch.Tensor):
 
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
     """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
-    if how != "raise":
-        do_together(
-            "painting", lambda: "blue"
-        )  # so that all know the process of the victim, and need not wait for it to come
-    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
-
+    if how != "raise":  # all know the process of the victim, and need not wait for it to come
+        do_together("painting", lambda: "blue")
     frozen: list[bool] = []
 
     def harm() -> None:
@@ -297,29 +304,24 @@ def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -
 
     Cursed.harm = staticmethod(harm)
     data = Broken(run) if me.rank == victim else Data(run)
-    if mode == "known lengths":
-        return wrap_dataset(data, range(len(run.lengths)), run.config, groups)[1]
-    mine = range(at["dp"], len(run.lengths), run.dp)
-    return wrap_data_iterator(_given(run, at, lambda: (data[i] for i in mine)), run.config, len(mine), groups)[1]
+    return (exchanged if mode == "exchange" else read_alone)(me, run, data)[1]
 
 
 def die_at_any_moment(me: Rank, run: Run, victim: int, delay_seconds: float) -> Any:
     """The victim dies while all wrap global batches for ever; before, torch would wait for it to join its groups."""
-    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    me.groups(run)
     (me.shared / f"ready-{me.rank}").touch()
     if me.rank == victim:
         wait_until(lambda: len(list(me.shared.glob("ready-*"))) == dist.get_world_size())
         threading.Timer(delay_seconds, me.die).start()
-    mine = range(at["dp"], len(run.lengths), run.dp)
     while True:
-        wrap_data_iterator(_given(run, at, lambda: (data[i] for i in mine)), run.config, len(mine), groups)
+        exchanged(me, run, Data(run))
 
 
 def wrong_input(me: Rank, run: Run, who: int, what: str) -> Any:
     """One rank has an iterator where none may be, or none, or one that ends early or yields other lengths."""
-    at, data = run.coordinates(me.rank), Data(run)
-    mine = range(at["dp"], len(run.lengths), run.dp)
-    iterator = _given(run, at, lambda: (data[position] for position in mine))
+    data, mine = Data(run), run.positions_of(run.coordinates(me.rank))
+    iterator = _given(me, run, data)
     if me.rank == who:
         others = Data(dataclasses.replace(run, lengths=tuple(length + 1 for length in run.lengths)))
         iterator = {
@@ -376,7 +378,7 @@ def broadcast_large_numbers(me: Rank, run: Run) -> Any:
 def reroute(me: Rank, run: Run) -> Any:
     """The utilities one by one, with groups in which context parallelism is outside data parallelism."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
-    mine = range(at["dp"], len(run.lengths), run.dp)
+    mine = run.positions_of(at)
     batch, pairs, mine, offsets, _ = get_batch_and_global_seqlens((data[i] for i in mine), len(mine), groups.dp)
     rank = groups.dp_cp.rank()
     ids = [number for number, _ in pairs]

@@ -28,11 +28,12 @@ def printed_seed():
     return seed
 
 
-def answers_of_peer(program, rounds, folder):
-    """Returns the arrays that a program beside this file writes for rounds, each told by its `case()`."""
+def answers_of_peer(action, rounds, folder):
+    """Returns the arrays of `retro_side.py` for the cases of rounds; its action is "read" or "build"."""
     cases, output = folder / "cases.json", folder / "found.npz"
     cases.write_text(json.dumps([each.case() for each in rounds]))
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name(program)), str(cases), str(output)]
+    program = str(Path(__file__).with_name("retro_side.py"))
+    command = [sys.executable, "-W", "ignore", program, action, str(cases), str(output)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PEER)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return np.load(output)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from tests.peer.conftest import assert_same, folder_bytes, rounds, times
 from tests.support import StandInTokenizer, write_corpus
 
 from tokenloom.blending.blended import BlendedDataset
@@ -19,9 +17,8 @@ from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.kernels.order import blending_counts, build_blending_indices
-from tokenloom.order.cache import IDENTITY
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet", "process_group")]
 
 pytest.importorskip("megatron.core")
 
@@ -31,21 +28,7 @@ from megatron.core.datasets import gpt_dataset as peer_gpt  # noqa: E402
 from megatron.core.datasets import helpers as peer_helpers  # noqa: E402
 from megatron.core.datasets import utils as peer_utils  # noqa: E402
 
-ROUNDS = [*range(2), *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 4))]
-
-
-@pytest.fixture(params=ROUNDS)
-def rng(request, seed):
-    """One generator per round, all from the seed of the run."""
-    return np.random.default_rng([seed, request.param])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _process_group():
-    """The peer caches a blend only under an initialised process group."""
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
-    yield
-    torch.distributed.destroy_process_group()
+rng = rounds(2, 4)
 
 
 # --- the order ----------------------------------------------------------------------------------------------------
@@ -134,15 +117,6 @@ def draw_share(rng, number):
     return [float(weight) for weight in rng.dirichlet(np.ones(number)) * rng.choice([1, 100]) + 1e-3]
 
 
-def folder_bytes(folder):
-    """Returns the files that both sides write; ours records beside them what an index was built from."""
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if not path.name.endswith(IDENTITY)}
-
-
-def modified(folder):
-    return {entry.path: entry.stat().st_mtime_ns for entry in os.scandir(folder)}
-
-
 def build(settings, sizes, folder, *, cls=GPTDataset):
     config = GPTDatasetConfig(**settings, path_to_cache=f"{folder}")
     return BlendedMegatronDatasetBuilder(cls, list(sizes), lambda: True, config).build()
@@ -151,15 +125,6 @@ def build(settings, sizes, folder, *, cls=GPTDataset):
 def build_peer(settings, sizes, folder, *, cls=peer_gpt.GPTDataset):
     config = peer_gpt.GPTDatasetConfig(**settings, path_to_cache=f"{folder}")
     return peer_builder.BlendedMegatronDatasetBuilder(cls, list(sizes), lambda: True, config).build()
-
-
-def assert_same(ours, peers):
-    assert list(ours) == list(peers)
-    for name in peers:
-        assert type(ours[name]) is type(peers[name]), name
-        assert ours[name].dtype == peers[name].dtype, name
-        assert ours[name].shape == peers[name].shape, name
-        assert bool((ours[name] == peers[name]).all()), name
 
 
 def compare(datasets, peers, rng, *, most=6):
@@ -193,10 +158,10 @@ def compare_builds(settings, sizes, folder, rng):
     peers = build_peer(settings, sizes, folder / "theirs")
     assert folder_bytes(folder / "ours") == folder_bytes(folder / "theirs")
     assert compare(datasets, peers, rng)
-    before = modified(folder / "ours"), modified(folder / "theirs")
+    before = times(folder / "ours", folder / "theirs")
     from_peer = build(settings, sizes, folder / "theirs")
     from_ours = build_peer(settings, sizes, folder / "ours")
-    assert (modified(folder / "ours"), modified(folder / "theirs")) == before
+    assert times(folder / "ours", folder / "theirs") == before
     assert compare(from_peer, from_ours, rng, most=2)
     for flags in ({"defer_npy_index_mmap": True}, {"fast_cache_load": True}):
         assert compare(build(settings | flags, sizes, folder / "theirs"), peers, rng, most=2)
@@ -251,10 +216,12 @@ def test_several_validation_sets_are_the_same(tmp_path, rng, full):
     compare_builds(settings, sizes, tmp_path, rng)
 
 
-def test_one_prefix_with_a_weight_is_the_same(tmp_path, rng):
+@pytest.mark.parametrize(("weights", "full"), [([3.0], False), ([3.0], True), (None, True)])
+def test_one_prefix_is_the_same(tmp_path, rng, weights, full):
+    """A size for valid is kept under full validation."""
     prefixes = draw_prefixes(rng, tmp_path, 1)
-    settings = draw_settings(rng) | {"blend": (prefixes, [3.0]), "split": "60,25,15"}
-    compare_builds(settings, [100, 20, 10], tmp_path, rng)
+    settings = draw_settings(rng) | {"blend": (prefixes, weights), "split": "60,25,15", "full_validation": full}
+    compare_builds(settings, [100, int(rng.integers(1, 300)), 10], tmp_path, rng)
 
 
 def test_made_up_data_are_the_same(tmp_path, rng):
@@ -279,6 +246,8 @@ def test_what_one_refuses_the_other_refuses(tmp_path, rng):
     refused(ConfigError, AssertionError, blend=(prefixes, [1.0, 2.0, 3.0]), sizes=(None, 1, 1), **split)
     refused(ConfigError, AssertionError, blend=(prefixes, [1.0, 0.0, 3.0]), **split)
     refused(ConfigError, AssertionError, blend=(prefixes, [1.0, 2.0]), **split)
+    several = {"blend_per_split": [(prefixes[:1], None), (prefixes, None), None], "multiple_validation_sets": True}
+    refused(ConfigError, AssertionError, **several, full_validation=True, sizes=(50, 20, None))
 
 
 def test_blends_of_datasets_at_hand_are_the_same(tmp_path, rng):
@@ -313,37 +282,6 @@ def test_blends_of_datasets_at_hand_are_the_same(tmp_path, rng):
 
 
 def test_lists_are_read_the_same():
-    for entries in (
-        None,
-        ["a"],
-        ["a", "b"],
-        ["a", "b", "c"],
-        ["30", "a", "70", "b"],
-        ["0.5", " a ", "5e-1", "b "],
-        ["1", "2", "3"],
-        ["a", "2"],
-        [" 1 ", "a"],
-        ["1", "a", "2", "b", "3", "c"],
-    ):
+    for text in ("a", "a,b", "a,b,c", "30,a,70,b", "0.5, a ,5e-1,b ", "1,2,3", "a,2", " 1 ,a", "1,a,2,b,3,c"):
+        entries = text.split(",")
         assert get_blend_from_list(entries) == peer_utils.get_blend_from_list(entries)
-
-
-# --- sizes for valid under full_validation ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("weights", [None, [3.0]])
-def test_a_size_for_valid_is_kept_under_full_validation(tmp_path, rng, weights):
-    prefixes = draw_prefixes(rng, tmp_path, 1)
-    settings = draw_settings(rng) | {"blend": (prefixes, weights), "split": "60,25,15", "full_validation": True}
-    compare_builds(settings, [50, int(rng.integers(1, 300)), 10], tmp_path, rng)
-
-
-def test_several_validation_sets_with_a_size_are_refused(tmp_path, rng):
-    prefixes = draw_prefixes(rng, tmp_path, 2)
-    blends = [(prefixes[:1], None), (prefixes, None), None]
-    settings = draw_settings(rng) | {"blend_per_split": blends, "multiple_validation_sets": True}
-    settings["full_validation"] = True
-    with pytest.raises(ConfigError):
-        build(settings, [50, 20, None], tmp_path / "ours")
-    with pytest.raises(AssertionError):
-        build_peer(settings, [50, 20, None], tmp_path / "theirs")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from tests.peer.conftest import assert_same, folder_bytes, rounds, times
 from tests.support import EOD, StandInTokenizer, make_config, random_documents, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
@@ -27,22 +27,10 @@ from megatron.core.datasets import indexed_dataset as peer_indexed  # noqa: E402
 from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
 BOOLEANS = [
-    "reset_position_ids",
-    "reset_attention_mask",
-    "eod_mask_loss",
-    "create_attention_mask",
-    "drop_last_partial_validation_sequence",
-    "add_extra_token_to_sequence",
-    "allow_ambiguous_pad_tokens",
-    "mmap_bin_files",
+    *("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask", "mmap_bin_files"),
+    *("drop_last_partial_validation_sequence", "add_extra_token_to_sequence", "allow_ambiguous_pad_tokens"),
 ]
-ROUNDS = [*range(4), *(pytest.param(number, marks=pytest.mark.slow) for number in range(4, 6))]
-
-
-@pytest.fixture(params=ROUNDS)
-def rng(request, seed):
-    """One generator per round, all from the seed of the run."""
-    return np.random.default_rng([seed, request.param])
+rng = rounds(4, 6)
 
 
 def draw_settings(rng):
@@ -73,23 +61,10 @@ def draw_corpus(rng, prefix, vocab_size):
     return documents
 
 
-def folder_bytes(folder):
-    """Returns the files of a cache that both sides know; ours records the identity of the data beside them."""
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if not path.name.endswith("-identity.json")}
-
-
 def peer_sample(peer, k):
     """Returns a sample of the peer, kept from masking it by what was masked in samples before (MLM#1711)."""
     peer.masks_and_position_ids_are_cached = False
     return peer[k]
-
-
-def assert_same(ours, peers):
-    assert list(ours) == list(peers)
-    for name in peers:
-        assert ours[name].dtype == peers[name].dtype, name
-        assert ours[name].shape == peers[name].shape, name
-        assert torch.equal(ours[name], peers[name]), name
 
 
 def compare_samples(dataset, peer, rng, *, most=12):
@@ -139,12 +114,9 @@ def test_indices_files_and_samples_are_the_same(tmp_path, rng):
         data = IndexedDataset(prefix, mmap=settings["mmap_bin_files"])
         peer_data = peer_indexed.IndexedDataset(prefix, mmap=settings["mmap_bin_files"])
 
-        def build_peer(
-            config, peer_data=peer_data, prefix=prefix, indices=indices, num_samples=num_samples, split=split
-        ):
-            return peer_gpt.GPTDataset(peer_data, prefix, indices, num_samples, PeerSplit[split.name], config)
-
-        dataset = GPTDataset(data, prefix, indices, num_samples, split, ours)
+        given = prefix, indices, num_samples
+        build_peer = partial(peer_gpt.GPTDataset, peer_data, *given, PeerSplit[split.name])
+        dataset = GPTDataset(data, *given, split, ours)
         if peer_refuses(dataset):
             with pytest.raises(AssertionError):
                 build_peer(theirs)
@@ -162,17 +134,13 @@ def test_indices_files_and_samples_are_the_same(tmp_path, rng):
 
         # Each reads what the other has written, and writes nothing.
         ours.path_to_cache, theirs.path_to_cache = theirs.path_to_cache, ours.path_to_cache
-        times = {
-            entry.path: entry.stat().st_mtime_ns for name in ("ours", "theirs") for entry in os.scandir(folder / name)
-        }
-        from_peer = GPTDataset(data, prefix, indices, num_samples, split, ours)
+        before = times(folder / "ours", folder / "theirs")
+        from_peer = GPTDataset(data, *given, split, ours)
         from_ours = build_peer(theirs)
-        assert times == {
-            entry.path: entry.stat().st_mtime_ns for name in ("ours", "theirs") for entry in os.scandir(folder / name)
-        }
+        assert times(folder / "ours", folder / "theirs") == before
         compare_samples(from_peer, from_ours, rng, most=3)
         ours.defer_npy_index_mmap = theirs.defer_npy_index_mmap = True
-        deferred = GPTDataset(data, prefix, indices, num_samples, split, ours)
+        deferred = GPTDataset(data, *given, split, ours)
         compare_samples(deferred, build_peer(theirs), rng, most=3)
     assert compared
 

@@ -76,15 +76,8 @@ def attributes_of_builder(m, folder, prefix):
     builder.end_document()
     text = m.IndexedDatasetBuilder(f"{folder}/b.bin", multimodal=True)
     text.add_item(torch.tensor([1]), 3)
-    kept = (
-        builder.sequence_lengths,
-        builder.document_indices,
-        builder.sequence_modes,
-        builder.dtype,
-        builder.multimodal,
-        text.sequence_modes,
-        text.dtype,
-    )
+    names = ("sequence_lengths", "document_indices", "sequence_modes", "dtype", "multimodal")
+    kept = [getattr(builder, name) for name in names], text.sequence_modes, text.dtype
     builder.data_file.close()
     text.data_file.close()
     return kept

@@ -12,7 +12,6 @@ import pytest
 from tests.indexed.pairs import pair_bytes
 
 from tokenloom import DType, IndexedDataset, IndexedDatasetBuilder, merge_datasets
-from tokenloom.kernels.order import build_sample_index
 
 torch = pytest.importorskip("torch")
 peer = pytest.importorskip("megatron.core.datasets.indexed_dataset")
@@ -85,14 +84,9 @@ def assert_equal_datasets(ours, theirs, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_items_give_the_same_bytes(tmp_path, rng, dtype):
-    ours, theirs = write_both(tmp_path, draw_corpus(rng, dtype), dtype)
-    assert pair_bytes(ours) == pair_bytes(theirs)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_multimodal_items_give_the_same_bytes(tmp_path, rng, seed, dtype):
-    ours, theirs = write_both(tmp_path, draw_corpus(rng, dtype), dtype, seed=seed)
+@pytest.mark.parametrize("multimodal", [False, True])
+def test_items_give_the_same_bytes(tmp_path, rng, seed, dtype, multimodal):
+    ours, theirs = write_both(tmp_path, draw_corpus(rng, dtype), dtype, seed=seed if multimodal else None)
     assert pair_bytes(ours) == pair_bytes(theirs)
 
 
@@ -195,31 +189,3 @@ def test_dtypes_have_the_same_codes():
     assert [member.name for member in peer.DType] == [member.name for member in DType]
     for vocab_size in (None, 0, 65499, 65500, 65535, 65536, 65537, 10**6):
         assert peer.DType.optimal_dtype(vocab_size) is DType.optimal_dtype(vocab_size)
-
-
-@pytest.mark.parametrize("extra", [0, 1])
-@pytest.mark.parametrize("drop_last", [True, False])
-def test_sample_indices_are_the_same(rng, extra, drop_last):
-    helpers = pytest.importorskip("megatron.core.datasets.helpers")
-    for _ in range(50):
-        lengths = rng.integers(0, 40, size=int(rng.integers(1, 60))).astype(np.int32)
-        num_epochs = int(rng.integers(1, 4))
-        document_index = rng.permutation(np.tile(np.arange(len(lengths)), num_epochs)).astype(np.int32)
-        window_length = int(rng.integers(1, 60))
-        tokens_per_epoch = int(lengths.sum())
-        if tokens_per_epoch <= extra:
-            continue
-        total = num_epochs * tokens_per_epoch - extra
-        num_windows = total // window_length if drop_last else -(-total // window_length)
-        arguments = (lengths, document_index, window_length, num_epochs, tokens_per_epoch, drop_last, extra)
-        for dtype, build in ((np.int32, helpers.build_sample_idx_int32), (np.int64, helpers.build_sample_idx_int64)):
-            theirs = build(*arguments)
-            ours = build_sample_index(
-                lengths,
-                document_index,
-                window_length=window_length,
-                extra=extra,
-                num_windows=num_windows,
-                dtype=dtype,
-            )
-            assert_equal_arrays(ours, theirs)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from tests.peer.conftest import folder_bytes, rounds
 from tests.support import StandInWordPieces, write_sentences
 
 import tokenloom
@@ -17,7 +16,7 @@ from tokenloom.megatron.core.datasets.bert_dataset import (
 )
 from tokenloom.megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet", "process_group")]
 
 pytest.importorskip("megatron.core")
 
@@ -28,21 +27,7 @@ from megatron.core.datasets import indexed_dataset as peer_indexed  # noqa: E402
 from megatron.core.datasets import t5_dataset as peer_t5  # noqa: E402
 from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
-ROUNDS = [*range(2), *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 6))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _process_group():
-    """The peer builds masked datasets only under an initialised process group."""
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
-    yield
-    torch.distributed.destroy_process_group()
-
-
-@pytest.fixture(params=ROUNDS)
-def rng(request, seed):
-    """One generator per round, all from the seed of the run."""
-    return np.random.default_rng([seed, request.param])
+rng = rounds(2, 6)
 
 
 # --- mappings ---------------------------------------------------------------------------------------------------------
@@ -69,12 +54,7 @@ def test_mappings_are_the_same(rng):
         length, seed = int(rng.integers(2, 90)), int(rng.integers(2**31 - 1))
         short, least = float(rng.choice([0, 0.1, 0.34, 0.5, 0.9, 1, 1e-9])), int(rng.integers(0, 4))
         peers = peer_helpers.build_mapping(boundaries, lengths, epochs, limit, length, short, seed, False, least)
-        settings = {
-            "num_epochs": epochs,
-            "max_num_samples": limit,
-            "max_sequence_length": length,
-            "seed": seed,
-        }
+        settings = {"num_epochs": epochs, "max_num_samples": limit, "max_sequence_length": length, "seed": seed}
         ours = tokenloom.build_mapping(
             boundaries, lengths, **settings, short_sequence_probability=short, min_sentences=least
         )
@@ -95,15 +75,8 @@ def test_long_mappings_are_the_same(rng):
     lengths = rng.integers(1, 40, size=count).astype(np.int32)
     boundaries = np.unique(np.concatenate([[0, count], rng.integers(0, count, size=count // 9)])).astype(np.int64)
     peers = peer_helpers.build_mapping(boundaries, lengths, 2, 2**40, 128, 0.1, 7, False, 1)
-    ours = tokenloom.build_mapping(
-        boundaries,
-        lengths,
-        num_epochs=2,
-        max_sequence_length=128,
-        short_sequence_probability=0.1,
-        seed=7,
-        min_sentences=1,
-    )
+    settings = {"num_epochs": 2, "max_sequence_length": 128, "short_sequence_probability": 0.1}
+    ours = tokenloom.build_mapping(boundaries, lengths, **settings, seed=7, min_sentences=1)
     assert_same_rows(ours, peers)
 
 
@@ -224,11 +197,6 @@ def compare_samples(dataset, peer, rng, *, most=25):
     return len(whole)
 
 
-def folder_bytes(folder):
-    """Returns the files of a cache that both sides know; ours records the identity of the data beside them."""
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if not path.name.endswith("-identity.json")}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_indices_files_and_samples_are_the_same(tmp_path, rng, kind, monkeypatch):
     sample_generators(monkeypatch)
@@ -249,8 +217,9 @@ def test_indices_files_and_samples_are_the_same(tmp_path, rng, kind, monkeypatch
         ours = config_class(**settings, path_to_cache=f"{folder}/ours")
         theirs = peer_config(**settings, path_to_cache=f"{folder}/theirs")
 
-        dataset = dataset_class(data, prefix, indices, num_samples, split, ours)
-        peer = peer_class(peer_data, prefix, indices, num_samples, PeerSplit[split.name], theirs)
+        given = prefix, indices, num_samples
+        dataset = dataset_class(data, *given, split, ours)
+        peer = peer_class(peer_data, *given, PeerSplit[split.name], theirs)
         assert_same_rows(dataset.sample_index, peer.sample_index)
         assert dataset.unique_description == peer.unique_description
         assert folder_bytes(f"{folder}/ours") == folder_bytes(f"{folder}/theirs")
@@ -258,8 +227,8 @@ def test_indices_files_and_samples_are_the_same(tmp_path, rng, kind, monkeypatch
 
         # Each reads what the other has written.
         ours.path_to_cache, theirs.path_to_cache = theirs.path_to_cache, ours.path_to_cache
-        dataset = dataset_class(data, prefix, indices, num_samples, split, ours)
-        peer = peer_class(peer_data, prefix, indices, num_samples, PeerSplit[split.name], theirs)
+        dataset = dataset_class(data, *given, split, ours)
+        peer = peer_class(peer_data, *given, PeerSplit[split.name], theirs)
         compare_samples(dataset, peer, rng, most=3)
     assert compared
 
@@ -296,7 +265,7 @@ def test_attention_masks_of_t5_are_the_same(rng, monkeypatch, version, variable)
     tokens = [torch.from_numpy(rng.integers(0, 3, size=(4, length))) for length in (7, 5)]
     arguments = (*tokens, *(token.ne(0).long() for token in tokens), version is None, version)
     if version == "1.6.0" and variable is not None:
-        with pytest.raises(tokenloom.ConfigError, match=f"runs T5 without flash and fused attention, found {variable}"):
+        with pytest.raises(tokenloom.ConfigError, match=f"runs T5 without flash and fused attention, got {variable}"):
             T5MaskedWordPieceDataset.config_attention_mask(*arguments)
         with pytest.raises(AssertionError):
             peer_t5.T5MaskedWordPieceDataset.config_attention_mask(*arguments)

@@ -27,14 +27,8 @@ pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 pytest.importorskip("megatron.core")
 
 MODULES = (
-    "blended_dataset",
-    "blended_megatron_dataset_builder",
-    "blended_megatron_dataset_config",
-    "gpt_dataset",
-    "helpers",
-    "indexed_dataset",
-    "megatron_dataset",
-    "utils",
+    *("blended_dataset", "blended_megatron_dataset_builder", "blended_megatron_dataset_config", "gpt_dataset"),
+    *("helpers", "indexed_dataset", "megatron_dataset", "utils"),
 )
 CASES = {}
 
@@ -54,16 +48,9 @@ class Side:
     folder: Path
 
     def config(self, kind=None, **settings):
-        usual = {
-            "random_seed": 7,
-            "sequence_length": 8,
-            "tokenizer": StandInTokenizer(),
-            "reset_position_ids": False,
-            "reset_attention_mask": False,
-            "eod_mask_loss": False,
-            "create_attention_mask": False,
-            "path_to_cache": str(self.folder),
-        }
+        names = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
+        usual = {"random_seed": 7, "sequence_length": 8, "tokenizer": StandInTokenizer(), **dict.fromkeys(names, False)}
+        usual["path_to_cache"] = str(self.folder)
         if "blend_per_split" not in settings and not settings.pop("mock", False):
             usual |= {"blend": ([self.prefixes[0]], None), "split": "70,20,10"}
         return (kind or self.mg.gpt_dataset.GPTDatasetConfig)(**(usual | settings))
@@ -533,9 +520,7 @@ BUILDS = {
     "mock": {"mock": True, "cls": "MockGPTDataset"},
     "per split": {"per_split": True},
     "validation sets": {
-        "per_split": True,
-        "multiple_validation_sets": True,
-        "full_validation": True,
+        **dict.fromkeys(("per_split", "multiple_validation_sets", "full_validation"), True),
         "sizes": (9, None, 0),
     },
 }
@@ -717,38 +702,20 @@ def provider(side):
             sample["loss_mask"] = torch.where(sample["labels"] > 20, 0.0, sample["loss_mask"])
             return sample
 
-    config = Config(
-        blend=(side.prefixes, [1, 1, 1]),
-        split="9,1,0",
-        tokenizer=StandInTokenizer(),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        path_to_cache=str(side.folder),
-    )
+    flags = dict.fromkeys(("reset_position_ids", "reset_attention_mask", "eod_mask_loss"), False)
+    config = Config(blend=(side.prefixes, [1, 1, 1]), split="9,1,0", tokenizer=StandInTokenizer(), **flags)
+    config.path_to_cache = str(side.folder)
     config.random_seed, config.sequence_length = 4, 8
     config.finalize()
     builder = side.mg.blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder
     train, valid, test = builder(Evo2, [30, 5, 0], lambda: True, config).build()
-    held = {
-        field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.name != "tokenizer"
-    }
-    again = Config(
-        **{name: value for name, value in held.items() if name not in ("split_matrix", "mock", "token_dtype_code")}
-    )
+    names = [field.name for field in dataclasses.fields(config) if field.name != "tokenizer"]
+    held = {name: getattr(config, name) for name in names}
+    computed = ("split_matrix", "mock", "token_dtype_code")
+    again = Config(**{name: value for name, value in held.items() if name not in computed})
     share = torch.cat([batch["loss_mask"] for batch in batches(train)]).mean()
-    return (
-        batches(train),
-        share,
-        len(valid),
-        test,
-        {
-            name: held[name]
-            for name in (*REFERENCE_FIELDS, "dataloader_type")
-            if name in held and name != "path_to_cache"
-        },
-        again.blend,
-    )
+    names = [name for name in (*REFERENCE_FIELDS, "dataloader_type") if name in held and name != "path_to_cache"]
+    return batches(train), share, len(valid), test, {name: held[name] for name in names}, again.blend
 
 
 def files(side, folder=""):

@@ -10,6 +10,7 @@ from megatron.core.datasets import indexed_dataset as peer_indexed
 from megatron.core.datasets import multimodal_dataset as peer
 from megatron.core.datasets.utils import Split as PeerSplit
 from tests.indexed.pairs import pair_bytes
+from tests.peer.conftest import assert_same
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import StandInTokenizer
 
@@ -22,12 +23,12 @@ from tokenloom.preprocess.multimodal import preprocess_multimodal
 SETTINGS = {
     "random_seed": 1234,
     "sequence_length": 32,
+    "image_h": 5,
+    "image_w": 7,
     "reset_position_ids": False,
     "reset_attention_mask": False,
     "eod_mask_loss": True,
     "create_attention_mask": True,
-    "image_h": 5,
-    "image_w": 7,
 }
 
 
@@ -76,27 +77,12 @@ def test_pairs_give_the_bytes_of_the_peer_and_can_be_merged(tmp_path, rng):
 @pytest.mark.usefixtures("quiet")
 def test_made_up_samples_are_those_of_the_peer():
     tokenizer = StandInTokenizer(pad=50, vocab_size=90)
-    indices = np.arange(40, dtype=np.int32)
-    theirs = peer.MockMultimodalDataset(
-        peer_gpt.MockGPTLowLevelDataset(tokenizer),
-        None,
-        indices,
-        300,
-        PeerSplit.train,
-        peer.MultimodalDatasetConfig(tokenizer=tokenizer, **SETTINGS),
-    )
-    ours = MockMultimodalDataset(
-        MockGPTLowLevelDataset(tokenizer),
-        None,
-        indices,
-        300,
-        Split.train,
-        MultimodalDatasetConfig(tokenizer=tokenizer, **SETTINGS),
-    )
+    given = None, np.arange(40, dtype=np.int32), 300
+    config = peer.MultimodalDatasetConfig(tokenizer=tokenizer, **SETTINGS)
+    data = peer_gpt.MockGPTLowLevelDataset(tokenizer)
+    theirs = peer.MockMultimodalDataset(data, *given, PeerSplit.train, config)
+    config = MultimodalDatasetConfig(tokenizer=tokenizer, **SETTINGS)
+    ours = MockMultimodalDataset(MockGPTLowLevelDataset(tokenizer), *given, Split.train, config)
     assert len(ours) == len(theirs)
     for k in (0, 7, 299):
-        found, expected = ours[k], theirs[k]
-        assert list(found) == list(expected)
-        for name in expected:
-            assert found[name].dtype == expected[name].dtype
-            assert torch.equal(found[name], expected[name]), name
+        assert_same(ours[k], theirs[k])

@@ -47,25 +47,11 @@ def test_samples_are_those_of_the_peer(bucket, prefix, tmp_path, seed):
     settings = {"sequence_length": 64, "random_seed": seed, "path_to_cache": str(tmp_path / "indices")}
     ours = make_dataset(url, num_samples=40, **settings)
     config = make_config(url, **settings)
-    theirs = peer_gpt.GPTDataset(
-        open_peer(url, tmp_path),
-        url,
-        np.arange(len(ours.dataset), dtype=np.int32),
-        40,
-        peer_utils.Split.train,
-        peer_gpt.GPTDatasetConfig(
-            random_seed=seed,
-            sequence_length=64,
-            blend=([url], None),
-            split="1,0,0",
-            path_to_cache=str(tmp_path / "peer-indices"),
-            tokenizer=config.tokenizer,
-            reset_position_ids=False,
-            reset_attention_mask=False,
-            eod_mask_loss=False,
-            create_attention_mask=False,
-        ),
-    )
+    names = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
+    settings |= {"blend": ([url], None), "split": "1,0,0", "tokenizer": config.tokenizer, **dict.fromkeys(names, False)}
+    peer_config = peer_gpt.GPTDatasetConfig(**settings | {"path_to_cache": str(tmp_path / "peer-indices")})
+    given = url, np.arange(len(ours.dataset), dtype=np.int32), 40, peer_utils.Split.train
+    theirs = peer_gpt.GPTDataset(open_peer(url, tmp_path), *given, peer_config)
     assert len(ours) == len(theirs)
     for position in range(40):
         mine, other = ours[position], theirs[position]

@@ -7,8 +7,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from tests.peer.retro_building_side import tokens_for_embedder
 from tests.peer.retro_peer import answers_of_peer, printed_seed, require_peer
+from tests.peer.retro_side import tokens_for_embedder
 from tests.support import EOD, random_documents, write_corpus
 
 from tokenloom import IndexedDataset
@@ -106,7 +106,7 @@ def rounds(tmp_path_factory):
     seed = printed_seed()
     folder = tmp_path_factory.mktemp("retro_building")
     drawn = [Round(folder, number, np.random.default_rng([seed, number])) for number in range(ROUNDS)]
-    found = answers_of_peer("retro_building_side.py", drawn, folder)
+    found = answers_of_peer("build", drawn, folder)
     return [(each, found[f"{number}/left"]) for number, each in enumerate(drawn)]
 
 

@@ -109,7 +109,7 @@ def rounds(tmp_path_factory):
     seed = printed_seed()
     folder = tmp_path_factory.mktemp("retro")
     drawn = [Round(folder, number, np.random.default_rng([seed, number])) for number in range(ROUNDS)]
-    arrays = answers_of_peer("retro_side.py", drawn, folder)
+    arrays = answers_of_peer("read", drawn, folder)
     found = [{} for _ in drawn]
     for name in arrays.files:
         number, _, rest = name.partition("/")

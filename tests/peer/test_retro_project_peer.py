@@ -87,7 +87,7 @@ class Round:
 def test_the_peer_reads_what_we_build(tmp_path: Path, seed: int):
     require_peer()
     rounds = [Round(tmp_path, number, np.random.default_rng([seed, number])) for number in range(ROUNDS)]
-    theirs = answers_of_peer("retro_side.py", rounds, tmp_path)
+    theirs = answers_of_peer("read", rounds, tmp_path)
     num_there = 0
     for number, drawn in enumerate(rounds):
         for key, dataset in drawn.read().items():

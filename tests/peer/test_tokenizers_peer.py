@@ -38,12 +38,8 @@ def test_bytes_are_the_peer_s(text: str):
 def test_sentencepiece_is_the_peer_s(tmp_path: Path, kind: str):
     (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model(kind))
     ours, theirs = make_sentencepiece(kind), peer.SentencePieceTokenizer(str(tmp_path / "tokenizer.model"))
-    assert (ours.vocab_size, ours.bos, ours.eos, ours.pad) == (
-        theirs.vocab_size,
-        theirs.bos_id,
-        theirs.eos_id,
-        theirs.pad_id,
-    )
+    assert (ours.vocab_size, ours.bos) == (theirs.vocab_size, theirs.bos_id)
+    assert (ours.eos, ours.pad) == (theirs.eos_id, theirs.pad_id)
     assert ours.inv_vocab == theirs.inv_vocab
     for text in [*hard_texts(ours), *sources()]:
         assert ours.tokenize(text) == theirs.text_to_ids(text)

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
 
-from tokenloom.errors import MissingTokenError
-from tokenloom.preprocess.blocks import DocumentTokens
+from tokenloom.errors import MissingTokenError, TokenizerError
+from tokenloom.preprocess.blocks import DocumentTokens, TemplateTokens
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 
-BOS, EOD = 90, 91
-POLICIES = [DocumentTokens(), DocumentTokens(eod=EOD), DocumentTokens(bos=BOS), DocumentTokens(bos=BOS, eod=EOD)]
+BEGIN, END = 90, 91
+POLICIES = [DocumentTokens(), DocumentTokens(eod=END), DocumentTokens(bos=BEGIN), DocumentTokens(bos=BEGIN, eod=END)]
 
 
 def add(policy: DocumentTokens, documents: list[list[list[int]]]) -> tuple[list[list[list[int]]], int]:
@@ -29,17 +34,17 @@ def add(policy: DocumentTokens, documents: list[list[list[int]]]) -> tuple[list[
 
 
 def test_doubled_tokens_are_counted_and_kept():
-    documents = [[[BOS, 1]], [[2, EOD]], [[BOS], [EOD]], [[EOD, 3, BOS]], [[4]]]
+    documents = [[[BEGIN, 1]], [[2, END]], [[BEGIN], [END]], [[END, 3, BEGIN]], [[4]]]
     made, num_doubled = add(POLICIES[3], documents)
     assert num_doubled == 3
-    assert made[:2] == [[[BOS, BOS, 1, EOD]], [[BOS, 2, EOD, EOD]]]
+    assert made[:2] == [[[BEGIN, BEGIN, 1, END]], [[BEGIN, 2, END, END]]]
     assert add(POLICIES[1], documents)[1] == 2
     assert add(POLICIES[0], documents)[1] == 0
 
 
 @given(
     policy=st.sampled_from(POLICIES),
-    documents=st.lists(st.lists(st.lists(st.sampled_from([1, 2, BOS, EOD]), min_size=1, max_size=4), max_size=3)),
+    documents=st.lists(st.lists(st.lists(st.sampled_from([1, 2, BEGIN, END]), min_size=1, max_size=4), max_size=3)),
 )
 def test_documents_are_those_made_one_by_one(policy: DocumentTokens, documents: list[list[list[int]]]):
     expected, num_doubled = [], 0
@@ -60,3 +65,51 @@ def test_ids_come_from_the_tokenizer():
     assert DocumentTokens.of(ByteTokenizer(), prepend_bos=True, append_eod=True) == DocumentTokens(bos=257, eod=256)
     with pytest.raises(MissingTokenError, match="tokenizer `null:5` has no token for `bos`"):
         DocumentTokens.of(NullTokenizer(5), prepend_bos=True)
+
+
+def templated(*pieces: str) -> str:
+    """Returns a tokenizer whose template is these pieces, `A` being the text."""
+    whole = json.loads(byte_level_json())
+    names = sorted({piece for piece in pieces if piece != "A"})
+    first = max(whole["model"]["vocab"].values()) + 1
+    ids = {name: first + number for number, name in enumerate(names)}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    whole["added_tokens"] += [{"id": number, "content": name, **flags} for name, number in ids.items()]
+    rows = [
+        {"Sequence": {"id": "A", "type_id": 0}} if piece == "A" else {"SpecialToken": {"id": piece, "type_id": 0}}
+        for piece in pieces
+    ]
+    pair = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]
+    special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in ids.items()}
+    whole["post_processor"] = {"type": "TemplateProcessing", "single": rows, "pair": pair, "special_tokens": special}
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sides"),
+    [(("A",), (0, 0)), (("<b>", "A"), (1, 0)), (("A", "<e>"), (0, 1)), (("<b>", "<c>", "A", "<e>"), (2, 1))],
+)
+def test_template_of_a_file_is_found(pieces, sides):
+    found = TemplateTokens.of(make_tokenizer(templated(*pieces)))
+    assert (len(found.before), len(found.after)) == sides
+
+
+def test_other_tokenizers_have_none_and_other_templates_are_refused():
+    assert TemplateTokens.of(ByteTokenizer()) == TemplateTokens()
+    assert TemplateTokens.of(make_tokenizer(byte_level_json())) == TemplateTokens()
+    with pytest.raises(TokenizerError, match="its template puts special tokens elsewhere than around"):
+        TemplateTokens.of(make_tokenizer(templated("A", "<m>", "A")))
+
+
+def test_documents_are_those_of_the_library(tmp_path):
+    tokenizer = make_tokenizer(templated("<b>", "A", "<e>"))
+    texts = ["hello wörld", "", "<b>spelled", f"x{EOD}"]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    settings = CorpusSettings(template_tokens=True, append_eod=True)
+    summary = preprocess_corpus(path, tmp_path / "out", tokenizer, settings, num_processes=1, num_workers=1)
+    expected = [[[*tokenizer.backend.encode(text).ids, tokenizer.eod]] for text in texts]
+    assert documents_of(tmp_path / "out_text_document") == expected
+    assert summary.engine.startswith("gigatoken (certificate ")
+    shown = preview_corpus([path], tmp_path / "other", tokenizer, settings, count=1)
+    assert shown.documents[0].num_tokens == len(expected[0][0])
+    assert shown.documents[0].is_exact

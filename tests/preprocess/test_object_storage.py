@@ -10,15 +10,14 @@ import pytest
 from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import PAIR_SUFFIXES, byte_level_json, make_tokenizer
 
-from tokenloom import IndexedDataset, InputError, MissingObjectError
+from tokenloom import InputError, MissingObjectError
 from tokenloom.indexed.origins import read_origins
 
 
 @pytest.fixture
 def text() -> bytes:
-    return b"".join(
-        json.dumps({"text": f"document {number} " * (number % 7)}).encode() + b"\n" for number in range(500)
-    )
+    texts = (f"document {number} " * (number % 7) for number in range(500))
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
 
 
 def test_the_result_is_that_of_local_files(bucket, text, tmp_path):
@@ -27,17 +26,13 @@ def test_the_result_is_that_of_local_files(bucket, text, tmp_path):
     local = preprocess(tmp_path / "text.jsonl", tmp_path / "out", tokenizer, append_eod=True)
     source = bucket.put("text", gzip.compress(text))
     seen = []
-    summary = preprocess(
-        source, bucket.url("out"), tokenizer, append_eod=True, input_format="jsonl", progress=seen.append
-    )
+    options = {"append_eod": True, "input_format": "jsonl", "progress": seen.append}
+    summary = preprocess(source, bucket.url("out"), tokenizer, **options)
     assert [each.num_tokens for each in summary.datasets] == [each.num_tokens for each in local.datasets]
     assert seen[-1].total == len(gzip.compress(text)) == seen[-1].counts["num_file_bytes"]
     assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES), "text"]
     for suffix in (".bin", ".idx"):
         assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()
-    assert len(IndexedDataset(bucket.url("out_text_document"))) == len(
-        IndexedDataset(str(tmp_path / "out_text_document"))
-    )
     origins = read_origins(bucket.url("out_text_document"))
     assert origins is not None
     assert [file.path for file in origins.files] == [source]

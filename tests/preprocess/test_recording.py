@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
+from tests.corpus.jobs import preprocess, preprocess_multimodal
+from tests.preprocess.corpus import write_lines
 
 from tokenloom.indexed.manifests import DocumentLedger, InputRecord, SpecialToken, read_manifest
 from tokenloom.indexed.verify import verify_dataset
@@ -23,10 +23,8 @@ def test_json_lines_are_accounted_for(tmp_path: Path, words):
         assert (manifest.pair.num_documents, manifest.pair.num_tokens) == (2, num_tokens)
         assert manifest.pair.largest_token == largest
         assert (manifest.options["key"], manifest.options["append_eod"]) == (key, True)
-        status = path.stat()
-        assert manifest.inputs == (
-            InputRecord(path=str(path), num_bytes=status.st_size, version=str(status.st_mtime_ns)),
-        )
+        num_bytes, version = path.stat().st_size, str(path.stat().st_mtime_ns)
+        assert manifest.inputs == (InputRecord(path=str(path), num_bytes=num_bytes, version=version),)
         assert manifest.tokenizer.sha256 == words.sha256
         assert manifest.tokenizer.path == "memory/tokenizer.json"
         assert manifest.tokenizer.vocab_size == 4
@@ -34,20 +32,6 @@ def test_json_lines_are_accounted_for(tmp_path: Path, words):
         assert manifest.engine == "tokenizers"
         report = verify_dataset(prefix)
         assert (report.problems, report.has_manifest) == ((), True)
-
-
-def test_conversations_are_accounted_for(tmp_path: Path):
-    tokenizer = make_tokenizer(byte_level_json())
-    talk = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."}]
-    path = write_lines(tmp_path / "in.jsonl", [{"messages": talk}, b"", {"messages": 7}, {"messages": talk}])
-    preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", skip_bad_lines=True)
-    manifest = read_manifest(f"{tmp_path}/out")
-    assert manifest.ledger == DocumentLedger(num_read=4, num_kept=2, num_rejected=1, num_blank=1)
-    assert manifest.options["schema"] == "messages"
-    assert manifest.options["chat_template"]["name"] == "chatml"
-    assert len(manifest.options["chat_template"]["sha256"]) == 64
-    assert manifest.tokenizer.eod == SpecialToken(id=tokenizer.eod, text=EOD)
-    assert verify_dataset(f"{tmp_path}/out").problems == ()
 
 
 @pytest.mark.parametrize("from_folder", [True, False])

@@ -9,13 +9,7 @@ from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.blocks import SentenceSplitter, split_texts
 
 TEXT = ' He met Dr. Smith at 3.15 p.m. on Monday.\n\nWas it late?  No! "Not at all."\tEnd without a stop\n'
-SENTENCES = [
-    "He met Dr. Smith at 3.15 p.m. on Monday.",
-    "Was it late?",
-    "No!",
-    '"Not at all."',
-    "End without a stop",
-]
+SENTENCES = ["He met Dr. Smith at 3.15 p.m. on Monday.", "Was it late?", "No!", '"Not at all."', "End without a stop"]
 
 words = st.sampled_from(
     ["Dr.", "p.m.", "Yes.", "no", "It", "e.g.", "3.14", "U.S.", '"Why?"', "(Ok.)", "...", "!", "x.)"]

@@ -37,7 +37,6 @@ def test_both_ways_agree_and_every_part_is_what_ends_in_it(texts, tokenizer, enc
 
 
 def test_a_token_ends_where_its_last_byte_is(tokenizer, encoders):
-    assert len(tokenizer.tokenize("é")) >= 1
     for encoder in encoders.values():
         encoded = encoder.encode([["a", " b", "", "é"], [], ["", ""]], number=1)
         assert encoded.lengths.tolist() == [len(tokenizer.tokenize("a bé")), 0, 0]
@@ -45,14 +44,13 @@ def test_a_token_ends_where_its_last_byte_is(tokenizer, encoders):
         assert encoded.part_stops.tolist()[:2] == [1, len(tokenizer.tokenize("a b"))]
 
 
-def test_a_tokenizer_that_normalises_is_asked_for_offsets(monkeypatch):
+def test_a_tokenizer_that_normalises_is_asked_for_offsets():
     data = json.loads(byte_level_json())
     data["normalizer"] = {"type": "NFC"}
     tokenizer = make_tokenizer(json.dumps(data))
-    choice = choose_engine("auto", tokenizer, [])
-    encoder = SpanEncoder(tokenizer, choice, num_workers=1)
-    slow = SpanEncoder(tokenizer, choose_engine("tokenizers", tokenizer, []), num_workers=1)
+    choices = (choose_engine(name, tokenizer, []) for name in ("auto", "tokenizers"))
+    fast, slow = (SpanEncoder(tokenizer, choice, num_workers=1) for choice in choices)
     texts = [["e\u0301x", "o\u0302"], ["plain", " text"]]
-    found, expected = encoder.encode(texts, number=1), slow.encode(texts, number=1)
+    found, expected = fast.encode(texts, number=1), slow.encode(texts, number=1)
     assert found.tokens.tolist() == expected.tokens.tolist()
     assert found.part_stops.tolist() == expected.part_stops.tolist()

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.indexed.columns import put_origins
 from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
 from tests.support import write_corpus
 
+from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.run.settings import RunSettings, parse_run
 
 
@@ -33,3 +35,16 @@ def settings_of(folder: Path, *sources: str, **top: Any) -> RunSettings:
     lines += ["[[stages]]", 'name = "main"', "sequence_length = 4"]
     lines += [f"weights = {{ {', '.join(f'{name} = 1' for name in names)} }}"]
     return parse_run("\n".join(lines), path=str(folder / "run.toml"))
+
+
+def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: str, num_records: int) -> None:
+    """Writes the origins of a pair: runs of (0, first line, lines) of a file of so many lines."""
+    file = OriginFile(path=path, num_bytes=1, version=None, unit="line", num_records=num_records)
+    put_origins(prefix, [file], [np.array(runs, dtype=RUNS)])
+
+
+def with_origins(folder: Path) -> None:
+    """Documents of `code` are lines 1, 2, …; of line 3 nothing came, of line 5 two documents."""
+    write_lines_origins(
+        str(folder / "code"), [(0, 1, 2), (0, 4, 2), (0, 5, 136)], path="raw/code.jsonl", num_records=200
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.support import StandInTokenizer
 
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.run.run import Run
@@ -53,3 +55,20 @@ def texts(dataset, positions) -> list[list[int]]:
         sample = dataset.sample(position)
         found.append([*sample["tokens"].tolist(), int(sample["labels"][-1])])
     return found
+
+
+def talks(folder, name: str, count: int, first: int) -> None:
+    random = np.random.default_rng(first)
+
+    def turn(longest: int) -> list[int]:
+        return random.integers(first, first + 1000, size=random.integers(1, longest)).tolist()
+
+    write_conversations(folder / name, [conversation((PROMPT, turn(6)), (ANSWER, turn(9))) for _ in range(count)])
+
+
+def chat_run(folder, kind: str, stages: str = STAGE, *, head: str = HEAD, samples: str = "") -> Run:
+    for number, (name, count) in enumerate((("web-0", 90), ("web-1", 40), ("code", 60))):
+        talks(folder, name, count, 1000 * (number + 1))
+    path = write_toml(folder, stages, head=head + f'dataset = "{kind}"\n' + samples)
+    cache = {"path_to_cache": folder} if "megatron" in head else {}
+    return Run.open(path, tokenizer=StandInTokenizer(pad=7), **cache)

@@ -1,15 +1,16 @@
-"""Documents that are taken out of a run, and what that changes."""
+"""Documents and records that are denied, and what that changes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from tests.run.changed_runs import changed_run
-from tests.run.folders import SOURCES, make_run, texts
-from tests.run.recorded import with_origins
+from tests.run.data import with_origins, write_lines_origins
+from tests.run.folders import SOURCES, STAGE, make_run, texts, write_pair, write_toml
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.amend import Amendment, deny_documents
+from tokenloom.run.amend import Amendment, amend_run, deny_documents
+from tokenloom.run.digest import order_digest
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import read_lock
 from tokenloom.run.locking import lock_run
@@ -92,28 +93,103 @@ def test_what_cannot_be_denied(tmp_path):
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "all.txt").write_text("\n".join(f"code:{number}" for number in range(140)))
     before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
-    for denial, message in [
-        (Amendment(position=300), "expected a change: .* documents to deny"),
-        (Amendment(position=300, denied_documents=("wab:3",)), "of a source of this run, found 'wab:3'"),
-        (Amendment(position=300, denied_documents=("web:250",)), r"in \[0, 250\), found `web:250`"),
-        (Amendment(position=300, denied_documents=("code.jsonl:201",)), "which has 200, found 201"),
-        (
-            Amendment(position=300, denied_documents=("code.jsonl:3",)),
-            "expected documents to deny, found none: code.jsonl:3",
-        ),
-        (Amendment(position=300, denied=str(tmp_path / "empty.txt")), "found none: the list is empty"),
-        (Amendment(position=300, denied=str(tmp_path / "all.txt")), "of source 'code' that are not denied, found none"),
-        (
-            Amendment(position=100, denied_documents=("web:3",)),
-            "training has read the 200 positions before 200, found a change at 100",
-        ),
-        (Amendment(position=601, denied_documents=("web:3",)), "expected a position in the run, up to 600, found 601"),
+    for position, message, *names in [
+        (300, "nothing to change: .* documents to deny"),
+        (300, "'wab:3' names no source of this run", "wab:3"),
+        (300, "no document `web:250`: the source has 250", "web:250"),
+        (300, "record 201 of `.*` out of range: it has 200", "code.jsonl:201"),
+        (300, "no documents to deny: code.jsonl:3", "code.jsonl:3"),
+        (100, "position 100 was consumed: training has read 200 positions", "web:3"),
+        (601, "position 601 is behind the end of the run, 600", "web:3"),
+        (300, "no documents to deny: the list is empty", "empty.txt"),
+        (300, "all documents of source 'code' are denied from position 300 on", "all.txt"),
     ]:
+        file = str(tmp_path / names[0]) if names and names[0].endswith(".txt") else None
+        denial = Amendment(position=position, denied_documents=() if file else tuple(names), denied=file)
         with pytest.raises(ConfigError, match=message):
             deny_documents(path, denial)
-    with pytest.raises(ConfigError, match="to list changes up to position 300 or a later one, found 299"):
+    with pytest.raises(ConfigError, match="changes are listed from position 300 on, not up to 299"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
     assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
-    with pytest.raises(ConfigError, match="as it was locked, found it changed since"):
+    with pytest.raises(ConfigError, match="was changed since it was locked"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)))
+
+
+def denied(*tables: str) -> str:
+    return STAGE + "".join(f"[[denied]]\n{table}\n" for table in tables)
+
+
+def test_records_and_documents(tmp_path):
+    make_run(tmp_path)
+    with_origins(tmp_path)
+    (tmp_path / "list.txt").write_text("# asked for in May\ncode.jsonl:5\n\nweb:4\n")
+    tables = ('documents = ["raw/code.jsonl:2", "web:9", "code.jsonl:3"]', 'documents = "list.txt"\nfrom = 50')
+    locked = lock_run(write_toml(tmp_path, denied(*tables)), consumed=0)
+    first, second = locked.lock.denials
+    assert (first.start, first.documents) == (0, ((0, (9,)), (1, (1,))))
+    assert (second.start, second.documents) == (50, ((0, (4,)), (1, (3, 4))))
+    assert locked.empty_records == ("code.jsonl:3",)
+
+
+def test_denials_may_stand_in_any_order(tmp_path):
+    make_run(tmp_path)
+    tables = (
+        'documents = ["web:1"]\nfrom = 300',
+        'documents = ["web:2"]\nfrom = 100',
+        'documents = ["web:3"]\nfrom = 300',
+    )
+    lock = lock_run(write_toml(tmp_path, denied(*tables)), consumed=0).lock
+    assert [(each.start, each.documents) for each in lock.denials] == [
+        (100, ((0, (2,)),)), (300, ((0, (1,)),)), (300, ((0, (3,)),)),
+    ]  # fmt: skip
+    assert read_lock(str(tmp_path / "run.lock")) == lock
+
+
+def test_a_record_that_comes_once_more_leaves_the_past_as_it_was(tmp_path):
+    make_run(tmp_path)
+    with_origins(tmp_path)
+    path = write_toml(
+        tmp_path,
+        denied('documents = ["code.jsonl:2"]\nfrom = 100'),
+        sources='[sources]\nweb = "web-*"\ncode = "code*"\n',
+    )
+    old = lock_run(path, consumed=0).lock
+    expected = texts(Run.open(path).dataset(), range(250))
+    write_pair(tmp_path / "code-2", 60, first=10**6, seed=9)
+    write_lines_origins(str(tmp_path / "code-2"), [(0, 1, 60)], path="raw/code.jsonl", num_records=200)
+    new = amend_run(path, Amendment(position=250, grows=True)).locked.lock
+    assert [(each.start, each.documents) for each in new.denials] == [(100, ((1, (1,)),)), (250, ((1, (141,)),))]
+    assert order_digest(new, 250) == order_digest(old, 250)
+    dataset = Run.open(path).dataset()
+    assert texts(dataset, range(250)) == expected
+    document = range(10**6, 10**6 + 2000)
+    length = np.random.default_rng(9).integers(1, 40, size=60).tolist()
+    gone = set(document[length[0] : length[0] + length[1]])
+    assert not gone & set(dataset.batch(range(250, 600))["tokens"].ravel().tolist())
+
+
+def test_a_reason_decides_nothing(tmp_path):
+    make_run(tmp_path)
+    path = write_toml(tmp_path, denied('documents = ["web:1"]'))
+    lock = lock_run(path, consumed=0).lock
+    path.write_text(path.read_text() + 'reason = "a letter of May"\n')
+    assert Run.open(path).lock == lock
+
+
+def test_something_has_to_be_left_of_a_source(tmp_path):
+    make_run(tmp_path)
+    everything = [f"code:{number}" for number in range(140)]
+    (tmp_path / "list.txt").write_text("\n".join(everything))
+    path = write_toml(tmp_path, denied('documents = "list.txt"\nfrom = 300'))
+    with pytest.raises(ConfigError, match=r"(?s)documents of source 'code' are denied from position 300.*run amend"):
+        lock_run(path, consumed=0)
+    (tmp_path / "list.txt").write_text("\n".join(everything[1:]))
+    assert len(lock_run(path, consumed=0).lock.denials) == 1
+    two = (
+        STAGE.replace("samples = 600", "samples = 300")
+        + '[[stages]]\nname = "web only"\nsamples = 300\nweights = { web = 1 }\n'
+    )
+    (tmp_path / "list.txt").write_text("\n".join(everything))
+    path = write_toml(tmp_path, two + '[[denied]]\ndocuments = "list.txt"\nfrom = 300\n')
+    assert len(lock_run(path, consumed=0).lock.denials) == 1

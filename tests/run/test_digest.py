@@ -13,7 +13,6 @@ from tests.run.small_runs import lock, pair, random_locks, segment, source
 from tokenloom import ConfigError
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource
-from tokenloom.run.progress import planned_size
 from tokenloom.run.timeline import Timeline
 
 SOURCES = [source("web", 40), source("code", 30)]
@@ -69,11 +68,11 @@ def test_a_digest_tells_what_decides_the_past(changed):
 
 def test_a_digest_has_a_position():
     assert len({order_digest(run(), position) for position in range(101)}) == 101
-    with pytest.raises(ConfigError, match=r"expected a position in \[0, 100\] of the run, found 101"):
+    with pytest.raises(ConfigError, match="position 101 out of range: the run has 100 samples"):
         order_digest(run(), 101)
-    with pytest.raises(ConfigError, match="found -1"):
+    with pytest.raises(ConfigError, match="position -1 out of range"):
         order_digest(run(segment(0, None, [1])), -1)
-    with pytest.raises(ConfigError, match=rf"{2**60}\] of the run, found {2**60 + 1}"):
+    with pytest.raises(ConfigError, match=f"position {2**60 + 1} out of range"):
         order_digest(run(segment(0, None, [1])), 2**60 + 1)
 
 
@@ -90,21 +89,6 @@ def test_packs_are_told_of_the_lengths_that_were_read():
     assert order_digest(short, 10) != order_digest(other, 10)
     assert order_digest(short, 10) == order_digest(long, 10)
     assert order_digest(short, 11) != order_digest(long, 11)
-
-
-@given(random_locks(), st.data())
-def test_changes_of_what_comes_later_change_no_digest(lock, data):
-    position = data.draw(st.integers(0, end_of(lock)))
-    parts = [each for each in lock.segments if each.start < position]
-    if parts and parts[-1].num_samples is not None:
-        last = parts[-1]
-        block = -(-(position - last.start) // lock.mixing_block) * lock.mixing_block
-        block = block if last.mixed_as is None and block <= last.num_samples else None
-        if block is not None:
-            planned = None if last.stretch_length is None else planned_size(last)
-            parts[-1] = replace(last, num_samples=block + data.draw(st.integers(0, 40)), planned=planned)
-    if parts:
-        assert order_digest(replace(lock, segments=tuple(parts)), position) == order_digest(lock, position)
 
 
 @given(random_locks(), random_locks(), st.data())

@@ -1,4 +1,4 @@
-"""Edits of `run.toml`: what changes, and that nothing else does."""
+"""The first `run.toml`, and edits of it: what changes, and that nothing else does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.run.data import write_source
 from tests.run.texts import SMALL, runs
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.amend import denial_lines, rewritten, source_value, stage_lines
+from tokenloom.run.amend import denial_lines, draft_text, rewritten, source_value, stage_lines, weighted_entries
 from tokenloom.run.settings import DenialSettings, RunSettings, Shares, SourceSettings, StageSettings, parse_run
 from tokenloom.run.toml_file import as_key
 
@@ -100,7 +101,7 @@ def test_a_stage_is_given_samples():
     assert after == passes.replace("passes = { web = 1.5 }  # not", "samples = 4  # not").replace(
         "long\n", "long\nweights = { web = 1 }\n"
     )
-    with pytest.raises(ConfigError, match=r"since the change would be wrong: run.toml: stages.2.weights: expected `we"):
+    with pytest.raises(ConfigError, match=r"since the edit would be wrong: run.toml: stages.2.weights: required"):
         edited(passes, set_samples("stage 2", 4))
     below = SMALL.replace("weights = { web = 1 }", "[stages.passes]\nweb = 1\n# end")
     after = edited(below, set_samples("stage 1", 4, weights=WEB))
@@ -116,7 +117,7 @@ def test_a_stage_between_others_changes_none_of_them():
     assert 'weights.code = 2\n\n[[stages]]\nname = "new"\n' in after
     assert '\n\n# then\n[[stages]]\nname = "stage 2"\nsequence_length = 8\nsamples = 10\n' in after
     assert "# first\n[[stages]]  # begins\nsequence_length = 8\n" in after
-    with pytest.raises(ConfigError, match=r"would be wrong: run.toml: stages.1: expected `tokens`, `samples` or"):
+    with pytest.raises(ConfigError, match=r"would be wrong: run.toml: stages.1: needs one of"):
         edited(SMALL, insert_stage(NEW, after="stage 1"))
 
 
@@ -159,13 +160,13 @@ denied = []
 
 
 def test_files_that_are_laid_out_otherwise_are_left_alone():
-    with pytest.raises(ConfigError, match=r"is left as it is: expected lines `\[\[stages\]\]`, found st") as caught:
+    with pytest.raises(ConfigError, match=r"is left as it is: stages need lines `\[\[stages\]\]`") as caught:
         edited(INLINE, insert_stage(NEW, after="stage 1"))
     assert caught.value.hint == (
         'write by hand:\n    [[stages]]\n    name = "new"\n    sequence_length = 16\n    samples = 5\n'
         "    weights = { web = 1 }"
     )
-    with pytest.raises(ConfigError, match=r"(?s)would be wrong.*expected TOML.*write by hand:\n    \[\[denied\]\]"):
+    with pytest.raises(ConfigError, match=r"(?s)would be wrong.*not TOML.*write by hand:\n    \[\[denied\]\]"):
         edited(INLINE, deny(file="x", start=0))
     apart = TEXT.replace("# then\n", '[[denied]]\ndocuments = "y"\n# then\n')
     with pytest.raises(ConfigError, match=r"(?s)would change the order of its tables.*write by hand:\n    samples = 4"):
@@ -209,3 +210,49 @@ def test_any_run_is_read_back(run):
         lines += ["[[stages]]", *stage_lines(stage)]
     settings = parse_run("\n".join([*lines, "[[denied]]", *denial_lines(denial)]), path="run.toml")
     assert (settings.sources, settings.stages, settings.denied) == (sources, stages, (denial,))
+
+
+def stage_of(text: str):
+    return parse_run(text, path="run.toml").stages[0]
+
+
+def test_data_without_weights_are_read_once():
+    stage = stage_of(draft_text(("data/web/*", "code"), sequence_length=8, path="run.toml"))
+    assert stage.passes == (("web", Fraction(1)), ("code", Fraction(1)))
+
+
+def test_data_without_weights_share_a_size_by_their_tokens(tmp_path):
+    data = (write_source(str(tmp_path / "a"), 30, 30), write_source(str(tmp_path / "b"), 20))
+    stage = stage_of(draft_text(data, sequence_length=8, samples=5, path=str(tmp_path / "run.toml")))
+    assert stage.weights == (("a", Fraction(3)), ("b", Fraction(1)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("data/web_text_document", "web"),
+        ("data/web/*_document", "web"),
+        ("data/web_*", "web"),
+        ("web.bin", "web"),
+        ("data/books/", "books"),
+        ("*", "data"),
+        ("a b", "a b"),
+    ],
+)
+def test_sources_are_named_by_what_their_paths_say(entry, name):
+    text = draft_text((entry,), sequence_length=8, path="run.toml")
+    assert [source.name for source in parse_run(text, path="run.toml").sources] == [name]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["0.8", "web", "code"], r"entry 1 of the blend, '0.8', is neither a prefix nor"),
+        (["web", "0.2"], r"entry 2 of the blend, '0.2', is neither"),
+        (["0", "web"], r"`web` in the blend"),
+        (["-1", "web"], r"`web` in the blend"),
+    ],
+)
+def test_blends_that_are_none(entries, message):
+    with pytest.raises(ConfigError, match=message):
+        weighted_entries(entries)

@@ -1,22 +1,31 @@
-"""Runs of other samples than windows of text: best-fit packs, fill in the middle, conversations."""
+"""Runs of best-fit packs, fill in the middle and conversations, and the tokenizer of a run."""
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
 import traceback
 
 import numpy as np
 import pytest
 import torch
-from tests.run.chats import chat_run
-from tests.run.folders import HEAD, STAGE, make_run, write_data, write_pair, write_toml
-from tests.support import CharacterTokenizer
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.run.data import settings_of, write_source
+from tests.run.folders import HEAD, STAGE, chat_run, make_run, write_data, write_pair, write_toml
+from tests.run.locks import make_lock
+from tests.support import CharacterTokenizer, StandInTokenizer
 
 from tokenloom.datasets.protocols import KnowsLengths
-from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.datasets.tokenizer import NO_TOKEN, pad_token_id
+from tokenloom.errors import ConfigError, DatasetNotFoundError, UntrainableWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.run.locking import lock_run
+from tokenloom.order.packs import best_fit_report
+from tokenloom.run.dataset import RunTokenizer
+from tokenloom.run.lock import LockedSegment, LockedTokenizer
+from tokenloom.run.locking import lock_run, locked_tokenizer
 from tokenloom.run.run import Run
+from tokenloom.run.sources import lock_sources
 from tokenloom.samplers import MegatronPretrainingSampler
 
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
@@ -107,7 +116,7 @@ def test_single_conversations_and_their_lengths(tmp_path):
     both = chat_run(tmp_path, "varlen", longer).dataset()
     lengths = [int(both.sample(k)["original_seq_len"][0]) for k in (640, 5, 610)]
     assert both.lengths(np.array([640, 5, 610])).tolist() == lengths
-    with pytest.raises(ConfigError, match="for filling given arrays, found conversations"):
+    with pytest.raises(ConfigError, match="cannot fill given arrays with conversations"):
         both.allocate_batch(2)
     web = [k for k in range(600) if dataset.place(k).source == "web" and dataset.place(k).walk == 0]
     assert sorted(int(dataset.spans(k).documents[0]) for k in web) == list(range(130))
@@ -119,3 +128,107 @@ def test_data_that_are_not_there_any_more_show_no_error_of_a_kernel(tmp_path):
     with pytest.raises(DatasetNotFoundError) as raised:
         dataset.batch(range(600))
     assert "SectionNeeded" not in "".join(traceback.format_exception(raised.value))
+
+
+SHA256 = "ab" * 32
+
+
+def known(**ids):
+    tokenizer = StandInTokenizer(**ids)
+    tokenizer.sha256 = SHA256
+    return tokenizer
+
+
+def test_what_is_locked():
+    found = locked_tokenizer("t.json", known(pad=1), allow_ambiguous_pad=False)
+    assert found == LockedTokenizer(name="t.json", fingerprint=SHA256, eod=9, pad=1, vocab_size=100)
+
+
+def test_a_pad_that_is_another_token_counts_where_that_is_allowed():
+    assert locked_tokenizer("t.json", known(pad=9), allow_ambiguous_pad=False).pad is None
+    tokenizer = RunTokenizer(locked_tokenizer("t.json", known(pad=9), allow_ambiguous_pad=True), None)
+    with pytest.warns(UserWarning, match="pad id 9"):
+        assert pad_token_id(tokenizer, allow_ambiguous=True) == 9
+
+
+def test_samples_get_their_ids_without_loading_anything():
+    locked = locked_tokenizer("t.json", known(pad=1), allow_ambiguous_pad=False)
+    tokenizer = pickle.loads(pickle.dumps(RunTokenizer(locked, "/nowhere/t.json")))
+    assert (tokenizer.eod, tokenizer.pad, tokenizer.vocab_size) == (9, 1, 100)
+    assert pad_token_id(tokenizer, allow_ambiguous=False) == 1
+    with pytest.raises(Exception, match="nowhere"):
+        tokenizer.tokenize("text")
+
+
+def test_a_run_that_names_none():
+    tokenizer = RunTokenizer(None, None)
+    assert tokenizer.vocab_size is None
+    assert pad_token_id(tokenizer, allow_ambiguous=False) == NO_TOKEN
+    with pytest.raises(ConfigError, match=r"run\.toml has no `tokenizer`, so no end-of-document id"):
+        _ = tokenizer.eod
+    with pytest.raises(ConfigError, match="has no `tokenizer`, but texts are needed"):
+        tokenizer.tokenize("text")
+
+
+def locked(settings, *, old=None):
+    return lock_sources(settings, old=old, at=0)
+
+
+def set_up(folder, *sources, lengths=(8,), **changes):
+    settings = settings_of(folder, *sources)
+    stages = [dataclasses.replace(settings.stages[0], name=f"s{length}", sequence_length=length) for length in lengths]
+    return dataclasses.replace(settings, stages=tuple(stages), **changes)
+
+
+def test_packs_of_all_stages_are_counted(tmp_path):
+    write_source(tmp_path / "web", 3, 9, 4, 2, 0, 30)
+    (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(16, 8), windows="best_fit"))
+    lengths = np.array([3, 9, 4, 2, 0, 30], dtype=np.int32)
+    assert source.pairs[0].packs == tuple(
+        (length, best_fit_report(lengths, sequence_length=length).num_packs) for length in (8, 16)
+    )
+    without = {"add_extra_token_to_sequence": False}
+    (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(8,), windows="best_fit", samples=without))
+    expected = best_fit_report(lengths, sequence_length=8, extra=0).num_packs
+    assert source.pairs[0].packs == ((8, expected),)
+    (source,) = locked(set_up(tmp_path, 'web = "web"', windows="best_fit", samples={"most_documents": 1}))
+    assert source.pairs[0].packs == ((8, 8),)  # 30 is four pieces
+
+
+def test_what_an_older_lock_says_is_not_counted_again(tmp_path):
+    write_source(tmp_path / "web", 3, 9, 4, 2)
+    settings = set_up(tmp_path, 'web = "web"', windows="best_fit")
+    (source,) = locked(settings)
+    [pair] = source.pairs
+    known = dataclasses.replace(source, pairs=(dataclasses.replace(pair, packs=((8, 77), (32, 5))),))
+    segment = LockedSegment(stage="s8", start=0, num_samples=None, sequence_length=8, weights=((0, 1),))
+    segments = (segment, dataclasses.replace(segment, sequence_length=64))
+    old = make_lock(known, segments=segments)
+    old = dataclasses.replace(old, seed=settings.seed, samples=settings.samples, windows="best_fit", dataset="gpt")
+    (again,) = locked(set_up(tmp_path, 'web = "web"', lengths=(8, 16), windows="best_fit"), old=old)
+    assert again.pairs[0].packs == ((8, 77), (16, 2), (32, 5), (64, 1))
+    other = dataclasses.replace(old, windows="concat")
+    (again,) = locked(settings, old=other)
+    assert again.pairs[0].packs == (pair.packs[0], (64, 1))
+
+
+@pytest.mark.parametrize(("dataset", "expected"), [("sft", 2), ("varlen", 3)])
+def test_conversations_are_counted_as_their_class_takes_them(tmp_path, dataset, expected):
+    talks = [
+        conversation((PROMPT, [1, 2]), (ANSWER, [3, 4, 5])),
+        conversation((PROMPT, [1, 2, 3])),
+        conversation((PROMPT, [1]), (ANSWER, [3, 4])),
+        conversation((PROMPT, [1]), (ANSWER, [3, 4] * 9)),
+    ]
+    write_conversations(tmp_path / "chat", talks)
+    settings = set_up(tmp_path, 'chat = "chat"', dataset=dataset)
+    with pytest.warns(UntrainableWarning, match="1 of 4 conversations have no token to train on"):
+        (source,) = locked(settings)
+    assert source.pairs[0].packs == ((8, expected),)
+    if dataset == "sft":
+        with pytest.warns(UntrainableWarning):
+            (source,) = locked(set_up(tmp_path, 'chat = "chat"', dataset=dataset, samples={"most_conversations": 1}))
+        assert source.pairs[0].packs == ((8, 3),)
+    wrong = set_up(tmp_path, 'chat = "chat"', dataset=dataset, samples={"long_conversations": "error"})
+    with pytest.raises(ConfigError, match="longer than a sample"):
+        locked(wrong)

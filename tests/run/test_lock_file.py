@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults import dies_at
 from tests.run.locks import make_lock, make_pair, source_of
+from tests.run.small_runs import random_locks
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.lock import (
@@ -104,13 +103,6 @@ def test_the_file_of_a_lock(tmp_path):
     assert read_lock(path) == full_lock(tmp_path)
 
 
-def test_a_run_moves_with_its_data(tmp_path):
-    (tmp_path / "old").mkdir()
-    write_lock(f"{tmp_path}/old/run.lock", full_lock(tmp_path / "old"))
-    os.rename(tmp_path / "old", tmp_path / "new")
-    assert read_lock(f"{tmp_path}/new/run.lock") == full_lock(tmp_path / "new")
-
-
 def test_a_lock_in_the_working_directory_names_pairs_from_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lock = make_lock(source_of("web", "data/web"))
@@ -125,7 +117,7 @@ def test_a_lock_in_object_storage(bucket):
     write_lock(f"{folder}/run.lock", lock)
     assert read_lock(f"{folder}/run.lock") == lock
     assert read_lock_if_there(f"{folder}/other.lock") is None
-    with pytest.raises(ConfigError, match="would name the local pair `data/web`"):
+    with pytest.raises(ConfigError, match="cannot refer to the local pair `data/web`"):
         write_lock(f"{folder}/run.lock", make_lock(source_of("web", "data/web")))
 
 
@@ -146,44 +138,34 @@ def test_no_lock(tmp_path):
 WHOLE = lock_bytes(full_lock("."), path="run.lock")
 
 
+MERGE = b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'
+
+
 @pytest.mark.parametrize(
     ("data", "message", "hint"),
     [
-        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "expected version 1 of a lock, found 2", "a newer"),
-        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited by hand, or truncated: expected content with sha256", HINT),
+        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "is a lock of version 2, which this", "the newer"),
+        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited by hand, or truncated: expected sha256", HINT),
         (WHOLE.replace(b"\n", b"\r\n"), "was edited by hand, or truncated", HINT),
-        (WHOLE.rstrip() + b" \n", "was edited by hand", HINT),
-        (json.dumps(json.loads(WHOLE)).encode(), "is no lock of a run, or was edited: expected its checksum", HINT),
-        (WHOLE[:-30], "or truncated: expected content", HINT),
-        (WHOLE[:40], "expected its checksum in the first line, found none", HINT),
+        (json.dumps(json.loads(WHOLE)).encode(), "is no lock of a run, or was edited: its first line has no", HINT),
         (b'{"format": "tokenloom catalogue"}', "is no lock of a run", "name the lock of a run"),
-        (
-            WHOLE.replace(b'"seed": 1234,', b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'),
-            "holds two versions, as a merge has left them",
-            HINT,
-        ),
+        (WHOLE.replace(b'"seed": 1234,', MERGE), "has two versions, left by a merge", HINT),
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused(data, message, hint):
     with pytest.raises(ConfigError) as caught:
         parse_lock(data, path="here/run.lock")
-    assert "`here/run.lock`" in caught.value.message
-    assert message in caught.value.message
+    assert caught.value.message.startswith(f"`here/run.lock` {message}")
     assert hint in caught.value.hint
 
 
-def test_any_changed_byte_is_refused(rng):
+def test_any_changed_byte_and_any_truncation_is_refused(rng):
     for _ in range(100):
         data = bytearray(WHOLE)
         data[rng.integers(len(data))] ^= 1 << rng.integers(8)
-        with pytest.raises(ConfigError, match=r"`run\.lock`"):
-            parse_lock(bytes(data), path="run.lock")
-
-
-def test_any_truncated_lock_is_refused():
-    for size in range(0, len(WHOLE), 7):
-        with pytest.raises(ConfigError, match=r"`run\.lock`"):
-            parse_lock(WHOLE[:size], path="run.lock")
+        for each in (bytes(data), WHOLE[: rng.integers(len(WHOLE))]):
+            with pytest.raises(ConfigError, match=r"`run\.lock`"):
+                parse_lock(each, path="run.lock")
 
 
 @pytest.mark.slow
@@ -211,83 +193,24 @@ def test_a_kill_while_it_is_written_leaves_the_old_lock_or_the_new_one(tmp_path)
     assert read_lock(path) == new
 
 
-def test_concurrent_writers_leave_one_of_their_locks(tmp_path):
-    path, folder = f"{tmp_path}/run.lock", tmp_path
-    locks = [dataclasses.replace(full_lock(folder), consumed=number) for number in range(4)]
-    write_lock(path, locks[0])
-    threads = [threading.Thread(target=lambda lock=lock: [write_lock(path, lock) for _ in range(20)]) for lock in locks]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        assert read_lock(path) in locks
-    assert read_lock(path) in locks
-    assert os.listdir(tmp_path) == ["run.lock"]
-
-
-COUNTS = st.integers(0, 2**60 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
-FOLDERS = ["data/", "/a/b/", "s3://bucket/"]
-CRCS = st.none() | st.integers(0, 2**32 - 1)
 
 
-@st.composite
-def pairs(draw):
-    return LockedPair(
-        prefix=draw(st.sampled_from(FOLDERS)) + draw(st.from_regex(r"[a-zé日]{1,8}", fullmatch=True)),
-        num_documents=draw(COUNTS),
-        num_tokens=draw(COUNTS),
-        dtype=draw(st.sampled_from(["uint16", "int32"])),
-        idx_bytes=draw(COUNTS),
-        index_start_crc32=draw(st.integers(0, 2**32 - 1)),
-        tokens_crc32=draw(CRCS),
-        index_crc32=draw(CRCS),
-        fingerprint=draw(st.none() | NAMES),
-        packs=tuple(sorted(draw(st.dictionaries(st.integers(1, 2**20), COUNTS, max_size=3)).items())),
-        since=draw(COUNTS),
-    )
+@given(random_locks(), NAMES, st.integers(0, 2**60 - 1), st.sampled_from(["data/", "/a/b/", "s3://bucket/"]), st.data())
+def test_every_lock_comes_back(lock: RunLock, name, count, folder, data):
+    def changed(pair: LockedPair) -> LockedPair:
+        crc32, packs = data.draw(st.none() | st.integers(0, 2**32 - 1)), ((8, count),) if count % 2 else ()
+        new = {"prefix": f"{folder}é{pair.prefix}", "num_tokens": count, "index_crc32": crc32, "packs": packs}
+        return dataclasses.replace(pair, **new, fingerprint=data.draw(st.none() | NAMES))
 
-
-@st.composite
-def locks(draw):
-    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
-    sources = tuple(
-        LockedSource(
-            name=name, pairs=tuple(draw(st.lists(pairs(), max_size=3))), max_passes=draw(st.none() | st.just(4))
-        )
-        for name in names
-    )
-    numbers = st.sets(st.integers(0, len(names) - 1), min_size=1)
-    segments, start = [], 0
-    for size in draw(st.lists(st.integers(1, 2**40), min_size=1, max_size=4)):
-        weights = tuple((number, draw(st.integers(1, 2**50))) for number in sorted(draw(numbers)))
-        mixed_as = draw(st.none() | st.integers(size, 2**41))
-        sizes = {"start": start, "num_samples": size, "mixed_as": mixed_as}
-        shared = {"stretch_length": draw(st.none() | st.just(8)), "planned": draw(st.none() | COUNTS)}
-        exhausted = draw(st.none() | st.builds(tuple, numbers.map(sorted)))
-        segments.append(
-            LockedSegment(stage=draw(NAMES), **sizes, sequence_length=4, weights=weights, **shared, exhausted=exhausted)
-        )
-        start += size
-    counts = [sum(pair.num_documents for pair in source.pairs) for source in sources]
-
-    def documents(number: int) -> tuple[int, ...]:
-        last = counts[number] - 1
-        return tuple(sorted(draw(st.sets(st.integers(0, last), max_size=5)))) if last >= 0 else ()
-
-    denials = tuple(
-        LockedDenial(start=at, documents=tuple((number, documents(number)) for number in sorted(draw(numbers))))
-        for at in sorted(draw(st.lists(COUNTS, max_size=3)))
-    )
-    return make_lock(*sources, segments=tuple(segments), denials=denials, consumed=draw(COUNTS), seed=draw(COUNTS))
-
-
-@given(locks())
-def test_every_lock_comes_back(lock: RunLock):
-    data = lock_bytes(lock, path="run.lock")
-    assert parse_lock(data, path="run.lock") == lock
-    assert lock_bytes(parse_lock(data, path="run.lock"), path="run.lock") == data
-    rows = sum(len(source.pairs) + 2 for source in lock.sources) + len(lock.segments) + len(lock.denials)
-    assert data.count(b"\n") == rows + 18
+    sources = [dataclasses.replace(each, pairs=tuple(map(changed, each.pairs)), name=name) for each in lock.sources]
+    segments = [dataclasses.replace(each, stage=name, exhausted=(0, 2)) for each in lock.segments]
+    denial = LockedDenial(start=count, documents=((0, (1, count)),))
+    lock = dataclasses.replace(lock, sources=tuple(sources), segments=tuple(segments), denials=(denial,), seed=count)
+    written = lock_bytes(lock, path="run.lock")
+    assert parse_lock(written, path="run.lock") == lock
+    assert lock_bytes(parse_lock(written, path="run.lock"), path="run.lock") == written
+    assert written.count(b"\n") == sum(len(each.pairs) + 2 for each in sources) + len(segments) + 1 + 18
 
 
 def with_members(change):
@@ -308,14 +231,10 @@ def in_pair(**members):
     return lambda lock: lock["sources"][0]["pairs"][0].update(members)
 
 
-def test_what_was_not_changed_is_read():
-    assert parse_lock(with_members(lambda lock: None), path="run.lock").sources[1].name == "code"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (in_pair(prefix="s3://me:word@host/a"), "without user and password"),
+        (in_pair(prefix="s3://me:word@host/a"), "s3://"),
         (in_pair(index_start_crc32="xyz"), "'xyz'"),
         (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "KeyError: 'dtype'"),
         (lambda lock: lock.pop("sources"), "KeyError: 'sources'"),
@@ -323,6 +242,7 @@ def test_what_was_not_changed_is_read():
     ],
 )
 def test_what_another_program_has_written_is_refused(change, message):
+    assert parse_lock(with_members(lambda lock: None), path="run.lock").sources[1].name == "code"
     with pytest.raises(ConfigError) as caught:
         parse_lock(with_members(change), path="run.lock")
     assert message in caught.value.message

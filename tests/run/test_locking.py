@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair, write_toml
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 
@@ -33,11 +37,9 @@ def test_an_edit_of_the_past_is_refused_and_nothing_written(tmp_path):
     make_run(tmp_path)
     locked = (tmp_path / "run.lock").read_bytes()
     path = write_toml(tmp_path, STAGE.replace("web = 3", "web = 2"))
-    with pytest.raises(
-        ConfigError, match=r"expected the 300 positions that were read to stay.*found position \d+ moved"
-    ):
+    with pytest.raises(ConfigError, match=r"position 0 of the 300 that were read cannot change"):
         lock_run(path, consumed=300)
-    with pytest.raises(ConfigError, match=r"would change what stands at position \d+.*\n.*--consumed-samples"):
+    with pytest.raises(ConfigError, match=r"position \d+ may be consumed: .*\n.*--consumed-samples"):
         lock_run(path)
     assert (tmp_path / "run.lock").read_bytes() == locked
     assert lock_run(path, consumed=0).moved is not None
@@ -48,14 +50,6 @@ def test_a_seed_may_change_before_training(tmp_path):
     path = write_toml(tmp_path, STAGE, head=HEAD.replace("1234", "5"))
     assert lock_run(path, consumed=0).moved.position == 0
     assert Run.open(path).lock.seed == 5
-
-
-def test_only_looking_writes_nothing(tmp_path):
-    make_run(tmp_path)
-    locked = (tmp_path / "run.lock").read_bytes()
-    path = write_toml(tmp_path, CUT + NEXT)
-    assert lock_run(path, consumed=200, write=False).lock.consumed == 200
-    assert (tmp_path / "run.lock").read_bytes() == locked
 
 
 def test_a_source_that_grows(tmp_path):
@@ -85,3 +79,50 @@ def test_a_source_that_is_added(tmp_path):
     dataset = Run.open(tmp_path / "run.toml").dataset()
     assert texts(dataset, range(200)) == expected
     assert np.bincount(dataset.batch(range(200, 600))["dataset_id"]).tolist() == [57, 229, 114]
+
+
+def test_one_without_a_lock_is_locked(tmp_path):
+    run = make_run(tmp_path)
+    locked = (tmp_path / "run.lock").read_bytes()
+    again = Run.open(tmp_path / "run.toml")
+    assert (again.identity, again.num_samples) == (run.identity, 600)
+    assert (tmp_path / "run.lock").read_bytes() == locked
+    assert [again.digest(k) for k in (0, 300)] == [run.digest(k) for k in (0, 300)]
+    assert re.fullmatch("[0-9a-f]{64}", run.digest(600))
+
+
+def test_comments_and_layout_change_nothing(tmp_path):
+    run = make_run(tmp_path)
+    path = write_toml(tmp_path, "# a comment\n" + STAGE.replace("3, code = 1", "6, code = 2"))
+    assert texts(Run.open(path).dataset(), [1, 2]) == texts(run.dataset(), [1, 2])
+
+
+def test_a_changed_run_must_be_locked_again(tmp_path):
+    make_run(tmp_path)
+    path = write_toml(tmp_path, STAGE.replace("600", "700"))
+    with pytest.raises(ConfigError, match=r"run\.toml` was changed since it was locked.*\n.*tokenloom run lock"):
+        Run.open(path)
+
+
+def test_there_is_no_run(tmp_path):
+    with pytest.raises(DatasetNotFoundError, match=r"no file `.*nothing\.toml`"):
+        Run.open(tmp_path / "nothing.toml")
+
+
+def test_a_run_may_be_moved_with_its_data(tmp_path):
+    (tmp_path / "a").mkdir()
+    run = make_run(tmp_path / "a")
+    expected = texts(run.dataset(), range(20))
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert texts(Run.open(tmp_path / "b" / "run.toml").dataset(), range(20)) == expected
+
+
+def test_a_start_imports_nothing_that_only_locking_needs(tmp_path):
+    make_run(tmp_path)
+    code = (
+        "import sys; from tokenloom import Run\n"
+        f"Run.open({str(tmp_path / 'run.toml')!r}).dataset().batch(range(4))\n"
+        "print([name for name in ('locking', 'megatron', 'resolve', 'plan') if f'tokenloom.run.{name}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

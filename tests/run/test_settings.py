@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from tests.run.texts import RUN, SMALL, error_of, fault_of, runs
+from tests.run.texts import RUN, SMALL, error_of, runs
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.settings import (
@@ -91,175 +89,77 @@ def test_comments_layout_and_the_order_of_sources_are_no_content():
     assert parse_run(RUN.replace("1234", "1235"), path="run.toml").content() != content
 
 
+# fmt: off
 WRONG = [
-    # what is replaced, by what, the key that is named, words of the message, words of the hint
-    ("order = 1", "order = 2", "order", "expected `order` to be one of 1", "a newer version"),
-    ("order = 1", 'order = "reference"', "order", "found 'reference'", "write `order = 1`"),
-    ("seed = 1234", "seed = -1", "seed", "expected `seed` to be in [0, 2**63), found -1", None),
-    ("seed = 1234", f"seed = {2**63}", "seed", "expected `seed` to be in [0, 2**63)", None),
-    ("seed = 1234", 'seed = "1234"', "seed", "expected `seed` to be an integer", "write it without quotes"),
-    ("seed = 1234", "seed = 1\nsed = 1", "sed", "expected the file without `sed`", "did you mean `seed`?"),
-    ("seed = 1234", "seed = 1\ntokens = 1", "tokens", "without `tokens`", "it belongs to a stage"),
-    ("[samples]", "[source]\n[samples]", "source", "without `source`", "write `[sources]`"),
-    ('"tokenizer.json"', '""', "tokenizer", "expected `tokenizer` to be a text, found ''", None),
-    ('"shuffled"', '"shufled"', "documents", 'one of "shuffled", "file"', "did you mean `shuffled`?"),
-    ("1024", "0", "mixing_block", "expected `mixing_block` to be in [1, ", None),
-    ("1024", "1", "mixing_block", 'above 1 beside `mix = "random"`, found 1', "leave one of the two out"),
-    ('mix = "random"', 'mix = "even"', "mixing_block", 'of 1 beside `mix = "even"`, found 1024', None),
-    ('"gpt"', '"gtp"', "dataset", 'one of "gpt", "fim", "sft", "varlen"', "did you mean `gpt`?"),
-    (
-        "eod_mask_loss = false",
-        "eod_mask_los = 1",
-        "samples.eod_mask_los",
-        "expected [samples] without",
-        "`eod_mask_loss`?",
-    ),
-    ("eod_mask_loss = false", 'eod_mask_loss = "no"', "samples.eod_mask_loss", "to be True or False", None),
-    ("eod_mask_loss = false", "split = '1,0,0'", "samples.split", "without `split`", "give sources a `holdout`"),
-    (
-        "eod_mask_loss = false",
-        "random_seed = 1",
-        "samples.random_seed",
-        "without `random_seed`",
-        "write `seed` at the top",
-    ),
-    ("eod_mask_loss = false", "fim_rate = 0.5", "samples.fim_rate", "without `fim_rate`", None),
-    (
-        'web = { data = "data/web/*_document"',
-        "web = { dat = 1",
-        "sources.web.dat",
-        "source 'web' without `dat`",
-        "`data`?",
-    ),
-    (
-        'data = "data/web/*_document", ',
-        "",
-        "sources.web.data",
-        "expected `data` of source 'web', found none",
-        "such as",
-    ),
-    (
-        '"data/web/*_document"',
-        "[]",
-        "sources.web.data",
-        "`data` of source 'web' to be a path, or a list of paths, found an empty list",
-        None,
-    ),
-    (
-        '"data/web/*_document"',
-        '""',
-        "sources.web.data",
-        "`data` of source 'web' to be a path, or a list of paths, found ''",
-        None,
-    ),
-    ('"data/web/*_document"', '"s3://me:word@a/b"', "sources.web.data", "", None),
-    ('"0.1%"', '"60%"', "sources.web.holdout", "`holdout` of source 'web' to be more than 0% and at most 50%", None),
-    ('"0.1%"', "5", "sources.web.holdout", "found 5", 'write "5%"'),
-    (
-        "max_passes = 4",
-        "max_passes = 0",
-        "sources.code.max_passes",
-        "`max_passes` of source 'code' to be in [1, 2**22)",
-        None,
-    ),
-    ("max_passes = 4", "max_pases = 4", "sources.code.max_pases", "source 'code' without `max_pases`", "`max_passes`?"),
-    ("max_passes = 4", "weight = 4", "sources.code.weight", "source 'code' without `weight`", "it belongs to a stage"),
-    ('wiki = "data/wiki"', "wiki = 1", "sources.wiki", "expected `wiki` in [sources] to be a table, found 1", None),
-    ('wiki = "data/wiki"', '" w" = "a"', 'sources." w"', "without blanks around it", None),
-    ('wiki = "data/wiki"', '"a\\nb" = "a"', 'sources."a\\nb"', "printable", None),
-    (
-        'name = "main"',
-        'name = "long"',
-        "stages.3.name",
-        "another name than 'long', which stage 1 of the file has",
-        None,
-    ),
-    (
-        "sequence_length = 4096",
-        "",
-        "stages.1.sequence_length",
-        "expected `sequence_length` of stage 'main', found none",
-        "4096",
-    ),
-    ("sequence_length = 4096", "sequence_length = 0", "stages.1.sequence_length", "in [1, 2**31), found 0", None),
-    (
-        "sequence_length = 4096",
-        "sequence_lenght = 1",
-        "stages.1.sequence_lenght",
-        "stage 'main' without",
-        "`sequence_length`?",
-    ),
-    ("sequence_length = 4096", "seed = 1", "stages.1.seed", "stage 'main' without `seed`", "at the top of the file"),
-    ('tokens = "900B"', "tokens = 4095", "stages.1.tokens", "the 4096 tokens of a sample", None),
-    ('tokens = "900B"', "tokens = 0", "stages.1.tokens", "`tokens` of stage 'main' to be a whole number", "K is 10^3"),
-    ('tokens = "900B"', 'tokens = "900X"', "stages.1.tokens", "found '900X'", "B or G 10^9"),
-    ('tokens = "900B"', "tokens = nan", "stages.1.tokens", "found NaN", None),
-    ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples", "found `tokens` and `samples`", "all but one"),
-    ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights", "expected `passes` or `weights`", "leave one"),
-    ('tokens = "900B"', "", "stages.1", "expected `tokens`, `samples` or `passes` of stage 'main'", "only the last"),
-    (
-        "weights = { web = 8, code = 2, wiki = 0 }",
-        "",
-        "stages.1.weights",
-        "expected `weights` of stage 'main', found none",
-        None,
-    ),
-    ("web = 8", "wbe = 8", "stages.1.weights.wbe", "found 'wbe', which [sources] does not have", "did you mean `web`?"),
-    ("web = 8", "web = -8", "stages.1.weights.web", "`web` in `weights` of stage 'main' to be a finite number", None),
-    ("web = 8", "web = inf", "stages.1.weights.web", "found Infinity", None),
-    ("web = 8", 'web = "8"', "stages.1.weights.web", "found '8'", "write it without quotes"),
-    ("web = 8", "web = 1e999999999", "stages.1.weights.web", "finite number", "30 digits"),
-    (
-        "{ wiki = 1 }",
-        "{ wiki = 0 }",
-        "stages.4.weights",
-        "above 0 in `weights` of stage 'stage 4', found only 0",
-        None,
-    ),
-    ("{ wiki = 1 }", "1", "stages.4.weights", "to be a table, found 1", "write `weights = { web = 1, code = 1 }`"),
-    ('"stop"', '"stopp"', "stages.1.on_exhausted", 'one of "stop", "renormalise", "repeat"', "did you mean `stop`?"),
-    ("from = 120000", "from = -1", "denied.1.from", "`from` of [[denied]] to be in [0, 2**60)", None),
-    ('"takedown.txt"', "1", "denied.1.documents", "the name of a file, or a list", None),
-    ('documents = "takedown.txt"', "", "denied.1.documents", "expected `documents` of [[denied]], found none", None),
-    ('"web:12"', '"wbe:1"', "denied.2.documents", "of a source of this run, found 'wbe:1'", "did you mean `web`?"),
-    ('"web:12"', "12", "denied.2.documents", "the name of a file, or a list such as", None),
+    # what is replaced, by what, the key and the message, words of the hint
+    ("order = 1", "order = 2", 'order: must be one of 1 and "megatron", got 2', "a newer version"),
+    ("order = 1", 'order = "reference"', "order: ", "write `order = 1`"),
+    ("seed = 1234", "seed = -1", "seed: must be in [0, 2**63), got -1", None),
+    ("seed = 1234", f"seed = {2**63}", "seed: must be in [0, 2**63)", None),
+    ("seed = 1234", 'seed = "1234"', "seed: must be an integer, got '1234'", "write it without quotes"),
+    ("seed = 1234", "seed = 1\nsed = 1", "sed: unknown key", "did you mean `seed`?"),
+    ("seed = 1234", "seed = 1\ntokens = 1", "tokens: unknown key", "it belongs to a stage"),
+    ("[samples]", "[source]\n[samples]", "source: unknown key", "write `[sources]`"),
+    ('"tokenizer.json"', '""', "tokenizer: must be a text, got ''", None),
+    ('"shuffled"', '"shufled"', 'documents: must be one of "shuffled", "file", got', "did you mean `shuffled`?"),
+    ("1024", "0", "mixing_block: must be in [1, ", None),
+    ("1024", "1", 'mixing_block: must be above 1 with `mix = "random"`, got 1', "leave one of the two out"),
+    ('mix = "random"', 'mix = "even"', 'mixing_block: must be 1 with `mix = "even"`, got 1024', None),
+    ("eod_mask_loss = false", "eod_mask_los = 1", "samples.eod_mask_los: unknown key", "`eod_mask_loss`?"),
+    ("eod_mask_loss = false", 'eod_mask_loss = "no"', "samples.eod_mask_loss: ", None),
+    ("eod_mask_loss = false", "split = '1,0,0'", "samples.split: unknown key", "give sources a `holdout`"),
+    ("eod_mask_loss = false", "random_seed = 1", "samples.random_seed: unknown key", "write `seed` at the top"),
+    ("eod_mask_loss = false", "fim_rate = 0.5", "samples.fim_rate: unknown key", None),
+    ('web = { data = "data/web/*_document"', "web = { dat = 1", "sources.web.dat: unknown key", "`data`?"),
+    ('data = "data/web/*_document", ', "", "sources.web.data: required, but missing", "such as"),
+    ('"data/web/*_document"', "[]", "sources.web.data: must be a path, or a list of paths, got an empty list", None),
+    ('"data/web/*_document"', '""', "sources.web.data: must be a path, or a list of paths, got ''", None),
+    ('"data/web/*_document"', '"s3://me:word@a/b"', "sources.web.data: ", None),
+    ('"0.1%"', "5", "sources.web.holdout: must be more than 0% and at most 50%, got 5", 'write "5%"'),
+    ("max_passes = 4", "max_passes = 0", "sources.code.max_passes: must be in [1, 2**22)", None),
+    ("max_passes = 4", "weight = 4", "sources.code.weight: unknown key", "it belongs to a stage"),
+    ('wiki = "data/wiki"', "wiki = 1", "sources.wiki: must be a table, got 1", None),
+    ('wiki = "data/wiki"', '"a\\nb" = "a"', 'sources."a\\nb": must be a name of at most 200 printable', None),
+    ('name = "main"', 'name = "long"', "stages.3.name: stage 1 has the name 'long', too", None),
+    ("sequence_length = 4096", "", "stages.1.sequence_length: required, but missing", "4096"),
+    ("sequence_length = 4096", "sequence_length = 0", "stages.1.sequence_length: must be in [1, 2**31), got 0", None),
+    ("sequence_length = 4096", "seed = 1", "stages.1.seed: unknown key", "at the top of the file"),
+    ('tokens = "900B"', "tokens = 4095", "stages.1.tokens: a sample has 4096 tokens, got 4095", None),
+    ('tokens = "900B"', "tokens = nan", "stages.1.tokens: must be a whole number in [1, 2**63), got NaN", "K is 10^3"),
+    ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples: excludes `tokens`", 'one of "tokens", "sa'),
+    ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights: excludes `passes`", 'one of "passes", "weights"'),
+    ('tokens = "900B"', "", 'stages.1: needs one of "tokens", "samples", "passes", since', "only the last"),
+    ("weights = { web = 8, code = 2, wiki = 0 }", "", "stages.1.weights: required, but missing", "web = 1"),
+    ("web = 8", "wbe = 8", "stages.1.weights.wbe: no source of [sources]", "did you mean `web`?"),
+    ("web = 8", "web = -8", "stages.1.weights.web: must be a finite number from 0 on, got -8", None),
+    ("{ wiki = 1 }", "{ wiki = 0 }", "stages.4.weights: no source has a number above 0", None),
+    ("{ wiki = 1 }", "1", "stages.4.weights: must be a table, got 1", "write `weights = { web = 1, code = 1 }`"),
+    ("from = 120000", "from = -1", "denied.1.from: must be in [0, 2**60)", None),
+    ('documents = "takedown.txt"', "", "denied.1.documents: required, but missing", None),
+    ('"web:12"', '"wbe:1"', "denied.2.documents: 'wbe:1' names no source of this run", "did you mean `web`?"),
+    ('"web:12"', "12", "denied.2.documents: must be the name of a file, or a list such as", None),
 ]
-
-
-@pytest.mark.parametrize(("old", "new", "key", "words", "hint"), WRONG)
-def test_what_is_wrong_is_named(old, new, key, words, hint):
-    assert old in RUN
-    error = error_of(RUN.replace(old, new, 1))
-    assert error.message.startswith(f"run.toml: {key}: expected ")
-    assert words in error.message
-    assert hint is None or hint in (error.hint or ""), error
+MISSING = [
+    ("", "the file is empty", "`tokenloom run init` writes one"),
+    (SMALL.replace("order = 1", ""), "order: required, but missing", "such as `order = 1`"),
+    (SMALL.split("[[")[0], "stages: required, but missing", "[[stages]]"),
+    (SMALL.split("[")[0], "sources: required, but missing", "below `[sources]`"),
+    (SMALL.replace("[[stages]]", "[stages]"), "stages: must be a list of tables, got a table", "[[stages]]"),
+    (SMALL.replace("[sources]", "[[sources]]"), "sources: must be a table, got a list", "web ="),
+    ("denied = 1\n" + SMALL, "denied: must be a list of tables, got 1", "[[denied]]"),
+    ("stages = []\n" + SMALL.split("[[")[0], "stages: required, but missing", "[[stages]]"),
+]
+# fmt: on
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "hint"),
-    [
-        ("", "run.toml: expected a run, found an empty file", "`tokenloom run init` writes one"),
-        ("# nothing\n", "run.toml: expected a run, found an empty file", "run init"),
-        (SMALL.replace("order = 1", ""), "run.toml: order: expected `order`, found none", "such as `order = 1`"),
-        (SMALL.replace("seed = 1", ""), "run.toml: seed: expected `seed`, found none", "such as `seed = 1234`"),
-        (SMALL.split("[[")[0], "run.toml: expected a stage, found none", "[[stages]]"),
-        (SMALL.split("[")[0], "run.toml: expected a source, found none", "below `[sources]`"),
-        (SMALL.replace('web = "web"', ""), "run.toml: sources: expected a source, found none", "below `[sources]`"),
-        (
-            SMALL.replace("[[stages]]", "[stages]"),
-            "run.toml: stages: expected `stages` to be a list of tables",
-            "[[stages]]",
-        ),
-        (SMALL.replace("[sources]", "[[sources]]"), "run.toml: sources: expected `sources` to be a table", "web ="),
-        ("samples = 1\n" + SMALL, "run.toml: samples: expected `samples` to be a table, found 1", None),
-        ("denied = 1\n" + SMALL, "run.toml: denied: expected `denied` to be a list of tables, found 1", "[[denied]]"),
-        ("stages = []\n" + SMALL.split("[[")[0], "run.toml: stages: expected a stage, found none", "[[stages]]"),
-    ],
+    ("text", "words", "hint"), [*((RUN.replace(old, new, 1), *rest) for old, new, *rest in WRONG), *MISSING]
 )
-def test_what_is_missing(text, words, hint):
+def test_what_is_wrong_is_named(text, words, hint):
+    assert text != RUN
     error = error_of(text)
-    assert error.message.startswith(words)
-    assert hint is None or hint in (error.hint or "")
+    assert error.message.startswith(f"run.toml: {words}")
+    assert hint is None or hint in (error.hint or ""), error
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(40_000, marks=pytest.mark.slow)])
@@ -278,21 +178,6 @@ def test_any_valid_run_is_read_as_it_was_meant(run):
     assert (settings.seed, settings.sources, settings.stages) == (seed, sources, stages)
     assert settings.denied == (DenialSettings(start=start, documents=((sources[0].name, 7),)),)
     assert parse_run(text.replace("\n", "  # c\r\n"), path="run.toml") == settings
-
-
-PIECES = sorted(
-    set(re.findall(r"\w+|[^\w\s]|\n", RUN)) | {"nan", "-1", "1e400", "true", '""', "\n[", "]]", "\x00", "1979-01-01"}
-)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, len(RUN)), st.integers(0, 12), st.sampled_from(PIECES)), min_size=1, max_size=4)
-)
-def test_any_mutation_is_read_or_refused(mutations):
-    text = RUN
-    for at, length, piece in mutations:
-        text = text[:at] + piece + text[at + length :]
-    assert re.match("run.toml:|`run.toml` ", fault_of(text))
 
 
 def stage_of(keys: str) -> StageSettings:
@@ -322,22 +207,15 @@ def test_later_stages_have_the_sequence_length_of_the_one_before():
         assert [stage.sequence_length for stage in parse_run(SMALL + text, path="run.toml").stages] == lengths
 
 
-def test_two_stages_of_one_name():
-    text = SMALL + 'name = "a"\nsamples = 1\n[[stages]]\nname = "a"\nweights = { web = 1 }\n'
-    assert error_of(text).message == (
-        "run.toml: stages.2.name: expected another name than 'a', which stage 1 of the file has"
-    )
-
-
 @pytest.mark.parametrize("name", ["web", "a b", "été", "1", "a.b", "x" * 200])
 def test_names(name):
-    assert name_of(name, "a name") == name
+    assert name_of(name) == name
 
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "a\0", "a\u2028b", "x" * 201])
 def test_what_is_no_name(name):
-    with pytest.raises(ConfigError, match="expected a name to be a "):
-        name_of(name, "a name")
+    with pytest.raises(ConfigError, match="must be a "):
+        name_of(name)
 
 
 def test_settings_that_exclude_each_other_are_told_by_the_dataset_class():
@@ -352,56 +230,38 @@ def test_settings_of_other_datasets():
     assert settings.samples["fim_extra_tokens"] == {"prefix": "<p>", "middle": "<m>", "suffix": "<s>"}
     assert settings.samples["fim_rate"] == 0.5
     error = error_of('dataset = "fim"\n' + SMALL + "[samples]\n" + fim.replace("0.5", "1.5", 1))
-    assert error.message == "run.toml: samples.fim_rate: expected `fim_rate` in [0, 1], found 1.5"
+    assert error.message.startswith("run.toml: samples.fim_rate: ")
     sft = 'dataset = "sft"\n' + SMALL + '[samples]\ntrain_on = "everything"\ncontext_parallel_size = 2\n'
     samples = parse_run(sft, path="run.toml").samples
     assert (samples["train_on"], samples["context_parallel_size"]) == ("everything", 2)
     assert "one of 'answers'" in error_of(sft.replace("everything", "nothing")).message
     assert "builds" not in (error_of(sft.replace("train_on", "schema")).hint or "")
     error = error_of('windows = "best_fit"\n' + sft)
-    assert error.message.startswith('run.toml: windows: expected no `windows` for dataset "sft"')
+    assert error.message == 'run.toml: windows: has no effect with dataset "sft"'
 
 
 MEGATRON = SMALL.replace("order = 1", 'order = "megatron"').replace("weights", "samples = 100\nweights")
-
-
-def test_the_order_of_the_reference():
-    assert parse_run(MEGATRON, path="run.toml").order == "megatron"
+NO_EFFECT = 'has no effect with `order = "megatron"`'
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('documents = "file"\n' + MEGATRON, "run.toml: documents: expected no `documents` with"),
-        ('windows = "concat"\n' + MEGATRON, "run.toml: windows: expected no `windows` with"),
-        ('mix = "even"\n' + MEGATRON, "run.toml: mix: expected no `mix` with"),
-        ("mixing_block = 1\n" + MEGATRON, "run.toml: mixing_block: expected no `mixing_block` with"),
-        (MEGATRON + '[[denied]]\ndocuments = "x"\n', "run.toml: denied: expected no `denied` with"),
-        (MEGATRON.replace("seed = 1", f"seed = {2**32}"), "run.toml: seed: expected `seed` in [0, 2**32) with"),
-        (
-            MEGATRON.replace('"web"', '{ data = "web", holdout = 0.1 }'),
-            "run.toml: sources.web.holdout: expected no `holdout` of source",
-        ),
-        (
-            MEGATRON.replace('"web"', '{ data = "web", max_passes = 2 }'),
-            "run.toml: sources.web.max_passes: expected no `max_passes` of",
-        ),
-        (MEGATRON + "[[stages]]\nsamples = 1\nweights = { web = 1 }", "run.toml: stages.2: expected one stage with"),
-        (MEGATRON + 'on_exhausted = "repeat"', "run.toml: stages.1.on_exhausted: expected no `on_exhausted`"),
-        (MEGATRON.replace("samples = 100", ""), "run.toml: stages.1: expected `tokens` or `samples` with"),
-        (MEGATRON.replace("samples = 100\nweights", "passes"), "run.toml: stages.1.passes: expected no `passes`"),
+        ('documents = "file"\n' + MEGATRON, f"documents: {NO_EFFECT}"),
+        ("mixing_block = 1\n" + MEGATRON, f"mixing_block: {NO_EFFECT}"),
+        (MEGATRON + '[[denied]]\ndocuments = "x"\n', f"denied: {NO_EFFECT}"),
+        (MEGATRON.replace("seed = 1", f"seed = {2**32}"), "seed: must be in [0, 2**32) with"),
+        (MEGATRON.replace('"web"', '{ data = "web", max_passes = 2 }'), f"sources.web.max_passes: {NO_EFFECT}"),
+        (MEGATRON + "[[stages]]\nsamples = 1\nweights = { web = 1 }", "stages.2: only one stage is possible with"),
+        (MEGATRON.replace("samples = 100", ""), 'stages.1: needs "tokens" or "samples" with'),
+        (MEGATRON.replace("samples = 100\nweights", "passes"), f"stages.1.passes: {NO_EFFECT}"),
     ],
 )
-def test_what_the_order_of_the_reference_cannot_do(text, words):
-    error = error_of(text)
-    assert error.message.startswith(words)
-    assert "reference" in error.message or "seed" in words
+def test_the_order_of_the_reference_cannot_do_all(text, words):
+    assert parse_run(MEGATRON, path="run.toml").order == "megatron"
+    assert error_of(text).message.startswith(f"run.toml: {words}")
 
 
 def test_a_document_that_is_named_twice_is_denied_once():
     text = SMALL + '[[denied]]\ndocuments = ["web:2", "web:1", "web:2"]\n'
     assert parse_run(text, path="run.toml").denied[0].documents == (("web", 1), ("web", 2))
-    assert (
-        "run.toml: denied.1.documents: expected `documents` of [[denied]] to be the name"
-        in error_of(text.replace('"web:1"', "[]")).message
-    )

@@ -1,4 +1,4 @@
-"""Sources are locked as they are, and what was locked stays what and where it was."""
+"""Sources: found, locked as they are, kept as they were, and compared with the lock."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.run.data import settings_of, write_source, write_with_manifest
 from tests.run.locks import make_lock
 from tests.support import StandInTokenizer
 
-from tokenloom import IndexedDataset
-from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError
+from tokenloom import IndexedDataset, build_catalogue
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import column_path
 from tokenloom.indexed.manifests import index_start_crc32, read_manifest
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.order.walk_order import source_key
 from tokenloom.run.held_out import held_numbers
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedPair
-from tokenloom.run.sources import lock_pair, lock_sources
+from tokenloom.run.sources import check_sources, find_pairs, lock_pair, lock_sources
 
 
 def locked(folder, *sources, old=None, at=0, **options):
@@ -56,17 +56,17 @@ def test_a_pair_with_manifest(tmp_path):
 
 def test_what_a_run_cannot_read(tmp_path):
     write_source(tmp_path / "float", 3, dtype=np.float32)
-    with pytest.raises(ConfigError, match=r"`.*float\.bin`: expected tokens of an integer dtype, found float32"):
+    with pytest.raises(ConfigError, match=r"`.*float\.bin`: a run reads integers as token ids, got float32"):
         lock_pair(f"{tmp_path}/float")
     write_pair(tmp_path / "images", [[[1], [2]]], multimodal=True)
-    with pytest.raises(ConfigError, match=r"`.*images\.idx`: expected text alone, found a multimodal pair"):
+    with pytest.raises(ConfigError, match=r"`.*images\.idx`: a run reads text, got a multimodal pair"):
         lock_pair(f"{tmp_path}/images")
 
 
 def test_a_source_without_tokens(tmp_path):
     write_source(tmp_path / "a", 0, 0)
     write_source(tmp_path / "b")
-    with pytest.raises(ConfigError, match=r"source 'web': expected tokens, found none in 2 pairs"):
+    with pytest.raises(ConfigError, match=r"source 'web' has no tokens in 2 pairs"):
         locked(tmp_path, 'web = ["a", "b"]')
 
 
@@ -100,16 +100,8 @@ def test_a_source_that_is_not_named_any_more_is_not_looked_at(tmp_path):
         old.sources[0],
         dataclasses.replace(old.sources[1], max_passes=2),
     )
-    with pytest.raises(ConfigError, match=r"in one source, found it in 'code' and 'program'"):
+    with pytest.raises(ConfigError, match=r"is in two sources, 'code' and 'program'"):
         locked(tmp_path, 'program = "code"', old=old, at=5)
-
-
-def test_a_pair_that_is_gone(tmp_path):
-    for name in "ab":
-        write_source(tmp_path / name, 3)
-    old = make_lock(*locked(tmp_path, 'web = ["a", "b"]'))
-    with pytest.raises(ConfigError, match=r"source 'web': expected the pair `.*b`, as the lock has, found it nowhere"):
-        locked(tmp_path, 'web = ["a"]', old=old, at=5)
 
 
 def test_pairs_that_moved_are_found_by_name_and_content(tmp_path):
@@ -122,7 +114,7 @@ def test_pairs_that_moved_are_found_by_name_and_content(tmp_path):
     assert [os.path.relpath(pair.prefix, tmp_path) for pair in new.pairs] == ["new/a", "new/b", "new/c"]
     assert [pair.since for pair in new.pairs] == [0, 0, 5]
     write_source(tmp_path / "new" / "a", 7)
-    with pytest.raises(ConfigError, match=r"expected the pair `.*old/a`, as the lock has, found it nowhere in `data`"):
+    with pytest.raises(ConfigError, match=r"`.*old/a` is in the lock, but no more in `data`"):
         locked(tmp_path, 'web = { data = "new/*", holdout = "20%" }', old=old, at=5)
 
 
@@ -163,7 +155,7 @@ def test_pairs_of_two_tokenizers(tmp_path):
     write_with_manifest(tmp_path / "a", 3)
     write_with_manifest(tmp_path / "b", 3, sha256="cd" * 32)
     write_source(tmp_path / "c", 3)
-    with pytest.raises(TokenizerError, match=r"expected one tokenizer for all data, found those .* `.*a` and .* `.*b`"):
+    with pytest.raises(TokenizerError, match=r"the data have two tokenizers, by sha256: .* `.*a` and .* `.*b`"):
         locked(tmp_path, 'web = "a"', 'code = ["c", "b"]')
 
 
@@ -174,7 +166,7 @@ def test_the_tokenizer_of_the_run(tmp_path):
     tokenizer.sha256 = SHA256
     locked(tmp_path, 'web = ["a", "b"]', tokenizer=tokenizer)
     tokenizer.sha256 = "cd" * 32
-    with pytest.raises(TokenizerError, match=r"`.*a`: expected the tokenizer that made the data, word-level .*, found"):
+    with pytest.raises(TokenizerError, match=r"`.*a`: made by the tokenizer word-level .*, not by"):
         locked(tmp_path, 'web = ["a", "b"]', tokenizer=tokenizer)
 
 
@@ -208,8 +200,7 @@ def test_a_holdout_is_not_changed(tmp_path):
     write_source(tmp_path / "a", *[1] * 10)
     old = make_lock(*locked(tmp_path, 'web = { data = "a", holdout = "20%" }'))
     for share, found in (('holdout = "30%"', 3), ("max_passes = 1", 0)):
-        message = f"source 'web': expected a `holdout` of 2 documents of `.*a`, as the lock has, found one of {found}"
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=f"`holdout` cannot change, here from 2 to {found} documents of `.*a`"):
             locked(tmp_path, f'web = {{ data = "a", {share} }}', old=old, at=5)
     assert locked(tmp_path, 'web = { data = "a", holdout = "30%" }')[0].pairs[0].held_documents == 3
 
@@ -217,7 +208,7 @@ def test_a_holdout_is_not_changed(tmp_path):
 def test_pairs_of_two_dtypes_in_one_source(tmp_path):
     write_source(tmp_path / "a", 3, dtype=np.uint16)
     write_source(tmp_path / "b", 3, dtype=np.int32)
-    with pytest.raises(ConfigError, match=r"source 'web': expected tokens of one dtype, found uint16 in .* and int32"):
+    with pytest.raises(ConfigError, match=r"source 'web' has tokens of two dtypes: uint16 in .* and int32"):
         locked(tmp_path, 'web = ["a", "b"]')
     assert len(locked(tmp_path, 'web = "a"', 'code = "b"')) == 2
 
@@ -231,9 +222,159 @@ def test_sources_of_two_kinds_are_refused(tmp_path, has_manifest):
         write_recorded(roles, [[[1, 2]]], options={"schema": "messages"})
     sources = 'web = "web"', 'chat = "chat"'
     with pytest.raises(
-        ConfigError, match=r"chat`: expected whole documents, found conversations\nhint: all samples of"
+        ConfigError, match=r"chat`: expected whole documents, found conversations\nhint: a run has samples"
     ):
         locked(tmp_path, *sources)
     assert len(locked(tmp_path, *sources, allow_data_mismatch=True)) == 2
     settings = settings_of(tmp_path, *sources, dataset='"varlen"')
     assert len(lock_sources(settings, old=None, at=0)) == 2
+
+
+def found(folder, data):
+    settings = settings_of(folder, f"web = {data}")
+    return [os.path.relpath(prefix, folder) for prefix in find_pairs(settings.sources[0], settings)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("web/b", "web/a", "web/c", "more/a", ".hidden/a"):
+        write_source(tmp_path / "data" / name, 3)
+    (tmp_path / "data" / "web" / "notes.txt").write_text("no data")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ('"data/web/a"', ["data/web/a"]),
+        ('"data/web/a.bin"', ["data/web/a"]),
+        ('"data/web/a.idx"', ["data/web/a"]),
+        ('"data/web/*"', ["data/web/a", "data/web/b", "data/web/c"]),
+        ('"data/web/[ac].idx"', ["data/web/a", "data/web/c"]),
+        ('"data/*/a"', ["data/more/a", "data/web/a"]),
+        ('"data/**/a"', ["data/more/a", "data/web/a"]),
+        ('"data/web"', ["data/web/a", "data/web/b", "data/web/c"]),
+        ('["data/web/c", "data/more/*", "data/web/a"]', ["data/web/c", "data/more/a", "data/web/a"]),
+    ],
+)
+def test_pairs_in_the_order_of_data(folder, data, expected):
+    assert found(folder, data) == expected
+
+
+def test_a_catalogue_stands_for_its_pairs_in_its_order(folder):
+    pairs = [f"{folder}/data/web/{name}" for name in "cab"]
+    build_catalogue(pairs, f"{folder}/data/all")
+    expected = ["data/web/c", "data/web/a", "data/web/b"]
+    assert found(folder, '"data/all"') == found(folder, '"data/all.catalogue"') == expected
+    assert found(folder, '"data/al*"') == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('"data/none/*"', "source 'web': '.*data/none/\\*' matches no pair"),
+        ('"data/web/*.txt"', "source 'web': '.*' matches no pair"),
+        ('["data/web/a", "data/web/../web/a"]', "once|twice"),
+        ('["data/web/*", "data/web/a"]', "source 'web' has `.*data/web/a` twice"),
+        ('["data/web/*", "data/all"]', "source 'web' has `.*data/web/c` twice"),
+        ('["data/web/a", "data/link"]', "has `.*data/link` twice, as `.*data/web/a` too"),
+    ],
+)
+def test_bad_data(folder, data, message):
+    build_catalogue([f"{folder}/data/web/c"], f"{folder}/data/all")
+    for suffix in (".bin", ".idx"):
+        os.symlink(f"{folder}/data/web/a{suffix}", f"{folder}/data/link{suffix}")
+    with pytest.raises((ConfigError, DatasetNotFoundError), match=message):
+        found(folder, data)
+
+
+@pytest.mark.parametrize("missing", [".bin", ".idx"])
+@pytest.mark.parametrize("data", ['"data/web/*"', '"data/web"'])
+def test_half_a_pair(folder, missing, data):
+    os.unlink(f"{folder}/data/web/b{missing}")
+    with pytest.raises(DatasetNotFoundError, match=rf"half of the pair `.*b`: `.*b\{missing}` is missing"):
+        found(folder, data)
+
+
+def test_objects_of_a_store(bucket, tmp_path):
+    for name in ("web/0/b", "web/1/a", "web/a"):
+        bucket.put_pair(write_source(tmp_path / name, 3), f"data/{name}")
+    build_catalogue([bucket.url("data/web/1/a")], bucket.url("data/all"))
+
+    def prefixes(entry):
+        settings = settings_of(tmp_path, f'web = "{bucket.url(entry)}"')
+        return [each.removeprefix(bucket.url("data/")) for each in find_pairs(settings.sources[0], settings)]
+
+    assert prefixes("data/web/a") == ["web/a"]
+    assert prefixes("data/web/*") == prefixes("data/web/") == ["web/a"]
+    assert prefixes("data/web/*/*") == ["web/0/b", "web/1/a"]
+    assert prefixes("data/all") == prefixes("data/al*") == ["web/1/a"]
+    with pytest.raises(DatasetNotFoundError, match="matches no pair"):
+        prefixes("data/none/*")
+    bucket.put("data/web/half.idx", b"")
+    with pytest.raises(DatasetNotFoundError, match=r"half of the pair `.*half`: `.*half\.bin` is missing"):
+        prefixes("data/web/*")
+
+
+@pytest.fixture
+def lock(tmp_path):
+    write_with_manifest(tmp_path / "web" / "a", 3, 4)
+    write_with_manifest(tmp_path / "web" / "b", 5)
+    write_source(tmp_path / "code", 6)
+    return make_lock(*lock_sources(settings_of(tmp_path, 'web = "web/*"', 'code = "code"'), old=None, at=0))
+
+
+def messages(lock, **options):
+    return [problem.message for problem in check_sources(lock, **options) if not problem.is_unknown]
+
+
+def flip(path, *, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_nothing_is_wrong(lock, tmp_path):
+    assert check_sources(lock, full=False) == []
+    unknown = check_sources(lock, full=True)
+    assert [(problem.source, os.path.relpath(problem.path, tmp_path)) for problem in unknown] == [
+        ("code", "code.bin"),
+        ("code", "code.idx"),
+    ]
+    assert all(problem.is_unknown and "no checksum is known" in problem.message for problem in unknown)
+
+
+def test_every_pair_that_is_missing_or_changed_is_told(lock, tmp_path):
+    os.unlink(tmp_path / "web" / "a.bin")
+    os.truncate(tmp_path / "web" / "b.bin", 8)
+    os.unlink(tmp_path / "code.bin")
+    os.unlink(tmp_path / "code.idx")
+    write_source(tmp_path / "code", 6, 7)
+    problems = check_sources(lock, full=False)
+    assert [problem.source for problem in problems] == ["web", "web", "code"]
+    assert [problem.message.replace(f"{tmp_path}/", "") for problem in problems] == [
+        "no file `web/a.bin`",
+        "`web/b.bin`: expected 10 bytes (the end of sequence 0 in `web/b.idx`), found 8",
+        "`code.idx` changed after it was locked: expected documents: 1, found 2",
+    ]
+
+
+def test_other_tokens_are_found_by_reading_alone(lock, tmp_path):
+    flip(tmp_path / "web" / "a.bin", at=3)
+    assert messages(lock, full=False) == []
+    (message,) = messages(lock, full=True)
+    assert message.startswith(f"`{tmp_path}/web/a.bin` changed after it was locked: expected bytes with CRC-32 ")
+
+
+def test_pairs_of_a_store(bucket, tmp_path):
+    write_with_manifest(tmp_path / "web", 3, 4)
+    bucket.put_pair(f"{tmp_path}/web", "web")
+    bucket.put("web.manifest.json", (tmp_path / "web.manifest.json").read_bytes())
+    lock = make_lock(*lock_sources(settings_of(tmp_path, f'web = "{bucket.url("web")}"'), old=None, at=0))
+    assert check_sources(lock, full=True) == []
+    flip(tmp_path / "web.bin", at=1)
+    bucket.put("web.bin", (tmp_path / "web.bin").read_bytes())
+    (message,) = messages(lock, full=True)
+    assert message.startswith(f"`{bucket.url('web.bin')}` changed after it was locked: expected bytes with CRC-32 ")

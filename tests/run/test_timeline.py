@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels.walks import sample_numbers
 from tokenloom.run.dataset import Lookups
 from tokenloom.run.lock import LockedSource
-from tokenloom.run.progress import WalkSizes, extra_tokens
+from tokenloom.run.progress import TakeMap
 from tokenloom.run.timeline import Timeline
 
 
@@ -46,22 +45,6 @@ def test_one_source_is_read_walk_after_walk():
     assert timeline.positions_of(0, np.array([2, 1, 2]), np.array([0, 2, 1]), sequence_length=10).tolist() == [6, 5, -1]
 
 
-def test_takes_go_on_over_stages_and_while_a_source_is_away():
-    stages = [segment(0, 4, [1, 1]), segment(4, 3, [0, 1]), segment(7, 4, [1, 0])]
-    timeline = Timeline(lock([source("web", 5), source("code", 9)], stages))
-    assert windows_of(timeline, 0) == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0)]
-    assert windows_of(timeline, 1) == [(0, window) for window in range(5)]
-
-
-def test_another_sequence_length_begins_a_new_walk():
-    stages = [segment(0, 4, [1]), segment(4, 3, [1], length=20), segment(7, 2, [1])]
-    timeline = Timeline(lock([source("web", 5)], stages))
-    assert windows_of(timeline, 0) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (2, 0), (3, 0), (3, 1)]
-    assert [timeline.walk_of(0, walk).num_windows for walk in range(4)] == [5, 2, 2, 5]
-    assert [timeline.walk_of(0, walk).sequence_length for walk in range(4)] == [10, 20, 20, 10]
-    assert timeline.positions_of(0, np.array([0, 1]), np.array([1, 1]), sequence_length=20).tolist() == [-1, 5]
-
-
 def test_a_source_that_grows_ends_its_pass_together_with_the_new_data():
     stages = [segment(0, 2, [1]), segment(2, 14, [1])]
     timeline = Timeline(lock([source("web", 4, 4, since=(0, 2))], stages))
@@ -75,19 +58,6 @@ def test_a_source_that_grows_ends_its_pass_together_with_the_new_data():
         (0, 1, 0), (1, 2, 0), (0, 2, 1), (0, 2, 2)
     ]  # fmt: skip
     assert [int(timeline.segment(number).entered.num_pairs[0]) for number in range(2)] == [1, 2]
-
-
-def test_new_data_between_two_passes_waits_for_nothing():
-    timeline = Timeline(lock([source("web", 2, 4, since=(0, 2))], [segment(0, 2, [1]), segment(2, 6, [1])]))
-    assert windows_of(timeline, 0) == [(0, 0), (0, 1), *((1, window) for window in range(6))]
-    assert timeline.walk_of(0, 1).last_pair == 2
-
-
-def test_new_data_of_less_than_a_window_waits_for_the_next_pass():
-    web = LockedSource(name="web", pairs=(pair(41), pair(9, since=2)))
-    timeline = Timeline(lock([web], [segment(0, 2, [1]), segment(2, 5, [1])]))
-    assert windows_of(timeline, 0) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
-    assert [timeline.walk_of(0, walk).last_pair for walk in range(2)] == [1, 2]
 
 
 def test_what_a_cut_leaves_of_a_mixing_block_comes_first_after_it():
@@ -157,49 +127,31 @@ def test_a_timeline_is_pickled_as_its_lock():
     assert rows(pickle.loads(pickle.dumps(timeline)), 0, 7) == rows(timeline, 0, 7)
 
 
-@given(random_locks(), st.integers(2, 10))
-def test_a_longer_stage_begins_as_a_shorter_one(lock, times):
-    last = lock.segments[-1]
-    size = lock.mixing_block * 3
-    short, long = (
-        Timeline(replace(lock, segments=(*lock.segments[:-1], part)))
-        for part in (resized(last, size), resized(last, size * times))
-    )
-    assert rows(short, 0, last.start + size) == rows(long, 0, last.start + size)
-
-
-def resized(segment, size):
-    return replace(segment, num_samples=size, mixed_as=None)
-
-
 def test_a_source_of_less_than_a_window_is_refused():
     timeline = Timeline(lock([source("web", 3)], [segment(0, 5, [1]), segment(5, 5, [1], length=31)]))
-    with pytest.raises(
-        ConfigError,
-        match=r"of 31 tokens in source 'web' at position 5 .*found 0 in the 31 tokens of 1 pairs",
-    ):
+    with pytest.raises(ConfigError, match=r"source 'web' at position 5 .* has 0 samples of 31 tokens"):
         timeline.locate(np.array([5]))
 
 
 def test_a_source_of_too_many_windows_is_refused():
-    with pytest.raises(ConfigError, match=f"found {2**40} in the"):
+    with pytest.raises(ConfigError, match=f"has {2**40} samples"):
         Timeline(lock([source("web", 2**40)], [segment(0, 5, [1])])).locate(np.array([0]))
 
 
 def test_too_many_walks_are_refused():
     timeline = Timeline(lock([source("web", 1)], [segment(0, None, [1])]))
     assert timeline.locate(np.array([2**22 - 1])).walks == 2**22 - 1
-    with pytest.raises(ConfigError, match="at most 2\\*\\*22 walks through source 'web' up to position 4194304"):
+    with pytest.raises(ConfigError, match=r"source 'web' would be walked through .* up to position 4194304"):
         timeline.locate(np.array([2**22]))
     timeline = Timeline(lock([source("web", 1)], [segment(0, 2**22, [1]), segment(2**22, 1, [1])]))
-    with pytest.raises(ConfigError, match="at most 2\\*\\*22 walks through source 'web' up to stage 'main'"):
+    with pytest.raises(ConfigError, match=r"source 'web' would be walked through .* up to stage 'main'"):
         timeline.locate(np.array([2**22]))
 
 
 @pytest.mark.parametrize("position", [-1, 7])
 def test_positions_beyond_the_run_are_refused(position):
     timeline = Timeline(lock([source("web", 3)], [segment(0, 7, [1])]))
-    with pytest.raises(IndexError, match=rf"expected positions in \[0, 7\), found {position}"):
+    with pytest.raises(IndexError, match=f"position {position} out of range: the run has 7 samples"):
         timeline.locate(np.array([0, position]))
 
 
@@ -208,43 +160,6 @@ def test_packs_are_counted_where_windows_are_packs():
     run = lock([web], [segment(0, 5, [1]), segment(5, 4, [1], length=20)], windows="best_fit")
     timeline = Timeline(run)
     assert [timeline.walk_of(0, walk).num_windows for walk in (1, 2)] == [4, 3]
-
-
-def sizes_of(*sources: list, **settings) -> WalkSizes:
-    made = [LockedSource(name=f"source {number}", pairs=tuple(pairs)) for number, pairs in enumerate(sources)]
-    return WalkSizes(made, lock(made, [segment(0, 1, [1])], **settings))
-
-
-def of_sources(sizes: WalkSizes, position: int, length: int) -> list[int]:
-    numbers = np.arange(2)
-    return sizes.of_sources(numbers, sizes.num_pairs(numbers, position), length).tolist()
-
-
-def test_windows_are_cut_from_the_tokens_of_all_pairs_but_for_those_held_out():
-    web = [pair(101, held_tokens=40), pair(50)]
-    assert [sizes_of(web).windows(0, *part, 10) for part in ((0, 1), (1, 2), (0, 2), (0, 0))] == [6, 4, 11, 0]
-    assert sizes_of(web).tokens(0, 0, 2) == 111
-
-
-def test_a_sample_without_the_token_after_it_needs_one_less():
-    exact = {"samples": {"add_extra_token_to_sequence": False}}
-    assert sizes_of([pair(100)]).windows(0, 0, 1, 10) == 9
-    assert sizes_of([pair(100)], **exact).windows(0, 0, 1, 10) == 10
-    assert extra_tokens(lock([], [], **exact)) == 0
-
-
-def test_sources_have_the_pairs_of_a_position():
-    sizes = sizes_of([pair(101), pair(50, since=7), pair(30, since=9)], [pair(41, since=8)])
-    numbers = np.arange(2)
-    assert [sizes.num_pairs(numbers, position).tolist() for position in (6, 7, 8, 9)] == [
-        [1, 0],
-        [2, 0],
-        [2, 1],
-        [3, 1],
-    ]
-    assert [of_sources(sizes, position, 10) for position in (6, 7, 8, 9)] == [[10, 0], [15, 0], [15, 4], [18, 4]]
-    assert [sizes.next_growth(numbers, position) for position in (1, 8, 9, 10)] == [7, 8, 9, None]
-    assert sizes.next_growth(numbers[1:], 1) == 8
 
 
 SOURCES = (source("web", 50), source("code", 30))
@@ -267,5 +182,58 @@ def test_near_another_length():
     lookups = Lookups(Timeline(lock(SOURCES, segments)))
     for position in range(90, 110):
         assert lookups.at(np.array([position])).length == (10 if position < 100 else 7)
-    with pytest.raises(ConfigError, match="expected samples of one length in a batch, found 10 tokens"):
+    with pytest.raises(ConfigError, match="a batch has samples of 10 tokens"):
         lookups.at(np.array([99, 100]))
+
+
+def windows(take_map: TakeMap) -> list[tuple[int, int]]:
+    return list(zip(*(part.tolist() for part in take_map.locate(np.arange(len(take_map)))), strict=True))
+
+
+def test_merged_maps_keep_their_orders_and_end_together():
+    found = windows(TakeMap.merged([TakeMap.of((0, 10, 14)), TakeMap.of((1, 0, 8))]))
+    assert [window for walk, window in found if walk == 0] == [10, 11, 12, 13]
+    assert [window for walk, window in found if walk == 1] == list(range(8))
+    for stop in range(3, 13, 3):
+        assert sum(walk == 0 for walk, _ in found[:stop]) == stop // 3
+
+
+MAPS = st.recursive(
+    st.builds(lambda first, count: (first, count), st.integers(0, 5), st.integers(1, 6)),
+    lambda parts: st.tuples(st.sampled_from(["chain", "merge"]), st.lists(parts, min_size=2, max_size=3)),
+    max_leaves=6,
+)
+
+
+def built(plan, numbers) -> TakeMap:
+    """A map of a plan, each range or row of single windows of a walk of its own."""
+    if plan[0] in ("chain", "merge"):
+        parts = [built(part, numbers) for part in plan[1]]
+        return sum(parts, TakeMap.of()) if plan[0] == "chain" else TakeMap.merged(parts[:2])
+    first, count = plan
+    walk = next(numbers)
+    if walk % 2:
+        return TakeMap.of(*((walk, at, at + 1) for at in range(first + 2 * count - 2, first - 1, -2)))
+    return TakeMap.of((walk, first, first + count))
+
+
+@given(MAPS, st.data())
+def test_maps_and_their_rests_are_one_to_one(plan, data):
+    whole = built(plan, iter(range(100)))
+    found = windows(whole)
+    assert len(set(found)) == len(found) == len(whole)
+    first = data.draw(st.integers(0, len(whole)))
+    second = data.draw(st.integers(0, len(whole) - first))
+    rest = whole.rest(first).rest(second)
+    assert len(rest) == len(whole) - first - second
+    if len(rest):
+        assert windows(rest) == found[first + second :]
+        walks, numbers = np.meshgrid(np.arange(-1, 12), np.arange(-1, 20))
+        takes = rest.takes(walks.ravel(), numbers.ravel())
+        start = data.draw(st.integers(0, len(rest)))
+        stop = data.draw(st.integers(start, len(rest)))
+        spelled = [(walk, window) for walk, *ends in rest.ranges(start, stop) for window in range(*ends)]
+        assert sorted(spelled) == sorted(windows(rest)[start:stop])
+        expected = {window: take for take, window in enumerate(windows(rest))}
+        asked = zip(walks.ravel().tolist(), numbers.ravel().tolist(), strict=True)
+        assert takes.tolist() == [expected.get(window, -1) for window in asked]

@@ -88,10 +88,13 @@ def test_a_disk_that_fills_up_at_any_call_leaves_old_or_new(tmp_path, name):
     assert number > 3
 
 
-def test_what_locks_a_run_waits_for_nobody_who_changes_it(tmp_path):
+@pytest.mark.parametrize("name", ["amend", "lock"])
+def test_a_change_waits_for_no_other(tmp_path, name):
     path = start(tmp_path)
+    before = files(path)
     with OutputLock(lock_path(str(path))), pytest.raises(OutputBusyError, match=r"run\.lock` is being written"):
-        lock_run(path)
+        CHANGES[name](path)
+    assert files(path) == before
 
 
 @pytest.mark.slow
@@ -128,7 +131,7 @@ def torn(folder: Path) -> Path:
 def test_no_denial_is_dropped_unasked(tmp_path):
     path = torn(tmp_path)
     before = path.with_suffix(".lock").read_bytes()
-    message = "deny no more, or later, what the lock denies: web:5 from position 30 on, code:7 from position 30 on"
+    message = "lacks denials of the lock, or has them later: web:5 from position 30 on, code:7 from position 30 on"
     for consumed in (None, 0, 30):
         with pytest.raises(ConfigError, match=f"{message}\nhint: restore its `\\[\\[denied\\]\\]`"):
             lock_run(path, consumed=consumed)
@@ -163,7 +166,7 @@ def test_what_counts_as_dropped(tmp_path, text, dropped):
 def test_what_was_consumed_is_dropped_by_name_alone(tmp_path):
     path = start(tmp_path)
     lock_run(path, consumed=60)
-    with pytest.raises(ConfigError, match=r"says that 60 positions were consumed, found 40\n.*--drop consumed"):
+    with pytest.raises(ConfigError, match=r"40 positions are fewer than the 60 that the lock has.*\n.*--drop consumed"):
         lock_run(path, consumed=40)
     assert lock_run(path, consumed=40, drop=("consumed",)).lock.consumed == 40
 
@@ -178,5 +181,5 @@ def test_a_change_says_nothing_of_what_was_consumed(tmp_path):
     again = lock_run(path)
     assert (again.moved, again.lock) == (None, early.lock)
     assert lock_run(path, consumed=70).moved is None
-    with pytest.raises(ConfigError, match="has read the 70 positions before 70, found a change at 60"):
+    with pytest.raises(ConfigError, match="position 60 was consumed: training has read 70 positions"):
         amend_run(path, Amendment(position=60, weights=shares(code=1)))

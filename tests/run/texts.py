@@ -68,15 +68,6 @@ weights = { web = 1 }
 """
 
 
-def fault_of(text: str) -> str:
-    """Returns what is wrong with a file; "run.toml: nothing" for one that is read."""
-    try:
-        parse_run(text, path="run.toml").content()
-    except ConfigError as error:
-        return error.message
-    return "run.toml: nothing"
-
-
 def error_of(text: str, path: str = "run.toml") -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         parse_run(text, path=path)

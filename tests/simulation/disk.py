@@ -32,8 +32,7 @@ class Inode:
         self.num_links = 0
         self.num_synced_links = 0
         self.num_open = 0
-        self.num_logged = 0
-        """Changes in the log that give it a name."""
+        self.num_logged = 0  # changes in the log that give it a name
         self.is_free = False
         self.modified = self.changed = 0.0
 
@@ -71,8 +70,6 @@ class Disk:
         self.root = self._new(is_folder=True)
         self.root.num_links = self.root.num_synced_links = 1
         self.log: list[Edit] = []
-
-    # --- names -------------------------------------------------------------------------------------------------------
 
     def find(self, path: str) -> Inode:
         """Returns what has a name."""
@@ -167,8 +164,6 @@ class Disk:
                 self._release(old)
         self.log.append(edit)
 
-    # --- durability --------------------------------------------------------------------------------------------------
-
     def sync(self, inode: Inode) -> None:
         """Makes the bytes of a file durable, or the names in a folder."""
         if not inode.is_folder:
@@ -225,8 +220,6 @@ class Disk:
                 inode.synced = bytes(inode.data)
             inode.num_links, inode.num_open = inode.num_synced_links, 0
 
-    # --- inodes ------------------------------------------------------------------------------------------------------
-
     def _new(self, *, is_folder: bool) -> Inode:
         if self._free:
             return Inode(heapq.heappop(self._free), is_folder=is_folder)
@@ -245,8 +238,6 @@ class Disk:
         if not (is_used or inode.is_free):
             inode.is_free = True
             heapq.heappush(self._free, inode.number)
-
-    # --- for scenarios: no call of anybody ---------------------------------------------------------------------------
 
     def put(self, path: str, data: bytes) -> None:
         """Writes a file, durable, with its folders."""

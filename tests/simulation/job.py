@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,13 +50,10 @@ class _Plan(ShardedJob):
         return [self.fingerprint]
 
     def read_report(self, data: bytes, *, path: str) -> str:
-        try:
-            told = json.loads(data)
-        except ValueError as error:
-            raise StorageError(f"`{path}` is no report") from error
-        if type(told) is not str:
-            raise StorageError(f"`{path}` is no report")
-        return told
+        with suppress(ValueError):
+            if type(told := json.loads(data)) is str:
+                return told
+        raise StorageError(f"`{path}` is no report")
 
     @contextmanager
     def worker(self, num_workers: int) -> Iterator[RunShard]:
@@ -89,10 +86,7 @@ class _Jobs:
         self.world = world
         self.assembling: str | None = None
         self.strange: dict[str, bytes] = {}
-        self.late: Inode | None = None
-        """A file that came into the folder of the job; it may move with that."""
-
-    # --- what stands in for the work itself, which does not touch the folder but through these calls ------------------
+        self.late: Inode | None = None  # a file that came into the folder of the job
 
     def damaged_parts(self, plan: _Plan, folder: JobFolder) -> list[tuple[SimpleNamespace, str]]:
         found = []
@@ -131,8 +125,6 @@ class _Jobs:
     def is_finished(self, plan: _Plan) -> bool:
         recover(_KEY)
         return self._read(_KEY) == plan.content() == self._read(_OUTPUT)
-
-    # --- a whole process ---------------------------------------------------------------------------------------------
 
     def write(self, plan: _Plan, *, restart: bool) -> None:
         """Does what a job of shards does."""

@@ -25,10 +25,8 @@ class _Group:
         folder = world.rng.choice(("/data", "/data", "/data", "/other"))
         self.names = [f"{folder}/set.bin", _OPTIONAL, "/data/set.json", _KEY]
         self.first = None if world.rng.random() < 0.4 else "first"
-        self.published: set[str] = set()
-        """Versions that were visible at some moment."""
-        self.lasting = self.first
-        """The version that was visible last when a writer ended well."""
+        self.published: set[str] = set()  # versions that were visible at some moment
+        self.lasting = self.first  # the version that was visible last when a writer ended well
         for folder in ("/data", "/other"):
             world.disk.put_folder(folder)
         for name in self.files_of(self.first) if self.first else ():

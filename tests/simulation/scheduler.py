@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulation.disk import Disk, Inode, OpenFile, failure
 
@@ -72,13 +72,9 @@ class Actor:
         self.thread = 0
         self.is_dead = self.is_done = False
         self.blocked: Callable[[], bool] | None = None
-        self.wakes = 0.0
-        """Until when it sleeps."""
-        self.thaws = 0.0
-        """Until when it is frozen."""
+        self.wakes = self.thaws = 0.0  # the ends of its sleep and of its frozen time
         self.files: dict[int, OpenFile] = {}
-        self.touched: list[tuple[Inode, float]] = []
-        """Files that a thread of it touches while it is neither frozen nor dead, and how often."""
+        self.touched: list[tuple[Inode, float]] = []  # files that a thread of it touches, and how often
         self.outcome: Any = None
         self.error: str | None = None
         self.error_kind: type[BaseException] | None = None
@@ -103,8 +99,7 @@ class World:
         self.trace: list[str] | None = [] if tells else None
         self.actors: list[Actor] = []
         self.current: Actor | None = None
-        self.watch: Callable[[], None] | None = None
-        """Looks at the disk after every step, and raises `FailedError`."""
+        self.watch: Callable[[], None] | None = None  # checks the disk after every step
         self.failed: FailedError | None = None
         self.lost_power = False
         self.num_boots = 0
@@ -114,12 +109,9 @@ class World:
         self._end = _Turn()
 
     def tell(self, text: str) -> None:
-        """Adds a line to the trace."""
         if self.trace is not None:
             name = "-" if self.current is None else self.current.name
             self.trace.append(f"{self.num_steps:5d} {self.now:10.3f}  {name:<10} {text}")
-
-    # --- a run of some processes --------------------------------------------------------------------------------------
 
     def run(self, works: dict[str, Callable[[], Any]], faults: Faults | None = None) -> list[Actor]:
         """Runs processes until all have ended, and returns them; raises what the watch found."""
@@ -129,7 +121,7 @@ class World:
             Actor(name, 1000 * self.num_boots + number, work) for number, (name, work) in enumerate(works.items())
         ]
         for actor in self.actors:
-            _POOL.start(lambda actor=actor: self._live(actor))
+            _Worker.begin(lambda actor=actor: self._live(actor))
         self._hand_over()
         self._end.acquire()
         self.current = None
@@ -188,15 +180,8 @@ class World:
             return False
         return actor.blocked is None or actor.blocked()
 
-    # --- what happens at a system call --------------------------------------------------------------------------------
-
     def call(self, text: str, *errors: int) -> None:
-        """Begins a system call: others may go on first, and anything may happen.
-
-        Args:
-            text: for the trace.
-            errors: with which it may fail.
-        """
+        """Begins a system call, with a text for the trace: others may go on first, and it may fail with some errors."""
         actor = self.current
         if actor is None or actor.is_dead or actor.thread != threading.get_ident():  # a thread of a test before this
             raise CrashError
@@ -285,27 +270,22 @@ class World:
         actor.files.clear()
 
 
-class _Pool:
-    """Threads that are used again: to start one takes as long as many system calls."""
+class _Worker(threading.Thread):
+    """A thread that is used again: to start one takes as long as many system calls."""
+
+    idle: ClassVar[deque[_Worker]] = deque()
 
     def __init__(self) -> None:
-        self._idle: deque[_Worker] = deque()
-
-    def start(self, work: Callable[[], None]) -> None:
-        worker = self._idle.pop() if self._idle else _Worker(self._idle)
-        worker.give(work)
-
-
-class _Worker(threading.Thread):
-    def __init__(self, idle: deque[_Worker]) -> None:
         super().__init__(daemon=True, name="simulated")
-        self._idle, self._work = idle, None
+        self._work: Callable[[], None] | None = None
         self._given = _Turn()
         self.start()
 
-    def give(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self._given.release()
+    @classmethod
+    def begin(cls, work: Callable[[], None]) -> None:
+        worker = cls.idle.pop() if cls.idle else cls()
+        worker._work = work
+        worker._given.release()
 
     def run(self) -> None:
         while True:
@@ -313,7 +293,4 @@ class _Worker(threading.Thread):
             work, self._work = self._work, None
             work()
             del work
-            self._idle.append(self)
-
-
-_POOL = _Pool()
+            self.idle.append(self)

@@ -14,7 +14,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -29,21 +29,14 @@ _IO = (errno.EIO,)
 _FULL = (errno.EIO, errno.ENOSPC)
 
 
-class Status(types.SimpleNamespace):
-    """What `stat` returns."""
+Status = types.SimpleNamespace
 
-    def __init__(self, inode: Inode) -> None:
-        kind = stat.S_IFDIR if inode.is_folder else stat.S_IFREG
-        size = len(inode.data)
-        super().__init__(
-            st_dev=7,
-            st_ino=inode.number,
-            st_size=size,
-            st_mode=kind | 0o666,
-            st_nlink=inode.num_links,
-            st_mtime_ns=round(inode.modified * 1e9),
-            st_ctime_ns=round(inode.changed * 1e9),
-        )
+
+def _status_of(inode: Inode) -> Status:
+    mode = 0o666 | (stat.S_IFDIR if inode.is_folder else stat.S_IFREG)
+    times = {"st_mtime_ns": round(inode.modified * 1e9), "st_ctime_ns": round(inode.changed * 1e9)}
+    size, links = len(inode.data), inode.num_links
+    return Status(st_dev=7, st_ino=inode.number, st_size=size, st_mode=mode, st_nlink=links, **times)
 
 
 class Paths:
@@ -62,8 +55,7 @@ class Paths:
 
     exists = lexists
 
-    def realpath(self, path: str) -> str:
-        """The path itself: there are no links on this disk."""
+    def realpath(self, path: str) -> str:  # there are no links on this disk
         return os.path.normpath(path)
 
     def isdir(self, path: str) -> bool:
@@ -75,32 +67,6 @@ class Paths:
     def _look(self, path: str) -> Inode | None:
         self._system.world.call(f"stat {path}")
         return self._system.world.disk.look(path)
-
-
-class Entry:
-    """What `scandir` yields."""
-
-    def __init__(self, name: str, inode: Inode) -> None:
-        self.name, self._inode = name, inode
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return self._inode.is_folder
-
-
-class Listing:
-    """What `scandir` returns."""
-
-    def __init__(self, entries: list[Entry]) -> None:
-        self._entries = iter(entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self._entries
-
-    def __enter__(self) -> Listing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 class SimulatedOs:
@@ -120,8 +86,6 @@ class SimulatedOs:
     def getpid(self) -> int:
         current = self.world.current
         return -1 if current is None else current.pid
-
-    # --- descriptors -------------------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
         world, disk = self.world, self.world.disk
@@ -216,9 +180,7 @@ class SimulatedOs:
                 for touched, seconds in actor.touched:
                     if touched is inode and self.world.now - inode.modified >= seconds:
                         self._modified(inode)
-        return Status(inode)
-
-    # --- names -------------------------------------------------------------------------------------------------------
+        return _status_of(inode)
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> Status:
         self.world.call(f"stat {path}", *_IO)
@@ -279,9 +241,13 @@ class SimulatedOs:
             raise failure(errno.ENOTDIR, path)
         return sorted(folder.entries)
 
-    def scandir(self, path: str) -> Listing:
+    def scandir(self, path: str) -> nullcontext[list[Any]]:
         entries = self.world.disk.find(path).entries
-        return Listing([Entry(name, entries[name]) for name in self.listdir(path)])
+
+        def entry(name: str) -> Any:
+            return types.SimpleNamespace(name=name, is_dir=lambda **_: entries[name].is_folder)
+
+        return nullcontext([entry(name) for name in self.listdir(path)])
 
     def dup2(self, source: int, target: int, *, inheritable: bool = True) -> None:
         raise failure(errno.EBADF, "nothing forks here")
@@ -364,7 +330,7 @@ class AtOnce(Executor):
     """A `ThreadPoolExecutor` without threads, which a world has no turns for."""
 
     def __init__(self, **_: object) -> None:
-        """Takes its settings."""
+        pass
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()

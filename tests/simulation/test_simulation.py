@@ -69,24 +69,12 @@ def journal_goes_first(monkeypatch):
     monkeypatch.setattr(publishing, "_finish", finish)
 
 
-def no_lock(monkeypatch):
-    monkeypatch.setattr(publishing, "_acquire", lambda path, key: None)
-
-
 def no_sync_of_files(monkeypatch):
     def sync(self):
         with atomic.storage_errors("write", self.path):
             self.stream.flush()
 
     monkeypatch.setattr(atomic.PendingFile, "sync", sync)
-
-
-def no_sync_between_folders(monkeypatch):
-    monkeypatch.setattr(publishing, "other_folders", lambda key, paths: [])
-
-
-def old_files_stay_in_place(monkeypatch):
-    monkeypatch.setattr(publishing, "_replaced", lambda group, *, replace: [])
 
 
 def identity_is_not_checked(monkeypatch):
@@ -106,14 +94,6 @@ def description_first(monkeypatch):
     monkeypatch.setattr(cache.IndexCache, "_record", lambda self: None)
 
 
-def unsynced_files_are_not_compared(monkeypatch):
-    monkeypatch.setattr(cache, "array_checksum", lambda array: "")
-
-
-def large_files_are_not_synced(monkeypatch):
-    monkeypatch.setattr(cache.IndexCacheWriter, "_may_be_lost", lambda self, array: True)
-
-
 def folder_is_emptied_whatever_is_in_it(monkeypatch):
     def remove_all(path):
         with atomic.suppress(OSError):
@@ -122,19 +102,6 @@ def folder_is_emptied_whatever_is_in_it(monkeypatch):
             folder.os.rmdir(path)
 
     monkeypatch.setattr(folder, "remove_own", remove_all)
-
-
-def lock_of_a_removed_folder_counts(monkeypatch):
-    monkeypatch.setattr(folder, "_is_at", lambda descriptor, path: True)
-
-
-def silence_is_not_judged(monkeypatch):
-    monkeypatch.setattr(membership.Membership, "_judge_silence", lambda self: None)
-
-
-def deaths_and_silence_are_not_judged(monkeypatch):
-    monkeypatch.setattr(membership.Membership, "_judge_deaths", lambda self: False)
-    monkeypatch.setattr(membership.Membership, "_judge_silence", lambda self: None)
 
 
 def the_last_outcome_counts(monkeypatch):
@@ -156,21 +123,35 @@ def any_session_counts(monkeypatch):
     monkeypatch.setattr(membership.Membership, "_enter", enter)
 
 
+def patched(name, *changes):
+    """Returns what plants changes of (owner, attribute, value)."""
+
+    def plant(monkeypatch):
+        for change in changes:
+            monkeypatch.setattr(*change)
+
+    plant.__name__ = name
+    return plant
+
+
+JUDGE_SILENCE = (membership.Membership, "_judge_silence", lambda self: None)
+JUDGE_DEATHS = (membership.Membership, "_judge_deaths", lambda self: False)
+
 PLANTED = [
     ("publish", index_first, 2),
     ("publish", journal_goes_first, 333),
-    ("publish", no_lock, 4),
+    ("publish", patched("no_lock", (publishing, "_acquire", lambda path, key: None)), 4),
     ("publish", no_sync_of_files, 5),
-    ("publish", no_sync_between_folders, 360),
-    ("publish", old_files_stay_in_place, 0),
+    ("publish", patched("no_sync_between_folders", (publishing, "other_folders", lambda key, paths: [])), 360),
+    ("publish", patched("old_files_stay", (publishing, "_replaced", lambda group, *, replace: [])), 0),
     ("cache", identity_is_not_checked, 0),
     ("cache", description_first, 0),
-    ("cache", unsynced_files_are_not_compared, 26),
-    ("cache", large_files_are_not_synced, 2475),
+    ("cache", patched("unsynced_files_are_not_compared", (cache, "array_checksum", lambda array: "")), 26),
+    ("cache", patched("large_files_unsynced", (cache.IndexCacheWriter, "_may_be_lost", lambda *_: True)), 2475),
     ("job", folder_is_emptied_whatever_is_in_it, 16),
-    ("job", lock_of_a_removed_folder_counts, 421),
-    ("ranks", silence_is_not_judged, 0),
-    ("ranks", deaths_and_silence_are_not_judged, 0),
+    ("job", patched("lock_of_a_removed_folder_counts", (folder, "_is_at", lambda descriptor, path: True)), 421),
+    ("ranks", patched("silence_is_not_judged", JUDGE_SILENCE), 0),
+    ("ranks", patched("nothing_is_judged", JUDGE_SILENCE, JUDGE_DEATHS), 0),
     ("ranks", the_last_outcome_counts, 3961),
     ("ranks", any_session_counts, 7),
 ]

@@ -1,6 +1,9 @@
-"""Reading an object as a source of bytes."""
+"""Reading an object as a source of bytes, and the open files of this process."""
 
 from __future__ import annotations
+
+import os
+from contextlib import suppress
 
 import numpy as np
 
@@ -24,3 +27,12 @@ def announce(remote: RemoteFile, ranges: list[tuple[int, int]], *, by_block: boo
     remote.will_need(
         offsets, lengths, blocks=(starts, np.minimum(starts + BLOCK, remote.num_bytes)) if by_block else None
     )
+
+
+def num_open(folder: str | os.PathLike[str]) -> int:
+    """Returns how many descriptors are of files below a folder: others may come and go with threads of other tests."""
+    count = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the one that lists them
+            count += os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"{os.fspath(folder)}/")
+    return count

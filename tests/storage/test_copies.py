@@ -1,15 +1,18 @@
-"""Whole objects as local files: copies under safe names, uploads in one step, streams."""
+"""Objects by name: found, listed, removed; as streams, local copies and uploads; and the folder of the copies."""
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tokenloom import ObjectStorageSettings, StorageError
-from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy
+from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy, own_folder
+from tokenloom.storage.resolve import exists, names_in, objects_below, open_stream, remove, size_of
 
 SETTINGS = ObjectStorageSettings(block_bytes=1 << 12, deadline_seconds=20)
 
@@ -63,3 +66,72 @@ def test_what_is_not_published_leaves_nothing(bucket, tmp_path):
         pending.write(b"abc")
     assert list(uploads.iterdir()) == []
     assert bucket.keys() == []
+
+
+def test_objects_are_found_listed_and_removed(bucket):
+    for key in ("a/x.bin", "a/x.idx", "a/deeper/y.bin", "top"):
+        bucket.put(key, b"12345")
+    assert names_in(bucket.url("a")) == names_in(bucket.url("a/")) == ["x.bin", "x.idx"]
+    assert names_in(f"s3://{bucket.name}") == ["top"]
+    assert (exists(bucket.url("top")), exists(bucket.url("a")), size_of(bucket.url("top"))) == (True, False, 5)
+    found = objects_below(bucket.url("a/"))
+    assert list(found) == [bucket.url("a/deeper/y.bin"), bucket.url("a/x.bin"), bucket.url("a/x.idx")]
+    assert {path: RemoteFile(path).version for path in found} == found
+    assert (len(objects_below(f"s3://{bucket.name}/")), objects_below(bucket.url("none/"))) == (4, {})
+    remove(bucket.url("top"))
+    remove(bucket.url("top"))
+    assert not exists(bucket.url("top"))
+
+
+def test_a_stream_reads_ahead_to_the_end(bucket, rng):
+    data = rng.integers(0, 256, size=(9 << 20) + 5, dtype=np.uint8).tobytes()
+    stream = open_stream(bucket.put("text", data), buffer_bytes=1 << 16)
+    with stream:
+        assert stream.peek(4)[:4] == data[:4]
+        assert stream.read(100) == data[:100]
+        assert stream.tell() == 100
+        assert stream.read() == data[100:]
+        assert stream.read(1) == b""
+        with pytest.raises(io.UnsupportedOperation):
+            stream.seek(1 << 20)
+    stream = open_stream(bucket.put("empty", b""), buffer_bytes=1 << 16)
+    with stream:
+        assert stream.read() == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("start", "stop"), [(0, 100), (5 << 20, (5 << 20) + 10), (100, 9 << 20), (0, None)])
+def test_a_stream_may_begin_anywhere_and_go_on_behind_its_stop(bucket, rng, start, stop):
+    data = rng.integers(0, 256, size=(9 << 20) + 5, dtype=np.uint8).tobytes()
+    stream = open_stream(bucket.put("text", data), buffer_bytes=1 << 16, start=start, stop=stop)
+    with stream:
+        assert stream.tell() == start
+        assert stream.read() == data[start:]
+
+
+def test_a_folder_is_made_for_this_user_alone(tmp_path):
+    path = own_folder(f"{tmp_path}/a/b", hint="another")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    assert own_folder(path, hint="another") == path
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o702, 0o1777])
+def test_one_that_others_may_write_into_is_refused(tmp_path, mode):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own").chmod(mode)
+    with pytest.raises(StorageError) as caught:
+        own_folder(f"{tmp_path}/own", hint="another")
+    user, found = os.geteuid(), stat.filemode(stat.S_IFDIR | mode)
+    expected = f"others than user {user} may write into `{tmp_path}/own`, {found} of user {user}"
+    assert (caught.value.message, caught.value.hint) == (expected, f"another, or close it: `chmod 700 {tmp_path}/own`")
+
+
+def test_one_that_others_may_read_is_taken(tmp_path):
+    (tmp_path / "own").mkdir(mode=0o755)
+    assert own_folder(f"{tmp_path}/own", hint="another") == f"{tmp_path}/own"
+
+
+def test_a_link_is_refused(tmp_path):
+    (tmp_path / "own").symlink_to(tmp_path)
+    with pytest.raises(StorageError, match="lrwxrwxrwx of user"):
+        own_folder(f"{tmp_path}/own", hint="another")

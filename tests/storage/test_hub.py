@@ -91,7 +91,7 @@ def test_private_files_need_the_token(hub: HubServer, monkeypatch: pytest.Monkey
     hub.repositories["org/secret"] = Repository({"a.jsonl": LINES}, token="hf_right")
     with pytest.raises(AccessDeniedError, match=r"access to `.*secret/a.jsonl` was denied: ") as caught:
         RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
-    assert caught.value.hint.startswith("name your token: `HF_TOKEN` or `hf auth login`")
+    assert caught.value.hint.startswith("set a token: `HF_TOKEN` or `hf auth login`")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(AccessDeniedError, match=r"access to `.*secret/a.jsonl` was denied") as denied:
         RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
@@ -104,7 +104,7 @@ def test_gated_files_say_what_to_accept(hub: HubServer):
     hub.repositories["org/gated"] = Repository({"a.jsonl": LINES}, is_gated=True)
     with pytest.raises(AccessDeniedError, match=r"access to `.*gated.*` was denied: .*restricted") as caught:
         find_inputs(["hf://datasets/org/gated/a.jsonl"])
-    assert "accept the conditions on the page of a gated one" in caught.value.hint
+    assert "accept the conditions on the page of a gated repository" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_gated_files_say_what_to_accept(hub: HubServer):
         ),
         ("hf://datasets/org/name/none.jsonl", "no object `hf://datasets/org/name/none.jsonl`"),
         ("hf://datasets/org/name@v9/data/a.jsonl", "no object `hf://datasets/org/name@v9/data/a.jsonl/?`"),
-        ("hf://datasets/name", "`hf://datasets/name/?` cannot be read: "),
+        ("hf://datasets/name", "cannot read `hf://datasets/name/?`: "),
     ],
 )
 def test_what_is_not_there(hub: HubServer, address: str, message: str):

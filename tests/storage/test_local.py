@@ -1,18 +1,22 @@
-"""Local files: mapped, read by position from a pool of open files, and copied in the kernel or without it."""
+"""Local files: mapped, read by position from a pool of open files, copied; and which file a name stands for."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+import socket
 import threading
 
+import numpy as np
 import pytest
-from tests.storage.descriptors import num_open
+from tests.storage.remotes import num_open
 
-from tokenloom.errors import StorageError
+from tokenloom.errors import ChangedFileError, StorageError
 from tokenloom.storage import local
 from tokenloom.storage.local import MappedFile, PositionalFile, copy_range, map_file
-from tokenloom.storage.resolve import size_of
+from tokenloom.storage.resolve import read_start, size_of
+from tokenloom.storage.versions import open_regular, read_at_most, version_of
 
 KINDS = [MappedFile, PositionalFile]
 
@@ -39,8 +43,7 @@ def test_reads_give_the_bytes_asked_for(path, kind):
 def test_reads_outside_the_file_are_refused(path, kind, offset, length):
     with pytest.raises(StorageError) as caught:
         kind(path).read(offset, length)
-    expected = f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has 100 bytes"
-    assert caught.value.message == expected
+    assert caught.value.message == f"bytes [{offset}, {offset + length}) out of range: `{path}` has 100 bytes"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,7 +52,7 @@ def test_an_empty_file_can_be_opened(tmp_path, kind):
     source = kind(str(tmp_path / "empty"))
     assert source.num_bytes == 0
     assert source.read(0, 0).tolist() == []
-    with pytest.raises(StorageError, match="but it has 0 bytes"):
+    with pytest.raises(StorageError, match="has 0 bytes"):
         source.read(0, 1)
 
 
@@ -84,7 +87,7 @@ def test_a_file_replaced_before_its_first_read_is_reported(path, kind):
     os.replace(f"{path}.new", path)
     with pytest.raises(StorageError) as caught:
         source.read(0, 5)
-    assert caught.value.message == f"`{path}` was replaced after it was opened: expected 100 bytes, found a file of 7"
+    assert caught.value.message == f"`{path}` was replaced after it was opened: expected 100 bytes, found 7"
     assert caught.value.hint == "open the dataset again"
 
 
@@ -121,17 +124,6 @@ def test_a_file_that_is_let_go_is_closed(tmp_path, paths):
     assert num_open(tmp_path) == 2
     del files[0]
     assert num_open(tmp_path) == 1
-
-
-def test_many_files_are_read_with_few_descriptors(tmp_path):
-    files = []
-    for number in range(600):
-        path = tmp_path / str(number)
-        path.write_bytes(number.to_bytes(4, "little"))
-        files.append(PositionalFile(str(path)) if number % 2 else MappedFile(str(path)))
-    for number, file in enumerate(files):
-        assert int.from_bytes(file.read(0, 4).tobytes(), "little") == number
-    assert num_open(tmp_path) <= 256
 
 
 CONTENT = bytes(range(256)) * 20_000
@@ -190,3 +182,91 @@ def test_a_source_that_is_too_short_is_named(source, tmp_path):
         f"`{source}` ended at byte {len(CONTENT)} while bytes [5, {len(CONTENT) + 5}) were copied"
     )
     assert caught.value.hint == "the file was truncated while it was read"
+
+
+def set_back(path: str, modified_ns: int) -> None:
+    os.utime(path, ns=(modified_ns, modified_ns))
+
+
+def test_another_name_or_permission_makes_no_other_file(path):
+    before = version_of(path)
+    os.link(path, f"{path}.link")
+    os.chmod(path, 0o400)
+    assert before.is_same(version_of(path))
+    assert before.is_same(version_of(f"{path}.link"))
+
+
+def test_a_copy_with_the_same_size_and_time_is_another_file(path):
+    before = version_of(path)
+    shutil.copy2(path, f"{path}.new")
+    os.replace(f"{path}.new", path)
+    after = version_of(path)
+    assert (after.num_bytes, after.modified_ns) == (before.num_bytes, before.modified_ns)
+    assert not before.is_same(after)
+    with pytest.raises(ChangedFileError) as caught:
+        before.check(after, path)
+    expected = f"`{path}` was replaced after it was opened: expected inode {before.inode}, found {after.inode}"
+    assert (caught.value.message, caught.value.hint) == (expected, "open the dataset again")
+
+
+def test_on_another_machine_inodes_mean_nothing(path):
+    before = version_of(path)._replace(namespace="another boot")
+    shutil.copy2(path, f"{path}.new")
+    assert before.is_same(version_of(f"{path}.new"))
+    set_back(f"{path}.new", before.modified_ns + 1)
+    assert not before.is_same(version_of(f"{path}.new"))
+
+
+def test_bytes_overwritten_in_place_are_told_by_their_time(path):
+    before = version_of(path)
+    with open(path, "r+b") as stream:
+        stream.write(b"others")
+    set_back(path, before.modified_ns + 1)
+    with pytest.raises(ChangedFileError, match=r"expected modification at \d+ ns, found \d+ ns"):
+        before.check(version_of(path), path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "socket"])
+def test_what_is_no_file_is_named_and_nobody_waits(tmp_path, kind):
+    path = "/dev/zero" if kind == "device" else str(tmp_path / "data.bin")
+    with socket.socket(socket.AF_UNIX) as listener:
+        {"pipe": os.mkfifo, "device": str, "folder": os.mkdir, "socket": listener.bind}[kind](path)
+    for use in (MappedFile, PositionalFile, map_file, size_of, lambda path: read_start(path, 10)):
+        with pytest.raises(StorageError, match=rf"cannot (open|read) `{path}`: "):
+            use(path)
+
+
+def test_a_pipe_that_takes_the_name_of_a_file_is_not_waited_for(path):
+    mapped, positional = MappedFile(path), PositionalFile(path)
+    os.unlink(path)
+    os.mkfifo(path)
+    for source in (mapped, positional):
+        with pytest.raises(StorageError, match=r"it is a pipe|was replaced after it was opened"):
+            source.read(0, 1)
+
+
+def test_refusing_a_file_leaves_no_descriptor_open(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for _ in range(10):
+        for refuse in (open_regular, map_file):
+            with pytest.raises(StorageError):
+                refuse(str(tmp_path / "pipe"))
+    assert num_open(tmp_path) == 0
+
+
+@pytest.mark.parametrize("size", [0, 4096, 65537])
+def test_a_file_is_read_up_to_so_many_bytes(tmp_path, size):
+    content = np.random.default_rng(size).bytes(size)
+    (tmp_path / "x").write_bytes(content)
+    for most in (1, 4096, size, size + 1, 1 << 40):
+        descriptor = open_regular(str(tmp_path / "x"))
+        try:
+            assert read_at_most(descriptor, most) == content[:most]
+        finally:
+            os.close(descriptor)
+
+
+def test_a_file_system_may_number_a_file_anew(path):
+    before = version_of(path)
+    assert before.is_same(before._replace(inode=before.inode + 1))
+    assert not before.is_same(before._replace(inode=before.inode + 1, changed_ns=before.changed_ns + 1))

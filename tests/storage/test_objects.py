@@ -34,7 +34,7 @@ def test_a_single_read_fetches_what_it_returns(bucket, remote, data):
     assert bucket.proxy.counts["body_bytes"] == 1010
     numbers = storage_statistics()[remote.path]
     assert (numbers.bytes_used, numbers.bytes_fetched, numbers.requests, numbers.retries) == (1010, 1010, 2, 0)
-    with pytest.raises(StorageError, match=r"were asked for, but it has 163917 bytes"):
+    with pytest.raises(StorageError, match=r"out of range: .* has 163917 bytes"):
         remote.read(len(data) - 9, 10)
 
 
@@ -127,7 +127,7 @@ def test_wrong_credentials_missing_buckets_and_missing_keys_are_told_at_once(buc
     )
     with pytest.raises(MissingObjectError, match="no object `s3://no-such-bucket/key`"):
         RemoteFile("s3://no-such-bucket/key", SETTINGS)
-    with pytest.raises(ConfigError, match=r"expected a key without empty, `\.` and `\.\.` segments"):
+    with pytest.raises(ConfigError, match=r"its key has an empty, `\.` or `\.\.` segment"):
         RemoteFile("s3://b/../../x", SETTINGS)
     close_storages()
     for name, value in aws_environment(bucket.proxy.endpoint, secret="wrong").items():

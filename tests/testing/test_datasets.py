@@ -241,30 +241,22 @@ def test_what_is_not_wanted_is_not_checked():
     assert report.skipped["worker processes give the samples"] == "`num_workers` is 0"
 
 
-class Forgetful(Rows):
-    def __getitem__(self, position):
-        self.rows[position, 2] += 1
-        return super().__getitem__(position)
+def changed(base=Rows, **methods):
+    """Returns an instance of a class with other methods."""
+    return type("Changed", (base,), methods)()
 
 
-class Endless(Rows):
-    def __getitem__(self, position):
-        return super().__getitem__(position % 20)
+def forgets(self, position):
+    self.rows[position, 2] += 1
+    return Rows.__getitem__(self, position)
 
 
-class Backwards(Rows):
-    def __getitem__(self, position):
-        return super().__getitem__(position if position >= 0 else -position)
+def announced(self, positions):
+    self.rows = np.sort(self.rows)[::-1]
 
 
-class OtherBatches(Rows):
-    def batch(self, positions):
-        return {"row": self.rows[np.asarray(positions)], "number": np.asarray(positions, dtype=np.int32)}
-
-
-class LazyBatches(Rows):
-    def batch(self, positions):
-        return {"row": self.rows[: len(positions)], "number": np.asarray(positions)}
+def row_and_lengths(self, position):
+    return {"row": self.rows[position], "original_seq_len": np.int32(4), "padded_seq_len": np.int32(8)}
 
 
 class OtherCopies(Rows):
@@ -272,51 +264,47 @@ class OtherCopies(Rows):
         self.rows = state["rows"] * 2
 
 
-class OtherArrays(Rows):
-    def sample(self, position):
-        return {"row": self.rows[position]}
+LENGTHS = dict.fromkeys(("lengths", "padded_lengths"), lambda self, positions: np.full(len(positions), 4))
+WRONG = [
+    (Rows(0), "Rows fails the check that it has samples: expected one sample at least, found 0"),
+    (
+        changed(__getitem__=forgets),
+        "a sample is the same whenever it is asked for: expected np.float32(79.0) as `dataset[19]['row'][2]`",
+    ),
+    (
+        changed(__getitem__=lambda self, position: Rows.__getitem__(self, position % 20)),
+        "expected an `IndexError` of `dataset[20]`, as there are 20 samples, found a sample",
+    ),
+    (
+        changed(__getitem__=lambda self, position: Rows.__getitem__(self, abs(position))),
+        "expected np.float32(76.0) as `dataset[-1]['row'][0]`, found np.float32(4.0)",
+    ),
+    (
+        changed(sample=lambda self, position: {"row": self.rows[position]}),
+        "expected ['row', 'number'] in `dataset.sample(0)`, found ['row']",
+    ),
+    (
+        changed(batch=lambda self, k: {"row": self.rows[np.asarray(k)], "number": np.asarray(k, dtype=np.int32)}),
+        "expected int64[9] as `dataset.batch(positions)['number']`, found int32[9]",
+    ),
+    (
+        changed(batch=lambda self, k: {"row": self.rows[: len(k)], "number": np.asarray(k)}),
+        "as `dataset.batch(positions)['row'][0, 0]`, found np.float32(0.0)",
+    ),
+    (
+        changed(__getitems__=lambda self, positions: [self[position] for position in sorted(positions)]),
+        "as `dataset.__getitems__(positions)[0]['row'][0]`, found np.float32(0.0)",
+    ),
+    (
+        changed(__getitem__=row_and_lengths, **LENGTHS),
+        "expected np.int64(8) as `dataset.padded_lengths(positions)[0]`, found np.int64(4)",
+    ),
+    (changed(will_need=announced), "`will_need` changes nothing: expected"),
+    (OtherCopies(), "a pickled copy gives the samples: expected np.float32(1.0)"),
+]
 
 
-class OtherMany(Rows):
-    def __getitems__(self, positions):
-        return [self[position] for position in sorted(positions)]
-
-
-class OtherLengths(Rows):
-    def __getitem__(self, position):
-        return {"row": self.rows[position], "original_seq_len": np.int32(4), "padded_seq_len": np.int32(8)}
-
-    def lengths(self, positions):
-        return np.full(len(positions), 4)
-
-    def padded_lengths(self, positions):
-        return np.full(len(positions), 4)
-
-
-class Announced(Rows):
-    def will_need(self, positions):
-        self.rows = np.sort(self.rows)[::-1]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "message"),
-    [
-        (Rows(0), "Rows fails the check that it has samples: expected one sample at least, found 0"),
-        (
-            Forgetful(),
-            "a sample is the same whenever it is asked for: expected np.float32(79.0) as `dataset[19]['row'][2]`",
-        ),
-        (Endless(), "expected an `IndexError` of `dataset[20]`, as there are 20 samples, found a sample"),
-        (Backwards(), "expected np.float32(76.0) as `dataset[-1]['row'][0]`, found np.float32(4.0)"),
-        (OtherArrays(), "expected ['row', 'number'] in `dataset.sample(0)`, found ['row']"),
-        (OtherBatches(), "expected int64[9] as `dataset.batch(positions)['number']`, found int32[9]"),
-        (LazyBatches(), "as `dataset.batch(positions)['row'][0, 0]`, found np.float32(0.0)"),
-        (OtherMany(), "as `dataset.__getitems__(positions)[0]['row'][0]`, found np.float32(0.0)"),
-        (OtherLengths(), "expected np.int64(8) as `dataset.padded_lengths(positions)[0]`, found np.int64(4)"),
-        (Announced(), "`will_need` changes nothing: expected"),
-        (OtherCopies(), "a pickled copy gives the samples: expected np.float32(1.0)"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "message"), WRONG)
 def test_what_is_wrong_is_named(dataset, message):
     with pytest.raises(ConformanceError) as raised:
         check_dataset(dataset)
@@ -339,17 +327,11 @@ def test_arrays_of_the_callers_own_must_be_filled(text):
 
 
 def test_errors_of_a_dataset_say_what_was_checked():
-    class Broken(Rows):
-        def batch(self, positions):
-            raise KeyError("tokens")
-
+    broken = changed(batch=lambda self, positions: {}["tokens"])
     with pytest.raises(KeyError) as raised:
-        check_dataset(Broken())
-    assert raised.value.__notes__ == ["while it was checked of Broken that `batch` gives the samples, stacked"]
+        check_dataset(broken)
+    assert raised.value.__notes__ == ["while it was checked of Changed that `batch` gives the samples, stacked"]
 
 
 def test_what_cannot_be_pickled_is_told():
-    class Local(Rows):
-        pass
-
-    assert "it cannot be pickled" in check_dataset(Local()).skipped["a pickled copy gives the samples"]
+    assert "it cannot be pickled" in check_dataset(changed()).skipped["a pickled copy gives the samples"]

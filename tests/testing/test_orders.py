@@ -111,54 +111,34 @@ def test_a_few_lines_are_an_order():
     assert len(check_order(RoundRobin(), sizes=[5, 5]).passed) == 8
 
 
-class Restless(InFileOrder):
+def changed(base=InFileOrder, **methods):
+    """Returns an instance of a class with other methods."""
+    return type("Changed", (base,), methods)()
+
+
+def restless(self, positions, *, keep_empty):
+    self.num_asked = getattr(self, "num_asked", 0) + 1
+    return InFileOrder.spans(self, (positions + self.num_asked) % 10, keep_empty=keep_empty)
+
+
+def renamed(self, positions, *, keep_empty):
+    self.identity = "read"
+    return InFileOrder.spans(self, positions, keep_empty=keep_empty)
+
+
+def other_spans(**columns):
+    """Returns an order whose spans have other columns, each a function of spans, positions and `keep_empty`."""
+
     def spans(self, positions, *, keep_empty):
-        self.num_asked = getattr(self, "num_asked", 0) + 1
-        return super().spans((positions + self.num_asked) % 10, keep_empty=keep_empty)
+        found = InFileOrder.spans(self, positions, keep_empty=keep_empty)
+        return dataclasses.replace(found, **{name: of(found, positions, keep_empty) for name, of in columns.items()})
 
-
-class Neighbourly(InFileOrder):
-    def spans(self, positions, *, keep_empty):
-        return super().spans(np.sort(positions), keep_empty=keep_empty)
-
-
-class Renamed(InFileOrder):
-    def spans(self, positions, *, keep_empty):
-        self.identity = "read"
-        return super().spans(positions, keep_empty=keep_empty)
-
-
-class WithEmptySpans(InFileOrder):
-    def spans(self, positions, *, keep_empty):
-        found = super().spans(positions, keep_empty=keep_empty)
-        return dataclasses.replace(found, lengths=found.lengths * (positions != 3))
-
-
-class OtherWithEmpty(InFileOrder):
-    def spans(self, positions, *, keep_empty):
-        found = super().spans(positions, keep_empty=keep_empty)
-        return dataclasses.replace(found, starts=found.starts - keep_empty)
-
-
-class Narrow(InFileOrder):
-    def spans(self, positions, *, keep_empty):
-        found = super().spans(positions, keep_empty=keep_empty)
-        return dataclasses.replace(found, starts=found.starts.astype(np.int32))
+    return changed(spans=spans)
 
 
 class Nameless(InFileOrder):
     def __getstate__(self):
         return {**self.__dict__, "identity": f"copy of {self.identity}"}
-
-
-class Drifting(InFileOrder):
-    def verify(self):
-        return ["sample 3 differs"]
-
-
-class OneApart(RoundRobin):
-    def locate_one(self, position):
-        return position % 2, position // 2 + 1
 
 
 @pytest.mark.parametrize(
@@ -169,19 +149,34 @@ class OneApart(RoundRobin):
             types.SimpleNamespace(num_samples=3, is_built=True),
             "expected the methods of a `SpanOrder` or of a `BlendOrder`",
         ),
-        (Restless(), "samples do not depend on what else is asked for: expected"),
-        (Neighbourly(), "as `sample 9, in another order[0][0]`, found"),
-        (Renamed(), "expected 'in file order' as `identity` after reading, found read"),
-        (WithEmptySpans(), "expected spans with tokens without `keep_empty`, found 0"),
-        (OtherWithEmpty(), "tokens of spans([0], keep_empty=True)[0]['starts'][0]`, found np.int64(0)"),
-        (Narrow(), "expected int64 as `spans(…).starts`, found int32"),
+        (changed(spans=restless), "samples do not depend on what else is asked for: expected"),
+        (
+            changed(spans=lambda self, k, *, keep_empty: InFileOrder.spans(self, np.sort(k), keep_empty=keep_empty)),
+            "as `sample 9, in another order[0][0]`, found",
+        ),
+        (changed(spans=renamed), "expected 'in file order' as `identity` after reading, found read"),
+        (
+            other_spans(lengths=lambda spans, positions, _: spans.lengths * (positions != 3)),
+            "expected spans with tokens without `keep_empty`, found 0",
+        ),
+        (
+            other_spans(starts=lambda spans, _, keep_empty: spans.starts - keep_empty),
+            "tokens of spans([0], keep_empty=True)[0]['starts'][0]`, found np.int64(0)",
+        ),
+        (
+            other_spans(starts=lambda spans, *_: spans.starts.astype(np.int32)),
+            "expected int64 as `spans(…).starts`, found int32",
+        ),
         (InFileOrder(num_samples=11), "expected sequences below 10, found [10]"),
         (Nameless(), "as `identity of a pickled copy`"),
         (
-            Drifting(),
+            changed(verify=lambda self: ["sample 3 differs"]),
             "worked out again, it is the same: expected no differences from `verify()`, found ['sample 3 differs']",
         ),
-        (OneApart(), "as `locate_one(0)[1]`, found np.int64(1)"),
+        (
+            changed(RoundRobin, locate_one=lambda self, k: (k % 2, k // 2 + 1)),
+            "as `locate_one(0)[1]`, found np.int64(1)",
+        ),
         (RoundRobin(num_samples=11), "samples that datasets of [5, 5] samples have, found sample 5 of dataset 0"),
     ],
 )

@@ -103,16 +103,6 @@ def test_a_store_without_etags_conforms_as_far_as_it_can():
     assert report.skipped["a version that is gone is never read"].startswith("the store has no etags")
 
 
-class OneTooFar(MemoryClient):
-    def read(self, address, start, stop, version):
-        return super().read(address, start, stop + 1, version)
-
-
-class Truncated(MemoryClient):
-    def upload(self, address, path):
-        self.held[address.key] = Path(path).read_bytes()[: 8 << 20]
-
-
 class Decoding(WithoutEtags):
     def upload(self, address, path):
         self.held[address.key.replace("+", " ")] = Path(path).read_bytes()
@@ -124,72 +114,83 @@ class Decoding(WithoutEtags):
         return super().read(parse_address(str(address).replace("+", " ")), start, stop, version)
 
 
-class Silent(MemoryClient):
-    def version(self, address):
-        return super().version(address) if address.key in self.held else ObjectVersion(num_bytes=0, etag=None)
+def changed(**methods):
+    """Returns a client with other methods."""
+    return type("Changed", (MemoryClient,), methods)()
 
 
-class OtherErrors(MemoryClient):
-    def version(self, address):
-        if address.key not in self.held:
-            raise FileNotFoundError(address.key)
-        return super().version(address)
+def silent(self, address):
+    known = address.key in self.held
+    return MemoryClient.version(self, address) if known else ObjectVersion(num_bytes=0, etag=None)
 
 
-class Newest(MemoryClient):
-    def read(self, address, start, stop, version):
-        self.version(address)
-        return self.held[address.key][start:stop]
+def other_errors(self, address):
+    if address.key not in self.held:
+        raise FileNotFoundError(address.key)
+    return MemoryClient.version(self, address)
 
 
-class WriteOnce(MemoryClient):
-    def upload(self, address, path):
-        if address.key not in self.held:
-            super().upload(address, path)
+def newest(self, address, start, stop, version):
+    self.version(address)
+    return self.held[address.key][start:stop]
 
 
-class DeletesOnce(MemoryClient):
-    def delete(self, address):
-        if address.key not in self.held:
-            raise UnavailableError(f"no `{address}`")
-        del self.held[address.key]
+def written_once(self, address, path):
+    if address.key not in self.held:
+        MemoryClient.upload(self, address, path)
 
 
-class DeepKeys(MemoryClient):
-    def keys(self, address):
-        return list(self.objects(address))
+def deleted_once(self, address):
+    if address.key not in self.held:
+        raise UnavailableError(f"no `{address}`")
+    del self.held[address.key]
 
 
-class Prefixes(MemoryClient):
-    def keys(self, address):
-        return [key for key in self.held if key.startswith(address.key) and "deep" not in key]
+def truncated(self, address, path):
+    self.held[address.key] = Path(path).read_bytes()[: 8 << 20]
 
 
-class FlatObjects(MemoryClient):
-    def objects(self, address):
-        keys = self.keys(address)
-        return {key: found for key, found in super().objects(address).items() if key in keys}
+def flat(self, address):
+    keys = self.keys(address)
+    return {key: found for key, found in MemoryClient.objects(self, address).items() if key in keys}
+
+
+def prefixes(self, address):
+    return [key for key in self.held if key.startswith(address.key) and "deep" not in key]
+
+
+def one_too_far(self, address, start, stop, version):
+    return MemoryClient.read(self, address, start, stop + 1, version)
 
 
 @pytest.mark.parametrize(
     ("client", "message"),
     [
         (
-            OneTooFar(),
-            "OneTooFar fails the check that a range of bytes is read exactly: expected 1 bytes for bytes [0, 1)",
+            changed(read=one_too_far),
+            "Changed fails the check that a range of bytes is read exactly: expected 1 bytes for bytes [0, 1)",
         ),
-        (Truncated(), "a large object is read as it was written: expected 9437184 bytes of `version`, found 8388608"),
-        (Decoding(), "those of other objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
-        (Silent(), "expected a `MissingObjectError` for `version` of no object, found an answer"),
         (
-            OtherErrors(),
+            changed(upload=truncated),
+            "a large object is read as it was written: expected 9437184 bytes of `version`, found 8388608",
+        ),
+        (Decoding(), "those of other objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
+        (changed(version=silent), "expected a `MissingObjectError` for `version` of no object, found an answer"),
+        (
+            changed(version=other_errors),
             "`MissingObjectError` for `version` of no object, found FileNotFoundError: deep/er/check-",
         ),
-        (WriteOnce(), "an upload replaces an object, and changes its version: expected 1023 bytes"),
-        (Newest(), "expected a `ReplacedObjectError` for `read` of a version that was replaced, found an answer"),
-        (DeepKeys(), "`keys` lists what lies right below a folder: expected"),
-        (Prefixes(), "`keys` lists what lies right below a folder: expected"),
-        (FlatObjects(), "`objects` lists what lies anywhere below a folder: expected"),
+        (changed(upload=written_once), "an upload replaces an object, and changes its version: expected 1023 bytes"),
+        (
+            changed(read=newest),
+            "expected a `ReplacedObjectError` for `read` of a version that was replaced, found an answer",
+        ),
+        (
+            changed(keys=lambda self, address: list(self.objects(address))),
+            "`keys` lists what lies right below a folder: expected",
+        ),
+        (changed(keys=prefixes), "`keys` lists what lies right below a folder: expected"),
+        (changed(objects=flat), "`objects` lists what lies anywhere below a folder: expected"),
     ],
 )
 def test_what_is_wrong_is_named(client, message):
@@ -201,5 +202,5 @@ def test_what_is_wrong_is_named(client, message):
 
 def test_other_errors_of_a_client_say_what_was_checked():
     with pytest.raises(UnavailableError) as raised:
-        check_store(DeletesOnce(), "s3://anything")
-    assert raised.value.__notes__[0].startswith("while it was checked of DeletesOnce that a deleted object is gone")
+        check_store(changed(delete=deleted_once), "s3://anything")
+    assert raised.value.__notes__[0].startswith("while it was checked of Changed that a deleted object is gone")

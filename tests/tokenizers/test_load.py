@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, byte_level_json, sentencepiece_model, tiktoken_file
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.indexed.manifests import SpecialToken, TokenizerIdentity, identity_of
+from tokenloom.tokenizers.load import load_tokenizer, local_file, recorded_tokenizer
 
 FILES = {
     "tokenizer.json": lambda: byte_level_json().encode(),
@@ -28,9 +30,7 @@ def test_folder_with_one_tokenizer_is_enough(tmp_path: Path):
         load_tokenizer(tmp_path)
     assert load_tokenizer(write(tmp_path, "ranks.tiktoken", "ranks.tiktoken.json")).kind == "tiktoken"
     write(tmp_path, "tokenizer.model")
-    with pytest.raises(
-        TokenizerError, match=r"holds several tokenizers: ranks\.tiktoken, tokenizer\.model\nhint: name"
-    ):
+    with pytest.raises(TokenizerError, match=r"several tokenizers: ranks\.tiktoken, tokenizer\.model\nhint: name"):
         load_tokenizer(tmp_path)
     assert load_tokenizer(tmp_path / "tokenizer.model").kind == "sentencepiece"
     assert load_tokenizer(write(tmp_path, "tokenizer.json")).kind == "huggingface"
@@ -38,9 +38,7 @@ def test_folder_with_one_tokenizer_is_enough(tmp_path: Path):
 
 def test_rank_file_needs_a_pattern(tmp_path: Path):
     path = write(tmp_path, "ranks.tiktoken") / "ranks.tiktoken"
-    with pytest.raises(
-        TokenizerError, match=r"nothing says how .* cuts texts into words.*\nhint: .*ranks\.tiktoken\.json`"
-    ):
+    with pytest.raises(TokenizerError, match=r"no `pattern` given for .*\nhint: .*ranks\.tiktoken\.json`"):
         load_tokenizer(path)
     assert load_tokenizer(path, pattern="r50k").special_tokens == {}
 
@@ -68,22 +66,112 @@ def test_tokens_are_named(tmp_path: Path, name: str):
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        (
-            "byte",
-            {"kind": "bytes"},
-            "expected a kind of tokenizer out of auto, huggingface, .*, wordpiece, got 'bytes'",
-        ),
-        ("x", {"kind": "byte"}, "expected `byte` for a tokenizer of the kind 'byte', found 'x'"),
-        ("null", {"kind": "null"}, "expected `null:N`, N being the number of ids for a tokenizer .* found 'null'"),
-        (
-            "null:5",
-            {"eod_token": "4"},
-            r"expected no `eod_token` and no `bos_token` for 'null:5'.*\nhint: its eod is 5",
-        ),
-        ("byte", {"pattern": "r50k"}, "expected no `pattern` and no `special_tokens` for `byte`.*'byte'"),
-        ("null:5", {"special_tokens": {}}, "expected no `pattern` and no `special_tokens` for `null:5`"),
+        ("byte", {"kind": "bytes"}, "`kind`: must be one of auto, huggingface, .*, wordpiece, got 'bytes'"),
+        ("x", {"kind": "byte"}, "'x' is no tokenizer of the kind 'byte', which is `byte`"),
+        ("null", {"kind": "null"}, "'null' is no tokenizer of the kind 'null', which is `null:N`"),
+        ("null:5", {"eod_token": "4"}, r"`eod_token` and `bos_token`: not for 'null:5'.*\nhint: its eod is 5"),
+        ("byte", {"pattern": "r50k"}, "`pattern` and `special_tokens`: not for `byte`.*'byte'"),
+        ("null:5", {"special_tokens": {}}, "`pattern` and `special_tokens`: not for `null:5`"),
     ],
 )
 def test_options_that_do_not_belong_are_refused(spec: str, options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         load_tokenizer(spec, **options)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def keep(hub, name, *, file="tokenizer.json", revision="abc"):
+    """Puts a model into the cache as `huggingface_hub` does."""
+    folder = hub / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(revision)
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    path = folder / "snapshots" / "abc" / file
+    path.write_text(byte_level_json())
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "meta-llama/Llama-3.1-8B"])
+def test_a_model_is_found_by_its_name(hub, name):
+    path = keep(hub, name)
+    assert local_file(name) == path
+    assert load_tokenizer(name).path == path
+
+
+@pytest.mark.parametrize("name", ["other/gpt2", "../gpt2", "gpt2/", "/gpt2", "a/b/c", "", "gpt 2", "tokenizer.json"])
+def test_other_names_are_none(hub, name):
+    keep(hub, "gpt2")
+    assert local_file(name) is None
+
+
+def test_rank_files_of_tiktoken_are_found(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    assert local_file("cl100k_base") is None
+    path = tmp_path / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # as the library calls it
+    path.write_bytes(b"IQ== 0\n")
+    assert local_file("cl100k_base") == str(path)
+    assert local_file("cl100k") is None
+
+
+def test_a_name_that_is_not_there_is_said(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TokenizerError) as caught:
+        load_tokenizer("gpt2")
+    assert caught.value.message == "cannot read tokenizer `gpt2`: No such file or directory"
+    words = "nothing is downloaded, and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
+    assert caught.value.hint.endswith(words)
+
+
+@pytest.fixture
+def made_by(tmp_path) -> TokenizerIdentity:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(byte_level_json())
+    tokenizer = load_tokenizer(path)
+    return identity_of(tokenizer, eod=SpecialToken(id=tokenizer.eod, text="<|endoftext|>"))
+
+
+def test_the_tokenizer_of_a_manifest_is_found_beside_the_data(made_by, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    for path in ("tokenizer.json", "/gone/tokenizer.json"):
+        moved = replace(made_by, path=path)
+        assert recorded_tokenizer(moved, prefix=str(tmp_path / "corpus")).sha256 == made_by.sha256
+
+
+def test_the_tokenizer_of_a_manifest_is_found_from_any_folder_above_the_data(made_by, tmp_path, monkeypatch):
+    relative = replace(made_by, path="tokenizer.json")
+    (tmp_path / "data" / "text").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "data")
+    for prefix in ("text/corpus", "corpus", str(tmp_path / "data" / "text" / "corpus")):
+        assert recorded_tokenizer(relative, prefix=prefix).sha256 == made_by.sha256
+    (tmp_path / "data" / "tokenizer.json").write_text(byte_level_json() + "\n")  # another one does not hide it
+    assert recorded_tokenizer(relative, prefix="text/corpus").path == str(tmp_path / "tokenizer.json")
+
+
+def test_the_tokenizer_of_a_manifest_is_found_where_a_project_was_moved_to(made_by, tmp_path):
+    project = tmp_path / "new"
+    (project / "tokens").mkdir(parents=True)
+    (project / "models" / "small").mkdir(parents=True)
+    (tmp_path / "tokenizer.json").rename(project / "models" / "small" / "tokenizer.json")
+    moved = replace(made_by, path="/gone/project/models/small/tokenizer.json")
+    assert recorded_tokenizer(moved, prefix=str(project / "tokens" / "corpus")).sha256 == made_by.sha256
+
+
+def test_another_tokenizer_than_that_of_a_manifest_is_refused(made_by, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json() + "\n")
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json` is not the tokenizer of the manifest of `corpus` any"):
+        recorded_tokenizer(made_by, prefix="corpus")
+
+
+def test_a_missing_tokenizer_of_a_manifest_is_said(made_by, tmp_path):
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(TokenizerError, match=r"cannot read tokenizer `.*tokenizer\.json`: No such file"):
+        recorded_tokenizer(made_by, prefix="corpus")
+    nameless = TokenizerIdentity(kind="Mine", sha256=None, path=None, vocab_size=9)
+    with pytest.raises(TokenizerError, match="the manifest of `corpus` names no file of its tokenizer"):
+        recorded_tokenizer(nameless, prefix="corpus")

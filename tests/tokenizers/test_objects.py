@@ -20,7 +20,7 @@ TEXT = "def main():\n    return '漢字'"
 
 
 class PreTrainedTokenizerFast:
-    """What is asked of a fast tokenizer of `transformers`."""
+    """A stand-in for a fast tokenizer of `transformers`."""
 
     __module__ = "transformers.tokenization_utils_tokenizers"
 
@@ -77,9 +77,8 @@ def test_a_fast_tokenizer_of_a_folder_is_its_file(tmp_path):
 def test_a_slow_tokenizer_is_refused():
     with pytest.raises(TokenizerError) as caught:
         load_tokenizer(PreTrainedTokenizer())
-    assert caught.value.message == (
-        "expected a fast tokenizer of `transformers`, found PreTrainedTokenizer, which has no `tokenizer.json`"
-    )
+    words = "PreTrainedTokenizer is a slow tokenizer of `transformers`, without a `tokenizer.json`"
+    assert caught.value.message == words
     assert caught.value.hint.startswith("most models have one")
 
 
@@ -88,10 +87,7 @@ def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
     path.write_bytes(tiktoken_file())
     expected = load_tokenizer(path, pattern="cl100k", special_tokens={EOD: 5000})
     encoding = tiktoken.Encoding(
-        "ours",
-        pat_str=expected.pattern,
-        mergeable_ranks=expected.backend._mergeable_ranks,
-        special_tokens={EOD: 5000},
+        "ours", pat_str=expected.pattern, mergeable_ranks=expected.backend._mergeable_ranks, special_tokens={EOD: 5000}
     )
     found = load_tokenizer(encoding)
     assert (found.path, found.sha256, found.eod) == ("ours", expected.sha256, 5000)
@@ -102,7 +98,7 @@ def test_one_of_ours_is_returned_as_it_is(file):
     tokenizer = load_tokenizer(file)
     assert load_tokenizer(tokenizer) is tokenizer
     assert load_tokenizer(plain := load_tokenizer("byte")) is plain
-    with pytest.raises(ConfigError, match="expected no `eod_token` for a tokenizer that is loaded already, found 'x'"):
+    with pytest.raises(ConfigError, match="`eod_token`: the tokenizer is loaded already, got 'x'"):
         load_tokenizer(tokenizer, eod_token="x")
 
 
@@ -133,10 +129,7 @@ def test_settings_take_all_of_them(file):
 def test_what_is_no_tokenizer_is_refused(given):
     with pytest.raises(ConfigError) as caught:
         as_tokenizer(given)
-    assert caught.value.message == f"expected a tokenizer as `tokenizer`, found {given!r}"
-    assert caught.value.hint == (
-        'the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` has '
-        "loaded"
-    )
+    assert caught.value.message == f"`tokenizer`: {given!r} is no tokenizer"
+    assert caught.value.hint.startswith('the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`')
     with pytest.raises(ConfigError):
         load_tokenizer(given)

@@ -48,6 +48,7 @@ def options(name, **more):
 def test_types_are_loaded_from_their_files(files):
     gpt2 = {"vocab_file": files["vocab.json"], "merge_file": files["merges.txt"]}
     pieces = {"vocab_file": files["vocab.txt"]}
+    tokens = {"tokenizer_model": files["tokens.json"], "vocab_size": 270, "tiktoken_num_special_tokens": 9}
     cases = [
         ("GPT2BPETokenizer", gpt2, 1000, 0),
         ("GPT2BPE", gpt2 | {"special_tokens": ("<x>",)}, 1001, 0),
@@ -55,12 +56,7 @@ def test_types_are_loaded_from_their_files(files):
         ("SentencePieceTokenizer", {"tokenizer_model": files["words.model"]}, None, 2),
         ("GPTSentencePieceTokenizer", {"tokenizer_model": files["words.model"]}, None, 2),
         ("Llama2Tokenizer", {"tokenizer_model": files["words.model"]}, None, 2),
-        (
-            "TikTokenizer",
-            {"tokenizer_model": files["tokens.json"], "vocab_size": 270, "tiktoken_num_special_tokens": 9},
-            270,
-            2,
-        ),
+        ("TikTokenizer", tokens, 270, 2),
         ("BertWordPieceLowerCase", pieces, 8, 3),
         ("BertWordPieceCase", pieces, 108, 3),
         ("NullTokenizer", {"vocab_size": 50}, 50, 49),
@@ -75,22 +71,18 @@ def test_types_are_loaded_from_their_files(files):
 
 
 def test_null_has_the_end_of_either_version():
-    newer, older = (
-        load_reference_tokenizer(options("NullTokenizer", vocab_size=50), null_has_own_eod=own) for own in (False, True)
-    )
+    given = options("NullTokenizer", vocab_size=50)
+    newer, older = (load_reference_tokenizer(given, null_has_own_eod=own) for own in (False, True))
     assert (newer.vocab_size, newer.eod, older.vocab_size, older.eod) == (50, 49, 51, 50)
-    with pytest.raises(ConfigError, match="expected 49, the last id, to end documents, found 3"):
+    with pytest.raises(ConfigError, match="must be the last id, 49, got 3"):
         load_reference_tokenizer(options("NullTokenizer", vocab_size=50, null_tokenizer_eod_id=3))
 
 
 def test_arguments_of_every_version_are_read():
     newer = {"tokenizer_type": "X", "special_tokens": ["a"], "tiktoken_pattern": None, "other": 1}
     older = {"tokenizer_type": "X", "tokenizer_special_tokens": ["a"], "tiktoken_num_special_tokens": 1000}
-    assert (
-        ReferenceTokenizerOptions.of(newer)
-        == ReferenceTokenizerOptions.of(older)
-        == options("X", special_tokens=("a",))
-    )
+    expected = options("X", special_tokens=("a",))
+    assert ReferenceTokenizerOptions.of(newer) == ReferenceTokenizerOptions.of(older) == expected
     kept = {"tokenizer_type": "X", "tokenizer_sentencepiece_ignore_extra_whitespaces": False}
     assert not ReferenceTokenizerOptions.of(kept).sentencepiece_ignores_white_space
 
@@ -98,25 +90,17 @@ def test_arguments_of_every_version_are_read():
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
-        ("T5Tokenizer", {}, "out of GPT2BPETokenizer, GPT2BPE"),
+        ("T5Tokenizer", {}, "must be one of GPT2BPETokenizer, GPT2BPE"),
         ("SFTTokenizer", {}, "turns no text into documents"),
-        (
-            "GPT2BPETokenizer",
-            {"vocab_file": "a"},
-            "expected --merge-file with --tokenizer-type GPT2BPETokenizer, found none",
-        ),
-        ("GPT2BPE", {}, "expected --vocab-file and --merge-file"),
-        (
-            "HuggingFaceTokenizer",
-            {"tokenizer_model": "a", "vocab_file": "b"},
-            "reads --tokenizer-model, found --vocab-file too",
-        ),
+        ("GPT2BPETokenizer", {"vocab_file": "a"}, "--tokenizer-type GPT2BPETokenizer needs --merge-file"),
+        ("GPT2BPE", {}, "needs --vocab-file and --merge-file"),
+        ("HuggingFaceTokenizer", {"tokenizer_model": "a", "vocab_file": "b"}, "does not read --vocab-file"),
         ("Llama2Tokenizer", {"tokenizer_model": "a", "special_tokens": ("b",)}, "cannot be added"),
         ("SentencePieceTokenizer", {"tokenizer_model": "a", "sentencepiece_ignores_white_space": False}, "white space"),
-        ("NullTokenizer", {}, "expected --vocab-size"),
-        ("NullTokenizer", {"vocab_size": 5, "tokenizer_model": "a"}, "found --tokenizer-model too"),
+        ("NullTokenizer", {}, "needs --vocab-size"),
+        ("NullTokenizer", {"vocab_size": 5, "tokenizer_model": "a"}, "does not read --tokenizer-model"),
         ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_pattern": "v3"}, "v1 or v2"),
-        ("TikTokenizer", {"tokenizer_model": "a", "special_tokens": ("<unk>",)}, "found without <s>, </s>"),
+        ("TikTokenizer", {"tokenizer_model": "a", "special_tokens": ("<unk>",)}, "got without <s>, </s>"),
         ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_num_special_tokens": 3}, "7 of 3, 131072 ids in all"),
     ],
 )
@@ -130,7 +114,7 @@ def test_what_cannot_be_meant_is_said(name, more, words):
     [
         ("bad.json", "is no list of tokens"),
         ("unranked.json", "ranks are not 0"),
-        ("tokens.json", "expected 130072 tokens, found 261"),
+        ("tokens.json", "has 261 tokens, fewer than 130072"),
         ("vocab.txt", "is no list"),
     ],
 )

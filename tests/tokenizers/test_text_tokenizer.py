@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.preprocess.corpus import (
-    sources,
-    tokenizer_of,
-)
+from tests.preprocess.corpus import make_sentencepiece, sentencepiece_model, sources, tokenizer_of
 
 from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers.engines import hard_texts
 from tokenloom.tokenizers.kinds import KINDS
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
+from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 LOSSLESS = ("huggingface", "tiktoken", "byte")
@@ -90,6 +91,84 @@ def test_every_text_survives_the_round_trip(name: str, text: str):
 def test_ids_of_another_tokenizer_are_told(name: str, number: int):
     tokenizer = tokenizer_of(name)
     with pytest.raises(
-        TokenizerError, match=rf"expected ids in \[0, {tokenizer.vocab_size}\), found {number} at index 1"
+        TokenizerError, match=rf"id {number} at index 1 out of range: .* has {tokenizer.vocab_size} ids"
     ):
         tokenizer.detokenize([0, number])
+
+
+def test_bytes_are_ids():
+    tokenizer = ByteTokenizer()
+    assert tokenizer.tokenize("a\x00é€") == [97, 0, 195, 169, 226, 130, 172]
+    assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.eos) == (259, 256, 256)
+    assert (tokenizer.bos, tokenizer.pad) == (257, 258)
+    assert tokenizer.detokenize([257, 97, 226, 130, 256, 258]) == "<bos>a\ufffd<eod><pad>"
+    assert tokenizer.tokens_to_ids(["<eod>", "a", "é", "ab", ""]) == [256, 97, None, None, None]
+
+
+def test_integers_are_ids():
+    tokenizer = NullTokenizer(50)
+    assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.path) == (51, 50, "null:50")
+    assert tokenizer.tokenize(" 7\t0\r\n50 007 ") == [7, 0, 50, 7]
+    assert tokenizer.detokenize([7, 0, 50]) == "7 0 50"
+    assert tokenizer.tokens_to_ids(["3", "50", "51", "x", "-1", "", "٣", "9" * 5000]) == [3, 50] + [None] * 6
+
+
+WRONG = {"51": "51", "1 -2": "-", "1,2": ",", "1.5": ".", "٣": "٣", "1\u20032": "\\u2003", "word": "word"}
+WRONG |= {"9" * 30: "9" * 30, "9" * 5000: "9" * 37 + "..."}
+
+
+@pytest.mark.parametrize(("text", "found"), WRONG.items(), ids=range(len(WRONG)))
+def test_what_is_no_id_is_named(text: str, found: str):
+    with pytest.raises(TokenizerError, match=re.escape(f"'{found}' is no integer in [0, 51)\nhint")):
+        NullTokenizer(50).tokenize(text)
+
+
+@given(ids=st.lists(st.integers(0, 2**31 - 2)))
+def test_all_ids_survive_the_round_trip(ids: list[int]):
+    tokenizer = NullTokenizer(2**31 - 2)
+    assert tokenizer.tokenize(tokenizer.detokenize(ids)) == ids
+    assert tokenizer.encode_texts([tokenizer.detokenize(ids)]).tokens.dtype == np.int64
+
+
+MODELS = ("bpe", "unigram")
+
+
+@pytest.fixture(params=MODELS)
+def sides(request: pytest.FixtureRequest) -> tuple[SentencePieceTokenizer, sentencepiece.SentencePieceProcessor]:
+    library = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model(request.param))
+    return make_sentencepiece(request.param), library
+
+
+def test_ids_are_those_of_the_library(sides):
+    tokenizer, library = sides
+    texts = [*hard_texts(tokenizer), *sources()]
+    assert [tokenizer.tokenize(text) for text in texts] == [library.encode(text) for text in texts]
+    assert all(tokenizer.detokenize(library.encode(text)) == library.decode(library.encode(text)) for text in texts)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@given(text=st.text(max_size=60))
+def test_ids_of_any_text_are_those_of_the_library(kind: str, text: str):
+    tokenizer = make_sentencepiece(kind)
+    assert tokenizer.encode_texts([text, text]).tokens.tolist() == 2 * tokenizer.backend.encode(text)
+
+
+def test_roles_are_those_that_the_model_names(sides):
+    tokenizer, library = sides
+    assert (tokenizer.bos, tokenizer.eod, tokenizer.eos, tokenizer.pad, tokenizer.cls) == (1, 2, 2, 3, 4)
+    assert tokenizer.vocab_size == library.get_piece_size() == 600
+    assert tokenizer.vocab["<s>"] == 1
+    assert tokenizer.inv_vocab[2] == "</s>"
+    assert tokenizer.additional_special_tokens_ids == [library.piece_to_id(f"<extra_id_{index}>") for index in (0, 1)]
+
+
+def test_control_symbols_are_text_and_user_symbols_are_ids(sides):
+    tokenizer, library = sides
+    assert not {1, 2, 3, 4} & set(tokenizer.tokenize("<s>a</s> <pad><cls>"))
+    assert library.piece_to_id("<|user|>") in tokenizer.tokenize("a<|user|>b")
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"\x0a\xff\xff\xff\xff\x0f"])
+def test_what_is_no_model_is_named(data: bytes):
+    with pytest.raises(TokenizerError, match=r"`x\.model` is not a SentencePiece model"):
+        SentencePieceTokenizer("x.model", data)

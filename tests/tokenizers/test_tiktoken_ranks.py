@@ -26,13 +26,9 @@ from tokenloom.tokenizers.tiktoken_ranks import (
 
 @functools.cache
 def library(pattern: str) -> tiktoken.Encoding:
-    ranks = {}
-    for line in tiktoken_file().splitlines():
-        token, rank = line.split()
-        ranks[base64.b64decode(token)] = int(rank)
-    return tiktoken.Encoding(
-        "test", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens=dict(TIKTOKEN_SPECIALS)
-    )
+    rows = map(bytes.split, tiktoken_file().splitlines())
+    options = {"mergeable_ranks": {base64.b64decode(token): int(rank) for token, rank in rows}}
+    return tiktoken.Encoding("x", pat_str=PATTERNS[pattern], special_tokens=dict(TIKTOKEN_SPECIALS), **options)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -59,9 +55,7 @@ def test_ids_of_any_text_are_those_of_the_library(pattern: str, parts: list[str]
 def test_roles_are_described():
     tokenizer = make_tiktoken(eod_token="<|end|>", bos_token="<|endof|>", pad_token=EOD)
     assert (tokenizer.eod, tokenizer.bos, tokenizer.pad) == (1003, 1001, 1000)
-    with pytest.raises(
-        TokenizerError, match=r"has no token '</s>' for `bos`\nhint: its special tokens are <\|endoftext"
-    ):
+    with pytest.raises(TokenizerError, match=r"no token '</s>' for `bos`\nhint: its special tokens are <\|endoftext"):
         make_tiktoken(bos_token="</s>")
 
 
@@ -78,23 +72,21 @@ def test_fingerprint_is_that_of_what_ids_depend_on():
 
 
 def test_text_that_the_expression_gives_up_on_is_named():
-    with pytest.raises(
-        TokenizerError, match=r"cannot encode the text of 1000000 characters that begins '    .*stack size"
-    ):
+    with pytest.raises(TokenizerError, match=r"cannot encode the text of 1000000 characters .* '    .*stack size"):
         make_tiktoken(pattern="o200k").tokenize(" " * 1_000_000)
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda lines: [*lines[:300], b"not base64 at all"], "`x`: expected lines of a token in base64 and its rank: "),
-        (lambda lines: [*lines, b"YQ== 12.5"], "expected lines of a token in base64 and its rank: .*12.5"),
-        (lambda lines: [*lines, b"YQ== 5000"], "expected each token and each rank once"),
-        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "expected each token and each rank once"),
+        (lambda lines: [*lines[:300], b"not base64 at all"], "`x` is no rank file of tiktoken: "),
+        (lambda lines: [*lines, b"YQ== 12.5"], "is no rank file of tiktoken: .*12.5"),
+        (lambda lines: [*lines, b"YQ== 5000"], "has a token or a rank twice"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "has a token or a rank twice"),
         (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh -1"], "`tiktoken` refuses `x` with the pattern"),
         (
             lambda lines: lines[:200],
-            "`x` has no rank for 56 of the 256 bytes, such as 0x00\nhint: was the file cut off?",
+            "`x` has no rank for 56 of the 256 bytes, such as 0x00\nhint: was the file cut off",
         ),
         (lambda _: [], "`x` has no rank for 256 of the 256 bytes"),
     ],
@@ -118,10 +110,7 @@ def test_description_beside_the_file(tmp_path: Path):
     ("text", "message"),
     [
         ("{", "`.*ranks.json` does not describe a rank file: Expecting"),
-        (
-            "[]",
-            "does not describe a rank file: expected an object, found.*\\nhint: expected an object with `pattern` and",
-        ),
+        ("[]", "does not describe a rank file: .*\\nhint: it is an object with `pattern` and"),
         ("{}", "expected `pattern`, found none"),
         ('{"pattern": "x", "specials": {}}', "it has 'specials'"),
         ('{"pattern": 3}', "`pattern`.* found 3"),
@@ -138,9 +127,7 @@ def test_pattern_that_is_none_is_named():
         make_tiktoken(pattern="(")
 
 
-@pytest.mark.parametrize(
-    ("name", "encoding"), PUBLISHED.values(), ids=lambda value: value if type(value) is str else ""
-)
+@pytest.mark.parametrize(("name", "encoding"), PUBLISHED.values(), ids=str)
 def test_published_encodings_are_those_of_the_library(name: str, encoding, monkeypatch: pytest.MonkeyPatch):
     hashes = []
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda _, expected_hash: hashes.append(expected_hash))

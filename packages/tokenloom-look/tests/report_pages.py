@@ -8,8 +8,7 @@ import re
 from tests.run.small_runs import lock
 
 from tokenloom.run.run import Run
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
+from tokenloom_look.report.section import ReportOptions, Section
 from tokenloom_look.target import Target, TargetKind
 
 

@@ -61,7 +61,7 @@ def test_it_serves_until_it_is_stopped(prefix):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "expected something to look at as `nowhere`"),
+        (["nowhere"], "nothing to look at under `nowhere`"),
         (["web", "--port", "70000"], "expected a port in [0, 65535]"),
     ],
 )

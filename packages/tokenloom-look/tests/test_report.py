@@ -35,7 +35,7 @@ def test_what_is_there_is_replaced_on_purpose_only_and_before_any_work(prefix, t
     path = tmp_path / "page.html"
     path.write_text("mine")
     assert main(["report", f"{prefix}-missing", "-o", str(path)]) == 1
-    assert "exists, and was not made by this very job" in capsys.readouterr().err
+    assert "exists, and was not made by this job" in capsys.readouterr().err
     assert path.read_text() == "mine"
     assert main(["report", prefix, "-o", str(path), "--overwrite"]) == 0
     assert path.read_text() != "mine"
@@ -56,3 +56,12 @@ def test_a_section_that_fails_leaves_the_others_and_is_told(prefix, tmp_path, ca
     assert not found["made"]
     assert "add up to" in found["error"]
     assert "This section could not be made" in path.read_text()
+
+
+@pytest.mark.slow
+def test_a_pair_in_a_bucket_is_read_by_range(prefix, tmp_path, bucket):
+    address = bucket.put_pair(prefix, "data/corpus")
+    assert main(["report", address, "-o", str(tmp_path / "page.html"), "--sequence-length", "4"]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "2 documents of 7 tokens." in page
+    assert address in page

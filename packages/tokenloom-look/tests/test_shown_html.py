@@ -1,4 +1,4 @@
-"""Documents and samples as HTML."""
+"""Pieces of HTML, and documents and samples as HTML: no text of a stranger is more than a text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inspect.drawn import sample, shown, span
 
+from tokenloom.rendering.words import printable
+from tokenloom_look.html import element, facts, joined, table
 from tokenloom_look.shown_html import legend_html, shown_html
 
 TAGS = {"div", "section", "h3", "p", "span", "ul", "li"}
@@ -92,3 +94,33 @@ def test_any_text_is_text(text, tokens):
     assert {char for char in drawn if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")} <= set(
         "\n\t\u200c\u200d"
     )
+
+
+def test_a_table_is_written():
+    assert table(["name", "tokens"], [["a", 1024], ["b", None]], caption="all", note="or < some") == (
+        "<table><caption>all</caption>"
+        '<thead><tr><th scope="col">name</th><th scope="col" class="number">tokens</th></tr></thead>'
+        '<tbody><tr><th scope="row">a</th><td class="number">1,024</td></tr>'
+        '<tr><th scope="row">b</th><td class="number"></td></tr></tbody></table>'
+        '<p class="note">or &lt; some</p>'
+    )
+    assert table(["name"], []) == '<table><thead><tr><th scope="col">name</th></tr></thead><tbody></tbody></table>'
+
+
+@given(st.text(), st.text())
+def test_texts_are_shown_and_never_obeyed(one: str, other: str):
+    drawn = joined(
+        [
+            element("p", one, title=other),
+            table([one, other], [[one, other]], caption=one, note=other),
+            facts([(one, other)]),
+        ]
+    )
+    page = Page(drawn)
+    assert (
+        " ".join(tag for tag, _ in page.elements)
+        == "p table caption thead tr th th tbody tr th td p table tbody tr th td"
+    )
+    assert page.text == "".join(map(printable, [one, one, one, other, one, other, other, one, other]))
+    assert page.elements[0][1]["title"] == printable(other)
+    assert drawn.encode()

@@ -54,18 +54,9 @@ def write_project(
         num_train = sum(row[1] < num_train_documents for row in rows)
         merged["train"] += rows[:num_train]
         merged["valid"] += rows[num_train:]
-        infos.append(
-            {
-                "ratio": 1.0,
-                "prefix": prefix,
-                "n_docs": len(documents),
-                "n_docs_train": num_train_documents,
-                "n_chunks": len(rows),
-                "n_chunks_train": num_train,
-                "n_chunks_invalid": 0,
-                "n_chunks_sampled": 0,
-            }
-        )
+        counts = {"n_docs": len(documents), "n_docs_train": num_train_documents, "n_chunks": len(rows)}
+        counts |= {"n_chunks_train": num_train, "n_chunks_invalid": 0, "n_chunks_sampled": 0}
+        infos.append({"ratio": 1.0, "prefix": prefix, **counts})
     (folder / "db" / "merged").mkdir(parents=True)
     (folder / "db" / "indexed_dataset_infos.json").write_text(json.dumps(infos, indent=4))
     for kind, rows in merged.items():

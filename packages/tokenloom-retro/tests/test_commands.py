@@ -87,10 +87,10 @@ def test_a_project_is_what_was_made_until_a_file_changes(project, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["verify", "PROJECT", "--task-validate", 1.5], "expected a fraction above 0 and at most 1, found 1.5"),
-        (["show", "PROJECT", "--sample", 12], "sample 12 of train was asked for, but 12 have neighbors"),
+        (["verify", "PROJECT", "--task-validate", 1.5], "`fraction`: must be above 0 and at most 1, got 1.5"),
+        (["show", "PROJECT", "--sample", 12], "sample index 12 out of range: 12 samples of train have neighbors"),
         (["show", "PROJECT", "--sample", 0, "--tokenizer", "null:300"], "expected the tokenizer that made the data"),
-        (["show", ".", "--sample", 0], "expected the settings of a project in"),
+        (["show", ".", "--sample", 0], "no file `./config.json`"),
     ],
 )
 def test_what_is_not_there_is_said(words, message, project, capsys):

@@ -41,10 +41,8 @@ def test_chunks_of_two_data_sets(tmp_path: Path):
         "chunks_invalid": [[1, 0, 4, 0]],
         "doc_offsets": [[0, 3], [1, 4], [2, 4]],
     }
-    assert tables(Path(project.individual_folder("books")) / "03-04.hdf5")["chunks_valid"] == [
-        [3, 0, 4, 4],
-        [3, 4, 5, 1],
-    ]
+    second = tables(Path(project.individual_folder("books")) / "03-04.hdf5")
+    assert second["chunks_valid"] == [[3, 0, 4, 4], [3, 4, 5, 1]]
     train = tables(project.merged_path("train"))
     assert train["chunks"] == [[0, 0, 0, 4, 4], [0, 0, 4, 8, 4], [0, 0, 8, 9, 1], [0, 1, 4, 6, 2], [1, 0, 0, 3, 3]]
     assert train["doc_offsets"] == [[0, 0, 3], [0, 1, 4], [0, 2, 4], [1, 0, 5], [1, 1, 5], [1, 2, 5]]
@@ -53,22 +51,9 @@ def test_chunks_of_two_data_sets(tmp_path: Path):
     assert valid == {"chunks": [[0, 3, 0, 4, 4], [0, 3, 4, 5, 1], [1, 3, 0, 4, 4]], "n_written": [3]}
     assert tables(project.merged_path("sampled"))["chunks"] == [*train["chunks"][:2], train["chunks"][4]]
     infos = json.loads(Path(project.infos_path).read_text())
-    assert infos[0] == {
-        "ratio": 2.0,
-        "prefix": "books",
-        "n_docs": 4,
-        "n_docs_train": 3,
-        "n_chunks": 6,
-        "n_chunks_train": 4,
-        "n_chunks_invalid": 1,
-        "n_chunks_sampled": 2,
-    }
-    assert manifest.counts == {
-        "num_docs": 8,
-        "num_chunks": 8,
-        "num_chunks_train": 5,
-        "num_chunks_invalid": 2,
-        "num_chunks_sampled": 3,
-    }
+    counts = {"n_docs": 4, "n_docs_train": 3, "n_chunks": 6, "n_chunks_train": 4, "n_chunks_invalid": 1}
+    assert infos[0] == {"ratio": 2.0, "prefix": "books", **counts, "n_chunks_sampled": 2}
+    chunks = {"num_chunks": 8, "num_chunks_train": 5, "num_chunks_invalid": 2, "num_chunks_sampled": 3}
+    assert manifest.counts == {"num_docs": 8, **chunks}
     database = project.database("train", chunk_length=4, eod_token_id=0)
     assert database.gather([3, 4]).tolist() == [[1, 2, 0, 0], [23, 5, 2, 0]]

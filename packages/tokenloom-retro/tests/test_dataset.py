@@ -105,7 +105,7 @@ def test_positions_that_are_not_there_are_told(tmp_path):
     count = len(dataset)
     for number in (count, -count - 1):
         for ask in (lambda n=number: dataset[n], lambda n=number: dataset.batch([0, n])):
-            with pytest.raises(IndexError, match=f"sample {number} was asked for, but there are {count}"):
+            with pytest.raises(IndexError, match=f"sample index {number} out of range: there are {count}"):
                 ask()
-    with pytest.raises(ConfigError, match="found None"):
+    with pytest.raises(ConfigError, match="cannot be None"):
         dataset.batch([0, None])

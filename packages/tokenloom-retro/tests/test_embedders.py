@@ -30,10 +30,10 @@ def test_a_function_is_an_embedder():
 
 
 WRONG_SOURCES = {
-    "expected the name of an embedder, found 'word2vec'": "word2vec",
-    "expected an embedder, a function of texts or a name, found 5": 5,
-    "expected `name` beside a function that has none of its own": lambda texts: count_letters(texts),
-    "expected 64, 128, 256 as the dimension of `wordllama`, found 100": "wordllama:100",
+    "unknown embedder 'word2vec'": "word2vec",
+    "embedder 5: is no embedder, function of texts or name": 5,
+    "`name`: required for <function": lambda texts: count_letters(texts),
+    "dimension of `wordllama`: must be one of 64, 128, 256, got 100": "wordllama:100",
 }
 
 

@@ -13,8 +13,6 @@ from tokenloom.storage.atomic import PendingFile
 from tokenloom_retro.database_build import build_database
 from tokenloom_retro.embedders import ChunkMaker
 from tokenloom_retro.index_build import build_index, filled_path
-from tokenloom_retro.output import OutputManifest
-from tokenloom_retro.project import RetroProject
 from tokenloom_retro.settings import RetroBuildSettings
 from tokenloom_retro.vector_index import VectorIndex
 
@@ -68,36 +66,22 @@ SETTINGS = RetroBuildSettings(
 
 
 class Forbidden(LetterEmbedder):
-    """Is never to be asked."""
-
     def embed(self, texts, /):
         raise AssertionError
 
 
-def made(folder: Path, documents: list[list[int]] = BOOKS, **options) -> tuple[RetroProject, OutputManifest]:
-    project = project_of(folder, books=documents)
-    return project, build_database(project, maker(), SETTINGS, num_processes=1, **options)
-
-
-def build(project: RetroProject, database: OutputManifest, settings: RetroBuildSettings = SETTINGS, **options):
-    chunks = ChunkMaker(maker().tokenizer, options.pop("embedder", LetterEmbedder()), 0, 4)
-    return build_index(project, chunks, settings, database, num_processes=1, **options)
-
-
 @pytest.mark.slow
 def test_an_index_holds_the_vectors_of_all_chunks_in_order(tmp_path: Path):
-    project, database = made(tmp_path)
-    manifest = build(project, database)
+    project = project_of(tmp_path, books=BOOKS)
+    database = build_database(project, maker(), SETTINGS, num_processes=1)
+    manifest = build_index(project, maker(), SETTINGS, database, num_processes=1)
     texts = ["abcd", "efgh", "i", "ab", "hell", "o"]
     index = VectorIndex.open(filled_path(project, "Flat"), string="Flat", dimension=16, num_vectors=len(texts))
     found = index.search(LetterEmbedder().embed(texts), 1)
     assert found.ids[:, 0].tolist() == list(range(6))
     assert manifest.counts == {"vectors": 6}
     assert len(manifest.blocks) == 2
-    assert sorted(os.listdir(project.index_folder("faiss-par-add", "Flat"))) == [
-        "added.json",
-        "added_1.000_1.000.faissindex",
-        "empty.json",
-        "empty_1.000.faissindex",
-    ]
-    assert build(project, database, embedder=Forbidden()) == manifest
+    names = ["added.json", "added_1.000_1.000.faissindex", "empty.json", "empty_1.000.faissindex"]
+    assert sorted(os.listdir(project.index_folder("faiss-par-add", "Flat"))) == names
+    again = ChunkMaker(maker().tokenizer, Forbidden(), 0, 4)
+    assert build_index(project, again, SETTINGS, database, num_processes=1) == manifest

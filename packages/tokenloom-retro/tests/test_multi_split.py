@@ -93,9 +93,9 @@ def test_a_split_has_the_documents_that_both_give_it(split, preprocessing, matri
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"return_document_ids": None}, "expected `return_document_ids`, found None"),
+        ({"return_document_ids": None}, "`return_document_ids`: required, got None"),
         ({"split_preprocessing": "x"}, "split"),
-        ({"blend_per_split": [None, None, ["a"]], "split": None}, "expected `split`, .*, found `blend_per_split`"),
+        ({"blend_per_split": [None, None, ["a"]], "split": None}, "`blend_per_split`: neighbors need `split`"),
     ],
 )
 def test_wrong_settings_are_told(changes, said):

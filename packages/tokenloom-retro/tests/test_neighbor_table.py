@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("number", [5, -1])
 def test_chunks_without_neighbors_are_told(folder, number):
-    with pytest.raises(DatasetFormatError, match=f"expected neighbors of chunk {number}, found those of 5\n"):
+    with pytest.raises(DatasetFormatError, match=f"chunk {number} out of range: 5 have neighbors\n"):
         open_table(folder).rows([0, number])
 
 
@@ -41,6 +41,6 @@ def test_neighbors_beyond_the_database_are_told(tmp_path, wrong):
     write_neighbors(folder, neighbors, block_size=2)
     table = open_table(folder)
     table.rows([0, 1, 2, 4])
-    message = f"`{folder}/00002-00004.hdf5`: expected neighbors below 8, the chunks of the database, found"
-    with pytest.raises(DatasetFormatError, match=f"^{re.escape(f'{message} [2, {wrong}] of chunk 3')}\n"):
+    message = f"`{folder}/00002-00004.hdf5`: neighbors [2, {wrong}] of chunk 3 out of range"
+    with pytest.raises(DatasetFormatError, match=f"^{re.escape(message)}: the database has 8 chunks\n"):
         table.rows([0, 3])

@@ -40,16 +40,9 @@ class Prepared:
     def neighbor_folder(self, key):
         return RetroProject(self.folder).neighbor_folder(key, self.samples[key][0])
 
-    def settings(self, **changes):
-        given = {
-            "retro_project_dir": self.folder,
-            "retro_chunk_length": CHUNK_LENGTH,
-            "retro_block_size": BLOCK_SIZE,
-        }
-        return RetroSettings(**(given | changes))
-
-    def read(self, *, samples=None, eod=EOD, **changes):
-        return get_retro_datasets(self.settings(**changes), samples or self.samples, 2 * CHUNK_LENGTH, eod)
+    def read(self, *, samples=None, **changes):
+        given = {"retro_project_dir": self.folder, "retro_chunk_length": CHUNK_LENGTH, "retro_block_size": BLOCK_SIZE}
+        return get_retro_datasets(RetroSettings(**given, **changes), samples or self.samples, 2 * CHUNK_LENGTH, EOD)
 
 
 @pytest.fixture
@@ -68,9 +61,7 @@ def test_each_split_has_its_own_neighbors(prepared):
 
 def test_neighbors_of_another_seed_are_told(prepared):
     others = split_datasets(prepared.folder, ["books", "web"], SIZES, split="3,1,0", random_seed=8)
-    with pytest.raises(
-        ConfigError, match=r"expected neighbors of train in `.*`, found no such folder\nhint: folders of"
-    ):
+    with pytest.raises(ConfigError, match=r"no folder `.*` with neighbors of train\nhint: folders of"):
         prepared.read(samples=others)
     names = {key: os.path.basename(prepared.neighbor_folder(key)) for key in ("train", "valid")}
     with pytest.raises(ConfigError, match="has no neighbors of these samples of train"):
@@ -79,7 +70,7 @@ def test_neighbors_of_another_seed_are_told(prepared):
 
 def test_fewer_neighbors_than_samples_are_told(prepared):
     more = {**prepared.samples, "train": (prepared.samples["train"][0], 11)}
-    with pytest.raises(StorageError, match="expected blocks of 22 items, found those of 24"):
+    with pytest.raises(StorageError, match="expected blocks of 22 items, found 24"):
         prepared.read(samples=more)
     train, _, _ = prepared.read(samples=more, retro_verify_neighbor_count=False)
     assert train[10]["neighbor_chunks"].shape == (2, 2, 2)
@@ -87,9 +78,7 @@ def test_fewer_neighbors_than_samples_are_told(prepared):
 
 def test_a_tokenizer_with_fewer_ids_is_told(tmp_path):
     prepared = Prepared(tmp_path, tokenizer=StandInTokenizer(vocab_size=40))
-    with pytest.raises(
-        TokenizerError, match=r"expected tokens in \[0, 40\), found \d+\nhint: the database was built wi"
-    ):
+    with pytest.raises(TokenizerError, match=r"out of range of the 40 ids of the tokenizer\nhint: the database was"):
         prepared.read()
 
 
@@ -108,7 +97,6 @@ def samples(folder, key="train", *, prefixes=("books", "web"), sizes=(20, 5, 0),
 
 
 def made_for(folder, dataset, key="train"):
-    """Makes the folder of the neighbors of some samples, and notes the settings as the reference does."""
     path = RetroProject(folder).neighbor_folder(key, dataset)
     os.makedirs(path, exist_ok=True)
     return path
@@ -133,7 +121,7 @@ def check(folder, path, dataset, key="train", num_samples=20):
 def test_a_split_with_other_documents_is_refused(folder):
     path = made_for(folder, samples(folder, "valid"), "valid")
     dataset = samples(folder, "valid", split="9,1,0")
-    expected = r"expected documents \[0.8, 1\) of the data, found \[0.9, 1\): `split` is another one"
+    expected = r"expected documents \[0.8, 1\) of the data, found \[0.9, 1\): `split` differs"
     with pytest.raises(ConfigError, match=rf"has no neighbors of these samples of valid: {expected}\nhint: "):
         check(folder, path, dataset, "valid")
     check(folder, made_for(folder, dataset, "valid"), dataset, "valid")
@@ -141,11 +129,7 @@ def test_a_split_with_other_documents_is_refused(folder):
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"random_seed": 8},
-        {"sizes": (21, 5, 0)},
-        {"prefixes": ("web", "books")},
-    ],
+    [{"random_seed": 8}, {"sizes": (21, 5, 0)}, {"prefixes": ("web", "books")}],
     ids=str,
 )
 def test_neighbors_of_other_samples_are_refused(folder, changes):

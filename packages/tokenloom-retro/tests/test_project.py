@@ -35,12 +35,9 @@ def test_databases_hold_the_chunks_of_their_documents(project):
     ("text", "said"),
     [
         ("", "Expecting value"),
-        ("{}", "expected a list of data sets, found {}"),
+        ("{}", "must be a list of data sets, got {}"),
         ('[{"ratio": 1.0}]', "expected `[0].prefix`, found none"),
-        (
-            '[{"ratio": 1.0, "prefix": "a", "n_docs": "3"}]',
-            "expected `[0].n_docs` to be an integer, found '3'",
-        ),
+        ('[{"ratio": 1.0, "prefix": "a", "n_docs": "3"}]', "expected `[0].n_docs` to be an integer, found '3'"),
     ],
 )
 def test_a_damaged_list_of_data_sets_is_told(project, text, said):
@@ -52,13 +49,12 @@ def test_a_damaged_list_of_data_sets_is_told(project, text, said):
 
 def test_data_that_were_replaced_are_told(project):
     write_corpus(project.data_prefix("books"), [[1, 2, 3]])
-    with pytest.raises(
-        DatasetFormatError, match=r"data/books`: expected 2 documents, found 1\nhint: .*is of other data"
-    ):
+    said = r"data/books`: expected 2 documents, found 1\nhint: .*is of other data"
+    with pytest.raises(DatasetFormatError, match=said):
         open_database(project)
 
 
 def test_a_database_that_was_not_written_to_its_end_is_told(project):
     write_chunks(project.merged_path("train"), chunks_of(CORPORA["books"]), num_written=2)
-    with pytest.raises(StorageError, match=r"train.hdf5`: expected 3 chunks to be written, found 2"):
+    with pytest.raises(StorageError, match=r"train.hdf5`: 2 of 3 chunks were written"):
         open_database(project)

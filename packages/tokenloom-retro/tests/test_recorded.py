@@ -37,5 +37,5 @@ def test_a_project_of_the_reference_tells_evaluations(tmp_path: Path):
     assert found.build.sizes == (1000, 5 * 30, 30)  # before the first of 100 steps, and after each 25
     assert found.build.data == ((0.5, "books"), (0.5, "web"))
     assert (found.tokenizer, found.embedder) == (None, None)
-    with pytest.raises(TokenizerError, match=r"expected the name of a tokenizer in `.*config.json`, found none"):
+    with pytest.raises(TokenizerError, match=r"`.*config.json` has no tokenizer"):
         tokenizer_of_project(RetroProject(tmp_path), found)

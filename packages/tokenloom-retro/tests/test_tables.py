@@ -48,5 +48,5 @@ def test_documents_of_several_sequences_are_told_where_they_are(tmp_path: Path):
     pair = IndexedDataset(write_sentences(tmp_path / "data", [[[1]], [], [[2], [3], [4]], []]))
     lengths, ends = documents_in(pair, 0, 1, eod=EOD)
     assert (lengths.tolist(), ends.tolist()) == ([1], [False])
-    with pytest.raises(ConfigError, match="of one sequence each, found 3 sequences in document 2"):
+    with pytest.raises(ConfigError, match="document 2 has 3 sequences, must have one"):
         documents_in(pair, 1, 4, eod=EOD)

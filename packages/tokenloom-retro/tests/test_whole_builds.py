@@ -113,7 +113,7 @@ def test_a_byte_that_changed_anywhere_is_found(made: RetroProject, rng: np.rando
         place = int(rng.integers(len(data)))
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         [problem] = damaged_files(made)
-        assert problem.startswith(f"`{path}`: expected bytes with the checksum ")
+        assert problem.startswith(f"`{path}`: expected the checksum ")
         path.write_bytes(data)
     assert damaged_files(made) == []
 
@@ -121,7 +121,7 @@ def test_a_byte_that_changed_anywhere_is_found(made: RetroProject, rng: np.rando
 @pytest.mark.slow
 def test_an_embedder_that_gives_other_vectors_under_the_same_name(made: RetroProject):
     problems = verify(made, embedder=ShiftedEmbedder())
-    assert any(each.endswith("chunks 0 to 9 come out otherwise when they are made again") for each in problems)
+    assert any(each.endswith("chunks 0 to 9 differ when they are made again") for each in problems)
     assert any("`" + made.index_folder("faiss-par-add", "Flat") in each for each in problems)
     assert not any(made.database_folder in each for each in problems)  # which has no vectors
 

@@ -1,4 +1,4 @@
-"""Documents and samples as Arrow, whose tokens are the mapped `.bin` where that can be, and as files."""
+"""Documents and samples as Arrow, without copies of mapped tokens where possible, and as files."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ _MOST_TOKENS = (1 << 31) - 1
 """Offsets of Arrow's lists are int32."""
 
 _IDS = ("input_ids", "tokens", "labels", "position_ids")
-_NOT_EXPORTED = ("attention_mask",)
-"""A dense mask per sample, sequence length squared: position ids and boundaries say the same."""
+_NOT_EXPORTED = ("attention_mask",)  # dense, sequence length squared; position ids and boundaries say the same
 
 
 class DocumentRows:
-    """The documents of a pair as rows; see `document_batches`. Safe from several threads."""
+    """The documents of a pair as rows; see `document_batches`. Thread-safe."""
 
     what = "documents"
 
@@ -60,15 +59,12 @@ class DocumentRows:
         self.schema: Any = _schema(self._arrow, self._columns(0, 0, np.zeros(1, dtype=np.int64)), said)
 
     def __len__(self) -> int:
-        """Returns the number of documents."""
         return len(self._pair.document_indices) - 1
 
     def num_tokens(self, batch: Any) -> int:
-        """Returns how many tokens a batch of documents has."""
         return len(batch.column("tokens").flatten())
 
     def batches(self, *, batch_bytes: int) -> Iterator[Any]:
-        """Yields record batches."""
         most = min(max(1, batch_bytes // self._pair.dtype.itemsize), _MOST_TOKENS)
         for first in range(0, len(self), _MOST_ROWS):
             last = min(first + _MOST_ROWS, len(self))
@@ -84,7 +80,7 @@ class DocumentRows:
         return self._arrow.Table.from_batches([self._batch(first, last, self._token_ends(first, last))])
 
     def _token_ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Returns the tokens of documents [first, last) before each of them, and in all: int64[last - first + 1]."""
+        """Returns the cumulative tokens of documents [first, last): int64[last - first + 1], from 0."""
         bounds = self._pair.document_indices[first : last + 1]
         ends = np.append(0, np.cumsum(self._pair.sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64))
         before: NDArray[np.int64] = ends[bounds - bounds[0]]
@@ -123,7 +119,7 @@ class DocumentRows:
         return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
-        """Returns the tokens of sequences [first, last) back to back: a view of the mapping where they lie so."""
+        """Returns the tokens of sequences [first, last) back to back, as a view of the mapping if they lie so."""
         pair = self._pair
         pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
@@ -146,23 +142,20 @@ class SampleRows:
         self._dataset = dataset
         self._num_rows = len(dataset) if num_samples is None else min(num_samples, len(dataset))
         if self._num_rows < 1:
-            message = f"expected samples to write, found none: the dataset has {len(dataset)}"
-            raise ConfigError(message)
+            raise ConfigError(f"no samples to write: the dataset has {len(dataset)}")
         first = self._columns(0, 1)
         self._row_bytes = max(1, sum(array.nbytes for array in first.values()))
         said = {"rows": self.what, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}
         self.schema: Any = _schema(self._arrow, first, said)
 
     def __len__(self) -> int:
-        """Returns the number of samples."""
         return self._num_rows
 
     def num_tokens(self, batch: Any) -> int:
-        """Returns how many tokens a batch of samples has, padding counted."""
+        """Returns the tokens of a batch, padding included."""
         return len(batch.column("input_ids").flatten()) if "input_ids" in batch.schema.names else 0
 
     def batches(self, *, batch_bytes: int) -> Iterator[Any]:
-        """Yields record batches."""
         step = max(1, batch_bytes // self._row_bytes)
         for first in range(0, self._num_rows, step):
             columns = self._columns(first, min(first + step, self._num_rows))
@@ -182,12 +175,12 @@ Rows = DocumentRows | SampleRows
 
 
 def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, batch_bytes: int = _BATCH_BYTES) -> Any:
-    """Returns a `pyarrow.RecordBatchReader` over the documents of a pair, in their order.
+    """Returns a `pyarrow.RecordBatchReader` over the documents of a pair, in order.
 
-    Columns: `document`, its number; `tokens`, a list of the pair's dtype, which is the mapped file and no copy, as long
-    as sequences lie there in a row (after `preprocess` and `merge` they do); `sequence_lengths` where a document is
-    not one sequence; `part_stops` and `part_kinds` where there are roles (see `PartKind`); `file` and `record` where
-    there are origins; `text` with a tokenizer.
+    Columns: `document`, its number; `tokens`, a list of the pair's dtype, a view of the mapped file if sequences are
+    contiguous there (after `preprocess` and `merge` they are); `sequence_lengths` if a document is not one sequence;
+    `part_stops` and `part_kinds` with roles (see `PartKind`); `file` and `record` with origins; `text` with a
+    tokenizer.
 
     Example:
         >>> import tempfile
@@ -202,8 +195,8 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 
     Args:
         prefix: path of the pair without suffix, or its address.
-        tokenizer: adds the texts: a tokenizer, or what `load_tokenizer` takes.
-        batch_bytes: bytes of tokens in a batch, at most, unless a document has more.
+        tokenizer: adds the texts; a tokenizer, or an argument of `load_tokenizer`.
+        batch_bytes: most bytes of tokens in a batch, unless one document has more.
     """
     return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
 
@@ -211,26 +204,26 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes: int = _BATCH_BYTES) -> Any:
     """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, by position.
 
-    Columns: `sample`, its position; `input_ids` and what else `dataset.batch` gives (`labels`, `loss_mask`,
-    `position_ids`), in lists of fixed size, ids as int32; no dense attention mask. **Labels are those of the next
-    token**: models of Hugging Face shift labels themselves, and must not be given these.
+    Columns: `sample`, its position; `input_ids` and the other arrays of `dataset.batch` (`labels`, `loss_mask`,
+    `position_ids`) in lists of fixed size, ids as int32; no dense attention mask. **Labels are those of the next
+    token**: do not give them to models of Hugging Face, which shift labels themselves.
 
     Args:
         dataset: anything with `batch`, or samples of one shape.
-        num_samples: how many from the first one on; None for all.
-        batch_bytes: bytes of a batch, about.
+        num_samples: the first so many; None for all.
+        batch_bytes: approximate bytes of a batch.
     """
     return _reader(SampleRows(dataset, num_samples=num_samples), batch_bytes)
 
 
 def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-    """Returns samples as rows of arrays by the names that Hugging Face uses, ids and positions as int32."""
+    """Returns samples as arrays under Hugging Face's names, ids and positions as int32."""
     batch = {name: array for name, array in batch_of(dataset, positions).items() if name not in _NOT_EXPORTED}
     return {"input_ids" if name == "tokens" else name: narrow(name, array) for name, array in batch.items()}
 
 
 def narrow(name: str, array: Any) -> NDArray[Any]:
-    """Returns ids and positions as int32, which holds every one; anything else as it is."""
+    """Returns ids and positions as int32, other arrays unchanged."""
     found = np.asarray(array)
     return found.astype(np.int32) if name in _IDS and found.dtype == np.int64 else found
 
@@ -241,13 +234,13 @@ def _reader(rows: Rows, batch_bytes: int) -> Any:
 
 
 def _schema(arrow: Any, columns: Mapping[str, Any], said: Mapping[str, Any]) -> Any:
-    """Returns a schema whose metadata say what the rows are, with the manifest of the data."""
+    """Returns a schema with metadata of the rows."""
     fields = [(name, column.type) for name, column in columns.items()]
     return arrow.schema(fields, metadata={b"tokenloom": json.dumps(said).encode()})
 
 
 def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
-    """Returns lists over flat values, which are not copied."""
+    """Returns lists over flat values, without a copy."""
     kind = arrow.from_numpy_dtype(values.dtype)
     flat = arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(np.ascontiguousarray(values))])
     return arrow.ListArray.from_arrays(arrow.array(ends.astype(np.int32)), flat)
@@ -262,7 +255,7 @@ ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """The files that were written, in the order of their rows, and what is in them; tokens count padding, too."""
+    """Files of an export, in the order of their rows, and their counts; tokens include padding."""
 
     paths: tuple[str, ...]
     num_rows: int
@@ -281,22 +274,20 @@ def export_documents(
     compression: str | None = "zstd",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Writes the documents of a pair as rows, with the columns of `document_batches`; returns what was written.
-
-    Memory: a row group and its encoded form, however large the pair is.
+    """Writes the documents of a pair with the columns of `document_batches`; needs memory for one row group.
 
     Args:
         prefix, tokenizer: see `document_batches`.
-        output: a file that ends in `.parquet` or `.arrow`, or a folder, which gets `part-00000.parquet` and so on.
+        output: a `.parquet` or `.arrow` file, or a folder for `part-00000.parquet` and so on.
         file_format: of the parts of a folder: `parquet` or `arrow`.
         row_group_bytes: tokens in a row group of Parquet, or in a record batch of Arrow, in bytes.
         part_bytes: tokens in a file of a folder, in bytes.
-        compression: of Parquet `zstd`, `snappy`, `gzip`, …; of Arrow `zstd` or `lz4`; None for none. Files of Arrow
-            can be mapped without a copy only if they are not compressed.
-        overwrite: replace what is there: a file, or a folder that holds nothing but such parts.
+        compression: of Parquet `zstd`, `snappy`, `gzip`, …; of Arrow `zstd` or `lz4`; None for none, which lets files
+            of Arrow be mapped without a copy.
+        overwrite: replace an existing file, or a folder of nothing but such parts.
 
     Raises:
-        OutputExistsError: something is there, and is not to be replaced.
+        OutputExistsError: the output exists, and `overwrite` is False.
     """
     target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite)
     return target.write(DocumentRows(prefix, tokenizer=tokenizer))
@@ -313,7 +304,7 @@ def export_samples(
     compression: str | None = "zstd",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Writes the samples of a dataset, blend or run as rows, with the columns of `sample_batches`.
+    """Writes the samples of a dataset, blend or run with the columns of `sample_batches`.
 
     Args:
         dataset, num_samples: see `sample_batches`.
@@ -325,7 +316,7 @@ def export_samples(
 
 @dataclass
 class _Target:
-    """Where rows go: a file, or a folder of parts."""
+    """The output of an export: a file, or a folder of parts."""
 
     output: str
     file_format: str
@@ -336,11 +327,10 @@ class _Target:
 
     def __post_init__(self) -> None:
         if is_remote(self.output):
-            message = f"expected a file or folder on this machine to export to, got `{self.output}`"
-            raise ConfigError(message, hint="export to a local folder, and copy it to the bucket")
+            hint = "export to a local folder, and copy it to the bucket"
+            raise ConfigError(f"cannot export to `{self.output}`: it is not on this machine", hint=hint)
         if self.file_format not in _SUFFIXES.values():
-            message = f"expected `file_format` parquet or arrow, got {self.file_format!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`file_format`: must be 'parquet' or 'arrow', got {self.file_format!r}")
         checked_integer("`row_group_bytes`", self.row_group_bytes, at_least=_LEAST_BYTES)
         checked_integer("`part_bytes`", self.part_bytes, at_least=_LEAST_BYTES)
         self._path = self.output.rstrip("/") or self.output
@@ -349,18 +339,18 @@ class _Target:
         self._is_file = suffix in _SUFFIXES and not self.output.endswith("/") and not os.path.isdir(self._path)
         self._format = _SUFFIXES[suffix] if self._is_file else self.file_format
         if suffix in _OTHER_FORMATS and not self.output.endswith("/"):
-            message = f"expected a folder, or a file that ends in {' or '.join(_SUFFIXES)}, found `{self.output}`"
-            raise ConfigError(message, hint="export to Parquet, which what reads such files can convert")
+            hint = "export to Parquet, and convert that"
+            raise ConfigError(f"`{self.output}`: must be a folder, or end in {' or '.join(_SUFFIXES)}", hint=hint)
 
     def write(self, rows: Rows) -> ExportReport:
-        """Writes all rows, while others who write there wait or fail."""
+        """Writes all rows under a lock of the output."""
         make_folder_of(self._path)
         with task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance, OutputLock(self._path):
             self._recover()
             self._check_free()
             try:
                 paths, num_tokens = self._write_files(rows, advance)
-                if not self._is_file:  # what has the name goes first, and comes back if a kill ends this in between
+                if not self._is_file:  # the old folder is moved first, and restored after a kill in between
                     sync_folder(self._new)
                     with storage_errors("publish", self._path):
                         if os.path.lexists(self._path):
@@ -374,7 +364,7 @@ class _Target:
         return ExportReport(paths=tuple(paths), num_rows=len(rows), num_tokens=num_tokens, num_bytes=num_bytes)
 
     def _write_files(self, rows: Rows, advance: Task) -> tuple[list[str], int]:
-        """Writes the file, or parts into a hidden folder; returns their paths, and the tokens."""
+        """Writes the file, or parts into a hidden folder; returns paths and tokens."""
         if not self._is_file:
             with storage_errors("create", self._new):
                 os.makedirs(self._new)
@@ -398,7 +388,7 @@ class _Target:
 
     @contextmanager
     def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Any]:
-        """Opens a file; yields what writes a batch. It is ended in any case, or its end would be written later."""
+        """Yields a writer of batches, and closes it in any case, or it would write its footer later."""
         arrow = require("pyarrow", extra="parquet")
         sink = arrow.PythonFile(pending.stream, mode="w")
         try:
@@ -411,18 +401,17 @@ class _Target:
                     sink, schema, compression=self.compression or "none", use_dictionary=columns
                 )
         except (arrow.ArrowException, ValueError, TypeError) as error:
-            message = f"{self._format} has no compression {self.compression!r}: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{self._format} has no compression {self.compression!r}: {error}") from error
         try:
             yield writer
         finally:
             try:
                 writer.close()
             finally:
-                writer.is_open = False  # of `ParquetWriter`, which would close once more what cannot be closed
+                writer.is_open = False  # or `ParquetWriter` would close a broken file once more
 
     def _recover(self) -> None:
-        """Removes what an export left, and puts back what it was replacing when it could not go on."""
+        """Removes files of an earlier export, and restores the folder that it was replacing."""
         if os.path.lexists(self._old) and not os.path.lexists(self._path):
             with storage_errors("recover", self._path):
                 os.rename(self._old, self._path)
@@ -430,13 +419,13 @@ class _Target:
             shutil.rmtree(left, ignore_errors=True)
 
     def _check_free(self) -> None:
-        """Refuses to take the place of what is there, unless it is to be replaced and nothing else."""
+        """Refuses an existing output, unless `overwrite` covers it."""
         if os.path.isdir(self._path):
             with storage_errors("list", self._path):
                 names = os.listdir(self._path)
             others = sorted(name for name in names if not _PART.fullmatch(name))
             if others and self.overwrite:
-                message = f"cannot replace the folder `{self._path}`: it holds {others[0]!r}, which is no part"
+                message = f"cannot replace the folder `{self._path}`: it has another file, {others[0]!r}"
                 raise StorageError(message, hint="export to a new folder")
             is_free = self.overwrite or not names
         else:

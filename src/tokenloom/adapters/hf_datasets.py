@@ -22,11 +22,10 @@ _EXTRA = "hf"
 
 
 def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> Any:
-    """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`, which see.
+    """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`.
 
-    The tokens are the mapped `.bin`; what is made anew takes 16 bytes per document, and the texts if there are any. To
-    hand it to other processes, as `map(num_proc=…)` does, it is copied: `export_documents` and `load_dataset` do
-    better there.
+    The tokens are the mapped `.bin`; other columns take 16 bytes per document, and the texts. Other processes, as of
+    `map(num_proc=…)`, get a copy: prefer `export_documents` and `load_dataset` there.
     """
     datasets = require("datasets", extra=_EXTRA)
     table = document_batches(prefix, tokenizer=tokenizer).read_all().replace_schema_metadata(None)
@@ -34,11 +33,11 @@ def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) 
 
 
 def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
-    """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads them when they are asked for.
+    """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads them on access.
 
-    It holds positions alone, so that it is shuffled, selected, sharded and pickled in no time; its rows are those of
-    `dataset.batch`, as NumPy arrays under the names of `sample_batches`, which see. **Labels are those of the next
-    token**: give `input_ids` alone to models that shift labels themselves, or use `TransformersCollator`.
+    It holds only positions, so it is shuffled, selected, sharded and pickled in no time; rows are NumPy arrays under
+    the names of `sample_batches`. **Labels are those of the next token**: give `input_ids` alone to models that shift
+    labels themselves, or use `TransformersCollator`.
     """
     datasets = require("datasets", extra=_EXTRA)
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
@@ -48,7 +47,6 @@ def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
 
 
 def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
-    """Returns samples for positions; the transform of such a dataset."""
     positions = np.asarray(rows["sample"], dtype=np.int64)
     return {"sample": positions, **named_samples(dataset, positions)}
 
@@ -56,31 +54,29 @@ def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[
 def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
     """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` reads; returns the folder.
 
-    An object has nothing by which a job that was killed could know it again; the files have. A dataset that is there
-    already, by the fingerprint that `datasets` gives it, is not written again, so that a script which calls this and
-    then `preprocess_corpus` resumes when it is run again. Rows that were selected or shuffled come in that order.
+    A folder with the dataset's fingerprint is not written again, so a script that calls this and then
+    `preprocess_corpus` resumes when it is run again. Selected or shuffled rows come in that order.
 
     Args:
-        dataset: a `datasets.Dataset`; of a `DatasetDict` one of its splits.
-        folder: path of the folder, which has no other use.
+        dataset: a `datasets.Dataset`, such as a split of a `DatasetDict`.
+        folder: path of the folder, for this dataset alone.
 
     Raises:
-        OutputExistsError: the folder holds something else.
+        OutputExistsError: the folder has something else.
         StorageError: it cannot be written.
     """
     datasets = require("datasets", extra=_EXTRA)
     path = os.fspath(folder).rstrip("/")
     if not isinstance(dataset, datasets.Dataset):
         is_splits = isinstance(dataset, datasets.DatasetDict)
-        message = f"expected a `datasets.Dataset`, found {type(dataset).__name__}"
+        message = f"`dataset`: must be a `datasets.Dataset`, got {type(dataset).__name__}"
         hint = "save each split in a folder of its own, as `dataset[name]`" if is_splits else "write its rows to files"
         raise ConfigError(message, hint=hint)
     fingerprint = dataset._fingerprint
     if os.path.lexists(path):
         if _saved_fingerprint(path) == fingerprint:
             return path
-        message = f"`{path}` exists, and holds something other than this dataset"
-        raise OutputExistsError(message, hint="choose another folder, or remove it")
+        raise OutputExistsError(f"`{path}` exists, and is not this dataset", hint="choose another folder, or remove it")
     hidden = hidden_path(path, f"{secrets.token_hex(4)}.tmp")
     try:
         with storage_errors("write", hidden):
@@ -96,7 +92,7 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
 
 
 def _saved_fingerprint(path: str) -> str | None:
-    """Returns the fingerprint of what `save_to_disk` wrote; None if it did not."""
+    """Returns the fingerprint in a folder of `save_to_disk`, or None."""
     try:
         with open(os.path.join(path, "state.json"), "rb") as stream:
             return json.load(stream).get("_fingerprint")  # type: ignore[no-any-return]

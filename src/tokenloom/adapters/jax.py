@@ -1,4 +1,4 @@
-"""JAX: samples by position as grain takes them, and as NumPy arrays that JAX takes as they are."""
+"""JAX: samples by position, as NumPy arrays, for grain."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tokenloom.datasets.shortcuts import sample_of
 
 
 class SampleSource:
-    """A `RandomAccessDataSource` of grain over a dataset, blend or run: for its `DataLoader` and its `MapDataset`.
+    """A `RandomAccessDataSource` of grain over a dataset, blend or run: for its `DataLoader` and `MapDataset`.
 
-    Needs neither grain nor torch; safe from several threads and picklable. Ids and positions are int32: **JAX turns
-    int64 into int32 unless `jax_enable_x64` is set**, with a copy and a warning for each array. Checkpoints of grain's
-    `DataLoader` are refused with another `repr` of the source, which names what identifies the data and their order.
+    Needs neither grain nor torch; safe from several threads and picklable. Ids and positions are int32, as **JAX
+    converts int64 unless `jax_enable_x64` is set**, with a copy and a warning for each array. The `repr` identifies
+    data and order: grain's `DataLoader` refuses a checkpoint with another one.
 
     Example:
         >>> import tempfile
@@ -38,24 +38,17 @@ class SampleSource:
         self._dataset = dataset
 
     def __len__(self) -> int:
-        """Returns the number of samples."""
         return len(self._dataset)
 
     def __getitem__(self, index: SupportsIndex) -> dict[str, NDArray[Any]]:
-        """Returns a sample: arrays by name.
-
-        Raises:
-            IndexError: there is no such sample.
-        """
+        """Returns a sample, arrays by name; an `IndexError` if it is out of range."""
         position, count = operator.index(index), len(self)
         if not -count <= position < count:
-            message = f"sample {position} was asked for, but there are {count}"
-            raise IndexError(message)
+            raise IndexError(f"sample index {position} out of range: the source has {count} samples")
         sample = sample_of(self._dataset, position % count)
         return {name: narrow(name, np.asarray(array)) for name, array in sample.items()}
 
     def __repr__(self) -> str:
-        """Returns what tells this source from others, the same in every process."""
         name = type(self._dataset).__name__
         if (order := order_of(self._dataset)) is not None:  # whose length may change without moving a position
             return f"SampleSource({name}, run={order.order_state(0)['run']!r})"

@@ -1,4 +1,4 @@
-"""Lightning: a `DataModule` whose loaders read what the trainer's ranks say."""
+"""Lightning: a `DataModule` whose loaders follow the trainer's ranks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def lightning_data_module(
 ) -> Any:
     """Returns a `lightning.pytorch.LightningDataModule` of datasets for train, valid and test.
 
-    Its loaders are `ThreadLoader`s over the samples in order, dealt to the ranks of the trainer's strategy. Lightning
-    keeps their states in its checkpoints: `trainer.fit(…, ckpt_path=…)` goes on with the batch after the last one that
-    was trained with, on as many ranks; over a run, on any number of them.
+    Its loaders are `ThreadLoader`s over the samples in order, dealt to the ranks of the trainer's strategy. Their
+    states are in Lightning's checkpoints: `trainer.fit(…, ckpt_path=…)` continues with the next batch, on as many
+    ranks; over a run, on any number of them.
 
     Args:
         datasets: train, valid and test, as `tokenloom.load(…, split=…)` returns them, None for those without data; or
-            one dataset to train with; or a function that returns either, which every rank calls once the trainer has
-            its ranks, so that one of them builds the indices for all.
+            one dataset for training; or a function that returns either, called on every rank once the trainer has its
+            ranks, so that one of them builds the indices for all.
         batch_size: samples per batch and rank.
-        settings: what else `ThreadLoader` takes, such as `num_threads`.
+        settings: further arguments of `ThreadLoader`, such as `num_threads`.
     """
     base = require("lightning.pytorch", extra="lightning").LightningDataModule
     module = type("DataModule", (Loaders, base), {"__doc__": Loaders.__doc__, "trainer": None})
@@ -34,7 +34,7 @@ def lightning_data_module(
 
 
 class Loaders:
-    """What a `DataModule` does: one loader for each of train, valid and test."""
+    """The methods of a `DataModule`: one loader for each of train, valid and test."""
 
     trainer: Any = None  # which Lightning sets
 
@@ -47,20 +47,20 @@ class Loaders:
         self._datasets: Sequence[Any] | None = None if is_function else _three(datasets)
 
     def setup(self, stage: str) -> None:
-        """Makes the datasets, where a function does that."""
+        """Calls the function that makes the datasets, if one was given."""
         if self._datasets is None:
             self._datasets = _three(self._given())
 
     def train_dataloader(self) -> Any:
-        """Returns the loader of this rank for training."""
+        """Returns this rank's loader for training."""
         return self._loader(Split.train)
 
     def val_dataloader(self) -> Any:
-        """Returns that for validation; an empty list where there are no data for it."""
+        """Returns this rank's loader for validation; an empty list without data."""
         return self._loader(Split.valid)
 
     def test_dataloader(self) -> Any:
-        """Returns that for testing; an empty list where there are no data for it."""
+        """Returns this rank's loader for testing; an empty list without data."""
         return self._loader(Split.test)
 
     def _loader(self, split: Split) -> Any:
@@ -73,10 +73,9 @@ class Loaders:
 
 
 def _three(datasets: Any) -> Sequence[Any]:
-    """Returns train, valid and test."""
     if not isinstance(datasets, (list, tuple)):
         return [datasets, None, None]
     if len(datasets) != len(Split) or datasets[0] is None:
-        message = f"expected a dataset to train with, or train, valid and test, found {datasets!r}"
+        message = f"`datasets`: must be one for training, or train, valid and test, got {datasets!r}"
         raise ConfigError(message, hint="None stands for a split without data; train needs some")
     return datasets

@@ -1,4 +1,4 @@
-"""Ray: documents and samples as datasets whose blocks are Arrow, read by tasks, and the loader of a training worker."""
+"""Ray: documents and samples as datasets, and the loader of a training worker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from tokenloom.optional import require
 def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int | None = None) -> Any:
     """Returns a `ray.data.Dataset` of the samples of a dataset, blend or run, with the columns of `sample_batches`.
 
-    What travels to a task is the dataset's settings and a range of positions; each task opens the files, which its node
-    must see, and fills arrays as `dataset.batch` does.
+    A task gets the dataset's settings and a range of positions; it opens the files, which its node must see.
 
     Args:
         dataset: anything with `batch`, or samples of one shape; picklable, as ours are.
-        num_samples: how many from the first one on; None for all.
-        num_blocks: blocks, which are tasks, to cut the positions into; None lets Ray choose.
+        num_samples: the first so many; None for all.
+        num_blocks: number of tasks; None lets Ray choose.
     """
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
 
@@ -36,8 +35,7 @@ def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int
 def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_blocks: int | None = None) -> Any:
     """Returns a `ray.data.Dataset` of the documents of a pair, with the columns of `document_batches`.
 
-    Each node must see the pair; a tokenizer is what `load_tokenizer` takes, or one that can be pickled. See
-    `ray_samples`.
+    Each node must see the pair; a tokenizer is an argument of `load_tokenizer`, or picklable. See `ray_samples`.
     """
     count = len(DocumentRows(prefix, tokenizer=tokenizer))
     path = os.fspath(prefix)
@@ -51,8 +49,7 @@ def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_
 
 def _mapped(count: int, num_blocks: int | None, read: Callable[[Any], Any], what: str) -> Any:
     if count < 1:
-        message = f"expected {what} to read, found none"
-        raise ConfigError(message)
+        raise ConfigError(f"no {what} to read")
     ray_data = require("ray.data", extra="ray")
     blocks = ray_data.range(count, override_num_blocks=num_blocks)
     return blocks.map_batches(read, batch_format="numpy", batch_size=None, zero_copy_batch=True)
@@ -61,9 +58,9 @@ def _mapped(count: int, num_blocks: int | None, read: Callable[[Any], Any], what
 def ray_train_loader(dataset: Any, *, batch_size: int, **settings: Any) -> ThreadLoader:
     """Returns the loader of a worker of Ray Train, to be called in the function that it runs.
 
-    Ray's context says which worker this is, of how many: together they read every sample of the dataset once. To go on
-    from a checkpoint, keep `loader.state_dict()` in it, the same on every worker, and give it to `load_state_dict`.
-    `ray.train.torch.prepare_data_loader` is not needed. `settings` are what else `ThreadLoader` takes.
+    Together the workers read every sample of the dataset once. To resume from a checkpoint, keep `loader.state_dict()`
+    in it, the same on every worker, and give it to `load_state_dict`. `ray.train.torch.prepare_data_loader` is not
+    needed. `settings` are further arguments of `ThreadLoader`.
     """
     context = require("ray.train", extra="ray").get_context()
     ranks = {"data_parallel_rank": context.get_world_rank(), "data_parallel_size": context.get_world_size()}

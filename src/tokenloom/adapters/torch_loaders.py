@@ -19,11 +19,9 @@ _VERSION = 1
 def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` of the batches of a sampler, as dicts of torch tensors.
 
-    A loader takes it with `batch_size=None`. With W worker processes, worker w yields every W-th batch from the w-th
-    on, which loaders put into the sampler's order. torchdata's `StatefulDataLoader` asks for its `state_dict` and
-    `load_state_dict`, and goes on after the last batch that it handed out, with as many workers.
-
-    Prefer `ThreadLoader` or `build_dataloader` where a framework takes them.
+    Give it to a loader with `batch_size=None`. With W worker processes, worker w yields every W-th batch from the w-th
+    on, which loaders put into the sampler's order. torchdata's `StatefulDataLoader` uses its `state_dict` to resume,
+    with as many workers. Prefer `ThreadLoader` or `build_dataloader` where a framework takes them.
 
     Example:
         >>> import torch
@@ -32,7 +30,7 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
         >>> [batch["tokens"].flatten().tolist() for batch in DataLoader(batches, batch_size=None)]
         [[0, 1], [2, 3], [4, 5]]
     """
-    base = require("torch.utils.data", extra="torch").IterableDataset  # loaders ask for its class
+    base = require("torch.utils.data", extra="torch").IterableDataset
     joined = type("IterableBatches", (BatchStream, base), {"__reduce__": _reduce, "__doc__": BatchStream.__doc__})
     return joined(dataset, sampler)
 
@@ -46,11 +44,10 @@ class BatchStream:
         self._num_yielded = self._num_to_skip = 0
 
     def __len__(self) -> int:
-        """Batches of all workers, as far as the sampler knows."""
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the batches of this worker, from the first one, or from where a loaded state says."""
+        """Yields the batches of this worker, from the first one or from a loaded state."""
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._num_yielded, self._num_to_skip = self._num_to_skip, 0
@@ -62,19 +59,18 @@ class BatchStream:
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns how many batches this worker has yielded."""
+        """Returns the number of batches that this worker yielded."""
         return {"version": _VERSION, "num_yielded": self._num_yielded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on, with the next iteration, after the last batch that was yielded when the state was taken."""
+        """Makes the next iteration start after the last batch of the state."""
         if state.get("version") != _VERSION:
-            message = f"expected the state of an iterable dataset, version {_VERSION}, found {dict(state)!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"not a state of an iterable dataset, version {_VERSION}: {dict(state)!r}")
         self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
 
 
 def _reduce(stream: BatchStream) -> Any:
-    """A class that was made at run time is pickled as what makes it."""
+    """Pickles the class, which is made at run time, as a call of its function."""
     return iterable_dataset, (stream.dataset, stream.sampler), vars(stream)
 
 
@@ -88,9 +84,9 @@ def stateful_dataloader(
 ) -> Any:
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
-    It is `build_dataloader` with a loader that knows where it stands: `load_state_dict` of a loader made alike, with as
-    many workers, goes on with the next batch. `ThreadLoader` does that too, without torchdata and without processes.
-    `settings` are what else the class takes, such as `snapshot_every_n_steps`, `prefetch_factor`.
+    It is `build_dataloader` with a state: `load_state_dict`, with as many workers, continues with the next batch.
+    `ThreadLoader` does that too, without torchdata and without processes. `settings` are further arguments of the
+    class, such as `snapshot_every_n_steps`, `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
     given = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)

@@ -19,23 +19,23 @@ from tokenloom.optional import require
 
 @cache
 def torchtitan_loader() -> Any:
-    """Returns the class of a loader for torchtitan, a `BaseDataLoader`; its `Config` is what a trainer's takes.
+    """Returns the class of a loader for torchtitan, a `BaseDataLoader` with a `Config`.
 
-    In a function that makes the configuration of a trainer, `trainer_config.dataloader` becomes
+    In the configuration of a trainer, set `trainer_config.dataloader` to
 
         torchtitan_loader().Config(dataset_path="data/corpus_text_document")
 
     Settings of that `Config`, beside torchtitan's own:
 
-    - `dataset_path`: what `tokenloom.load` takes as data: a prefix, a glob, a folder, a catalogue, a `run.toml`
-    - `settings`: what else it takes, such as `{"split": "99,1,0", "seed": 1}`; `inter_document_masking` is on unless it
-      says otherwise, as torchtitan tells documents apart by positions that begin anew
-    - `part`: with `split`, which of "train", "valid" and "test" this loader reads
-    - `infinite`: whether to begin anew after the last batch; torchtitan sets it for validation
+    - `dataset_path`: data of `tokenloom.load`: a prefix, a glob, a folder, a catalogue, a `run.toml`
+    - `settings`: its further arguments, such as `{"split": "99,1,0", "seed": 1}`; `inter_document_masking` is on by
+      default, as torchtitan separates documents by positions that restart at 0
+    - `part`: with `split`, the one to read: "train", "valid" or "test"
+    - `infinite`: start again after the last batch; torchtitan sets it for validation
     - `num_threads`: threads that fill batches
 
-    Sequence length, batch size and ranks are those of the trainer, and labels without loss are -100. Checkpoints have
-    the position: training goes on with the next batch, on as many data-parallel ranks, over a run on any number.
+    Sequence length, batch size and ranks are those of the trainer, and labels without loss are -100. Checkpoints keep
+    the position: training continues with the next batch, on as many data-parallel ranks, over a run on any number.
     """
     base = require("torchtitan.components.dataloader", extra="torchtitan").BaseDataLoader
 
@@ -50,7 +50,7 @@ def torchtitan_loader() -> Any:
 
 
 class Batches:
-    """What torchtitan asks of a loader: batches as inputs and labels, and a state."""
+    """The methods of a torchtitan loader: batches as inputs and labels, and a state."""
 
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
@@ -67,20 +67,20 @@ class Batches:
     def open(self, config: Any, seq_len: int) -> Any:
         """Returns the dataset of a configuration; a class may override it. All ranks call it."""
         if config.dataset_path is None:
-            message = "expected `dataset_path` in the configuration of the loader, found none"
-            raise ConfigError(message, hint="a prefix, a folder or a `run.toml`, as `tokenloom.load` takes them")
+            hint = "give a prefix, a folder or a `run.toml`, as to `tokenloom.load`"
+            raise ConfigError("no `dataset_path` given in the configuration of the loader", hint=hint)
         settings = {**config.settings}
         if not os.fspath(config.dataset_path).endswith(".toml"):
             settings = {"sequence_length": seq_len, "inter_document_masking": True, **settings}
         loaded = load(config.dataset_path, **settings)
         dataset = loaded[Split[config.part].value] if "split" in settings else loaded
         if dataset is None or (found := len(dataset[0]["tokens"])) != seq_len:
-            message = f"expected samples of {seq_len} tokens for {config.part}, as the trainer asks for, found "
-            raise ConfigError(message + ("no data for it" if dataset is None else f"{found} tokens"))
+            problem = "has no data" if dataset is None else f"has samples of {found} tokens"
+            raise ConfigError(f"{config.part} {problem}: the trainer needs samples of {seq_len} tokens")
         return dataset
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Yields inputs and labels of one batch after the other."""
+        """Yields inputs and labels of each batch."""
         while True:
             for batch in self.loader:
                 yield {"input": batch["tokens"], "positions": batch["position_ids"]}, labels_with_loss(batch)
@@ -88,10 +88,10 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the loader stands; the same on every rank, and as one value, since checkpoints split others."""
+        """Returns the position, the same on every rank, as one string, since checkpoints split a dict."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on after the last batch that was handed out when the state was taken; from the first without a state."""
+        """Continues after the last batch of the state; an empty state begins at the first batch."""
         if state_dict:
             self.loader.load_state_dict(json.loads(state_dict["tokenloom"]))

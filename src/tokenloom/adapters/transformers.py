@@ -1,4 +1,4 @@
-"""Hugging Face transformers: samples as what its causal language models take, with its loss over our labels."""
+"""Hugging Face transformers: samples as arguments of its causal language models."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ _NEEDED = ("tokens", "labels", "loss_mask", "position_ids")
 
 
 class TransformersCollator:
-    """Makes samples, or a batch of a loader, what a causal language model of transformers takes.
+    """Converts samples, or a batch of a loader, to arguments of a causal language model of transformers.
 
-    It is what `Trainer` takes as `data_collator`, and what a loop of its own calls with each batch:
-    `model(**collator(batch)).loss`, the mean over the labels with loss.
+    Use it as `data_collator` of `Trainer`, or in a loop: `model(**collator(batch)).loss`, the mean over the labels with
+    loss. Our labels are shifted already: they become `shift_labels`, which losses of transformers prefer, and, moved
+    back without the last one of a row, `labels`.
 
-    Our labels are shifted already: they come as `shift_labels`, which losses of transformers prefer, and moved back as
-    `labels`, where the last one of a row is lost.
-
-    Documents that must not see each other are told apart by `position_ids` that begin anew. Flash attention of
-    transformers does that for one row only: the rows of a batch become one then, with the boundaries as `cu_seq_lens_q`
-    and so on. A dense mask is passed on as numbers to add.
+    `position_ids` that restart at 0 separate documents that must not see each other. Flash attention of transformers
+    does that for one row only: then the rows of a batch become one, with the boundaries as `cu_seq_lens_q` and so on. A
+    dense mask becomes an additive one.
 
     Example:
         >>> import torch
@@ -38,11 +36,10 @@ class TransformersCollator:
         ['input_ids', 'labels', 'shift_labels']
 
     Args:
-        model: the model or its config, which says whether it uses flash attention; None for one that does not.
-        separate_documents: whether documents of a sample must not see each other; None where samples say so by having
-            boundaries (`inter_document_masking`, packs of conversations).
-        one_row: whether rows with documents that must not see each other become one; None where the model uses flash
-            attention.
+        model: the model or its config, to detect flash attention; None for one without.
+        separate_documents: whether documents of a sample must not see each other; None for samples with boundaries
+            (`inter_document_masking`, packs of conversations).
+        one_row: whether rows with separate documents become one; None for a model with flash attention.
     """
 
     def __init__(
@@ -53,12 +50,11 @@ class TransformersCollator:
         self.one_row: bool = "flash" in str(implementation) if one_row is None else one_row
 
     def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keyword arguments of a model for samples, or for a batch of them; new tensors but for tokens."""
+        """Returns the keyword arguments of a model for samples or a batch; new tensors except tokens."""
         batch = dict(samples) if isinstance(samples, Mapping) else whole(_as_batch(samples))
         if missing := [name for name in _NEEDED if name not in batch]:
-            message = f"expected samples with {', '.join(map(repr, _NEEDED))}, found {', '.join(map(repr, batch))}"
             hint = "set `remove_unused_columns=False` in the arguments of the Trainer" if "tokens" in missing else None
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(f"the samples have no {', '.join(map(repr, missing))}", hint=hint)
         shifted = labels_with_loss(batch)
         labels = shifted.roll(1, dims=-1)
         labels[..., 0] = IGNORED
@@ -66,7 +62,7 @@ class TransformersCollator:
         return self._with_boundaries(found, batch)
 
     def _with_boundaries(self, found: dict[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Adds what says which tokens a token sees, and where it stands."""
+        """Adds positions and the mask."""
         positions = batch["position_ids"]
         separate = "cu_seqlens" in batch if self.separate_documents is None else self.separate_documents
         if separate:
@@ -76,9 +72,8 @@ class TransformersCollator:
             return {**found, "position_ids": positions, "attention_mask": _to_add(batch["attention_mask"])}
         if bool((positions[..., 1:] == 0).any()):
             if self.separate_documents is None:
-                message = "expected boundaries of documents in samples whose positions begin anew, found none"
-                hint = "say by `separate_documents` whether documents see each other, or use `inter_document_masking`"
-                raise ConfigError(message, hint=hint)
+                hint = "set `separate_documents`, or use `inter_document_masking`"
+                raise ConfigError("the samples have several documents without boundaries", hint=hint)
             found |= {"position_ids": positions, "attention_mask": positions.new_ones(positions.shape)}
         return found
 
@@ -88,18 +83,17 @@ def _as_batch(samples: Sequence[Mapping[str, Any]]) -> Sequence[dict[str, Any]]:
         return samples
     if samples and isinstance(samples[0], Mapping) and "original_seq_len" not in samples[0]:
         return [dict(sample) for sample in samples]
-    message = f"expected samples of one length, named tensors each, found {samples[:1]!r}"
-    raise ConfigError(message)
+    raise ConfigError(f"not samples of one length with named tensors: {samples[:1]!r}")
 
 
 def _to_add(mask: Any) -> Any:
-    """Returns a mask, True where a token is not seen, as what is added to scores: all attentions take that."""
+    """Returns a mask, True for hidden tokens, as an additive one, which all attentions take."""
     torch = require("torch", extra="torch")
     return torch.zeros(mask.shape).masked_fill_(mask, torch.finfo(torch.float32).min)
 
 
 def _in_one_row(found: dict[str, Any]) -> dict[str, Any]:
-    """Returns a batch as one row, with where its documents begin."""
+    """Returns a batch as one row, with the boundaries of its documents."""
     torch = require("torch", extra="torch")
     begins = found["position_ids"] == 0
     begins[..., 0] = True
@@ -117,11 +111,11 @@ def labels_with_loss(batch: Mapping[str, Any]) -> Any:
 
 
 class PrefixCollator:
-    """Makes sequences that begin alike one row in which what they share stands once, for a causal language model.
+    """Packs sequences with common prefixes into one row that has each prefix once, for a causal language model.
 
-    It is what `Trainer` takes as `data_collator`, with `compute_loss_func=collator.loss`: the mean over the labels with
-    loss, as over the sequences one by one. Turns of one conversation and preference pairs are such sequences; group
-    those of one conversation or prompt into one batch. Set `remove_unused_columns=False` in the arguments.
+    Use it as `data_collator` of `Trainer`, with `compute_loss_func=collator.loss`: the mean over the labels with loss,
+    as over the sequences one by one. Such sequences are turns of one conversation and preference pairs; group those of
+    one conversation or prompt into one batch. Set `remove_unused_columns=False` in the arguments.
 
     Example:
         >>> chosen, rejected = {"input_ids": [1, 2, 3]}, {"input_ids": [1, 2, 4], "labels": [-100, -100, 4]}
@@ -129,19 +123,18 @@ class PrefixCollator:
         [[1, 2, 3, 4]]
 
     Args:
-        model: the model or its config, which says how it attends: FlexAttention gets a `BlockMask`, others a mask to
-            add; None for the latter.
-        pad_to: what the row is filled up to a multiple of.
+        model: the model or its config: FlexAttention gets a `BlockMask`, others and None an additive mask.
+        pad_to: the length of the row is padded to a multiple of it.
 
     Raises:
         ConfigError: the model uses flash attention, which takes no such mask.
     """
 
     def __init__(self, model: Any = None, *, pad_to: int = 1) -> None:
-        self.attention = str(getattr(getattr(model, "config", model), "_attn_implementation", None))
+        self.attention: str = str(getattr(getattr(model, "config", model), "_attn_implementation", None))
         if "flash" in self.attention:
-            message = f"expected a model that takes a mask, found one with {self.attention}"
-            raise ConfigError(message, hint='load it with `attn_implementation="flex_attention"` or "sdpa"')
+            hint = 'load it with `attn_implementation="flex_attention"` or "sdpa"'
+            raise ConfigError(f"{self.attention} takes no mask", hint=hint)
         self.pad_to = pad_to
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -162,7 +155,7 @@ class PrefixCollator:
         return {**inputs, "use_cache": False, "labels": terms}
 
     def loss(self, outputs: Any, labels: Mapping[str, Any], num_items_in_batch: Any = None) -> Any:
-        """Returns the mean cross entropy of a batch, from what the model returned and the batch's `labels`."""
+        """Returns the mean cross entropy of a batch, from the model's outputs and the batch's `labels`."""
         logits = outputs["logits"][0].float()
         log_probs = logits[labels["places"], labels["labels"]] - logits.logsumexp(-1)[labels["places"]]
         return -(log_probs * labels["weights"]).sum() / labels["weights"].sum()

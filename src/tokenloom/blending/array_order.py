@@ -1,6 +1,6 @@
-"""The reference's order of a blend, kept as arrays: at each position the dataset that is most behind its weight.
+"""The reference's order of a blend, as arrays: at each position the dataset furthest behind its weight.
 
-That is nearly periodic. Shuffled within blocks, it has the same datasets and samples in each block, at random places.
+It is nearly periodic. `mixing_block` shuffles it within blocks, each of which keeps its datasets and samples.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.blending.quota import remedy_for
 from tokenloom.errors import OversampledError
 from tokenloom.kernels.order import build_blending_indices
 from tokenloom.order.arrays import ArrayStore, StoredOrder
@@ -21,7 +22,7 @@ _MOST_NARROW = np.iinfo(np.int16).max
 
 
 def number_type(num_datasets: int) -> type[np.integer[Any]]:
-    """Returns the type of the number of a dataset in a blend of so many."""
+    """Returns the integer type for numbers of datasets."""
     return np.int32 if num_datasets > _MOST_NARROW else np.int16
 
 
@@ -29,17 +30,17 @@ class ArrayBlendOrder(StoredOrder):
     """A `BlendOrder` over arrays.
 
     Args:
-        datasets: what is blended; asked for their lengths only.
+        datasets: the datasets; only their lengths are used.
         names: their paths, for messages.
-        weights: weight of each, adding up to 1; or without a size the samples that each gives.
+        weights: weight of each, adding up to 1; or without a size the samples of each.
         size: samples of the blend; None for the sum of the weights.
         split: name of the split, for messages.
-        store: where the arrays are kept.
+        store: the store of the arrays.
         mixing_block: positions that are shuffled among themselves; 1 leaves the reference's order.
-        seed: of that.
+        seed: seed of that shuffle.
 
     Attributes:
-        num_samples: how many samples there are, known without opening anything.
+        num_samples: the number of samples.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ArrayBlendOrder(StoredOrder):
         super().__init__(store)
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns what the arrays must be."""
+        """Returns dtypes and shapes of the arrays."""
         length = self.num_samples
         return {
             "dataset_index": ArraySpec(np.dtype(number_type(len(self._datasets))), (length,)),
@@ -99,15 +100,10 @@ class ArrayBlendOrder(StoredOrder):
         ]
         if short:
             more = f"; {len(short) - 1} more datasets are short too" if len(short) > 1 else ""
-            message = f"the blend ({self._split}) takes {short[0]}{more}"
-            hint = (
-                "set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
-                "or lower their weights"
-            )
-            raise OversampledError(message, hint=hint)
+            raise OversampledError(f"the blend ({self._split}) takes {short[0]}{more}", hint=remedy_for(None))
 
     def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays cannot be those of these datasets, or None: O(1), the ends only."""
+        """Returns why arrays do not fit these datasets, or None; O(1), checks the ends only."""
         for row in (0, -1) if self.num_samples else ():
             number, sample = int(arrays["dataset_index"][row]), int(arrays["dataset_sample_index"][row])
             if not 0 <= number < len(self._datasets):
@@ -117,7 +113,7 @@ class ArrayBlendOrder(StoredOrder):
         return None
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns which dataset gives each sample, and which of its samples that is, see `BlendOrder`."""
+        """Returns the dataset of each position, and the number of its sample; see `BlendOrder`."""
         arrays = self.opened or self.arrays
         return arrays["dataset_index"][positions], arrays["dataset_sample_index"][positions]
 

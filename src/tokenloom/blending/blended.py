@@ -1,4 +1,4 @@
-"""Several datasets as one: which of them gives which sample."""
+"""A blend of datasets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from tokenloom.blending.array_order import ArrayBlendOrder, number_type
 from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.outputs import (
-    INTEGERS,
-    BatchLayout,
-    Output,
-    recycled_empty,
-)
+from tokenloom.datasets.outputs import INTEGERS, BatchLayout, Output, recycled_empty
 from tokenloom.datasets.protocols import Announces, KnowsOrder, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
     as_arrays,
@@ -42,15 +37,15 @@ from tokenloom.order.protocols import BlendOrder
 class BlendedDataset(Composite):
     """Samples of several datasets, mixed by weight in a fixed order.
 
-    Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
-    of the dataset, with `dataset_id` in front. Safe from several threads, after a fork, and picklable.
+    Position k is sample `dataset_sample_index[k]` of dataset `dataset_index[k]`, with `dataset_id` in front.
+    Thread-safe, fork-safe and picklable.
 
     Args:
         datasets: datasets of one class and split.
-        weights: weight of each; normalised if a size is given, else how many samples each gives (integers).
+        weights: weight of each; normalised if a size is given, else the number of samples of each (integers).
         size: samples in all; None takes `weights[i]` samples from dataset i.
         config: the settings.
-        order: which dataset gives which sample; None for the reference's, by weights and size.
+        order: dataset and sample of each position; None for the reference's, by weights and size.
 
     Raises:
         ConfigError: datasets and weights do not fit together, or a weight is not positive.
@@ -58,7 +53,7 @@ class BlendedDataset(Composite):
     """
 
     run_order: KnowsOrder | None = None
-    """What knows the order, where this is all of a run."""
+    """Knows the order if this is all of a run."""
 
     def __init__(
         self,
@@ -94,13 +89,11 @@ class BlendedDataset(Composite):
         self.order: BlendOrder = self._array_order() if order is None else order
 
     def _array_order(self) -> BlendOrder:
-        """Returns the reference's order."""
         config, folder = self.config, self.config.path_to_cache
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
         cache = None
         if folder is not None:
-            is_full = config.verify == "full"
-            cache = index_cache(folder, base, config.storage_settings, compares_all=is_full)
+            cache = index_cache(folder, base, config.storage_settings, compares_all=config.verify == "full")
         store = ArrayStore(
             cache=cache,
             description=self.unique_description,
@@ -120,7 +113,7 @@ class BlendedDataset(Composite):
         )
 
     def verify_indices(self) -> list[str]:
-        """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
+        """Builds the indices of the blend and its datasets again, and returns a sentence for each difference."""
         members = [dataset for dataset in self.datasets if hasattr(dataset, "verify_indices")]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
@@ -129,16 +122,15 @@ class BlendedDataset(Composite):
 
     @property
     def dataset_index(self) -> NDArray[Any]:
-        """int16[size] (int32 from 32768 datasets on), which dataset gives each sample."""
+        """int16[size] (int32 from 32768 datasets on), the dataset of each position."""
         return self._everything()[0]
 
     @property
     def dataset_sample_index(self) -> NDArray[np.int64]:
-        """int64[size], which of its samples that is."""
+        """int64[size], the sample of that dataset."""
         return self._everything()[1]
 
     def _everything(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns where all samples come from."""
         if isinstance(self.order, ArrayBlendOrder):
             arrays = self.order.arrays
             return arrays["dataset_index"], arrays["dataset_sample_index"]
@@ -151,24 +143,17 @@ class BlendedDataset(Composite):
     def locate(self, idx: int) -> tuple[int, int]:
         """Returns (dataset, sample of that dataset) behind a position, which may count from the end."""
         if not -(num_samples := len(self)) <= idx < num_samples:
-            message = f"sample {idx} of a blend was asked for, but it has {num_samples}"
-            raise IndexError(message)
+            raise IndexError(f"sample {idx} out of range: the blend has {num_samples} samples")
         number, sample = self.order.locate_one(idx if idx >= 0 else idx + num_samples)
         if not (0 <= number < len(self.datasets) and 0 <= sample < len(self.datasets[number])):
             self.order.check()
-            # Not an `IndexError`, which would end a loop over the dataset as if nothing had happened.
+            # Not an `IndexError`, which would end a loop over the dataset silently.
             message = f"the indices of {self._name()} are damaged: row {idx} names sample {sample} of dataset {number}"
             raise IndexCacheError(message, hint="remove them from the index cache, and they are built again")
         return number, sample
 
     def __getitem__(self, idx: int | None) -> Any:
-        """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss.
-
-        A named tuple becomes a dict; of any other tuple or list, that is the first item.
-
-        Raises:
-            ConfigError: the sample is none of these.
-        """
+        """Returns the sample of the dataset, see `with_dataset_id`; None gives one without loss."""
         if idx is None:
             return with_dataset_id(self._number_type(0), self.datasets[0][None])
         number, sample = self.locate(idx)
@@ -177,7 +162,7 @@ class BlendedDataset(Composite):
 
     def sample(self, idx: int) -> dict[str, Any]:
         """Returns a sample as NumPy arrays."""
-        if self._overrides.found and self._must_ask("sample"):  # of its dataset's hooks, `sample_of` knows
+        if self._overrides.found and self._must_ask("sample"):  # `sample_of` checks the dataset's hooks
             return as_arrays(self[idx])
         number, sample = self.locate(idx)
         self.order.check()
@@ -185,7 +170,7 @@ class BlendedDataset(Composite):
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
-        """Returns the pieces of documents that make up a sample, within its own dataset."""
+        """Returns the pieces of documents of a sample, within its dataset."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
@@ -224,7 +209,7 @@ class BlendedDataset(Composite):
 
     @property
     def item_hook(self) -> str | None:
-        """What only `dataset[k]` asks: a method that the class of the datasets overrides."""
+        """The hook that only `dataset[k]` calls: a method that the datasets' class overrides."""
         return hook_of(self.datasets[0], "batch")
 
     @property
@@ -237,7 +222,7 @@ class BlendedDataset(Composite):
         """The arrays of a sample: those of its dataset, with `dataset_id` in front."""
         if not self.fills_batches:
             check_hooks(self.datasets[0], "fill_rows")
-            message = f"expected datasets that fill given arrays, found {type(self.datasets[0]).__name__}"
+            message = f"{type(self.datasets[0]).__name__} cannot fill given arrays"
             raise ConfigError(message, hint="ask for batches without `out`")
         outputs = self.datasets[0].layout.outputs
         if self._layout is None or self._layout[0] is not outputs:
@@ -259,7 +244,7 @@ class BlendedDataset(Composite):
         A position of None gives a sample of the first dataset without loss, for filling up a batch. Args and errors are
         those of `GPTDataset.batch`.
         """
-        if self._overrides.found and self._must_ask("batch"):  # of those of its datasets, `_batch` knows
+        if self._overrides.found and self._must_ask("batch"):  # `_batch` checks the datasets' hooks
             if out is not None:
                 check_hooks(self, "batch")
             return stack(self._items(positions), name=type(self).__name__)
@@ -287,7 +272,6 @@ class BlendedDataset(Composite):
         return self._fill(shares, out, digests)
 
     def _by_dataset(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> list[Share]:
-        """Returns the samples of a batch by dataset, by rising number."""
         groups: dict[int, tuple[list[int | None], list[int]]] = {}
         for row, (number, sample) in enumerate(self._located(positions)):
             samples, rows = groups.setdefault(number, ([], []))
@@ -297,7 +281,7 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns what `locate` does of each position; looks all of them up at once where nothing is amiss."""
+        """Returns `locate` of each position; by one call if all are valid."""
         rows = np.asarray(positions)  # of objects where one is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)
@@ -331,7 +315,7 @@ class BlendedDataset(Composite):
         return list(dict.fromkeys(path for dataset in members for path in dataset.remote_paths))
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces samples that will be read, in this order, see `GPTDataset.will_need`."""
+        """Announces samples to be read, in this order, see `GPTDataset.will_need`."""
         for share in self._by_dataset(positions):
             if is_remote_dataset(self.datasets[share.number]):
                 self.datasets[share.number].will_need(share.samples)

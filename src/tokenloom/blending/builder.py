@@ -1,4 +1,4 @@
-"""Building the splits that a configuration describes, once for all ranks."""
+"""Builds the splits of a config, once for all ranks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.plan import remedy_for, smallest_surplus
-from tokenloom.blending.quota import Quota, Sizes, quotas, three_sizes
-from tokenloom.datasets.base import MegatronDataset
+from tokenloom.blending.quota import Quota, Sizes, quotas, remedy_for, sufficient_surplus, three_sizes
+from tokenloom.datasets.base import MegatronDataset, PairSamples, local_index_folder
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_tokenizer
-from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.distributed.building import Build, Builders, Description
@@ -56,7 +53,7 @@ _MAY_DIFFER = {
     "split_matrix",  # follows from `split`
     "tokenizer_warnings",
 }
-"""Settings that say how a rank comes to its samples, not which they are."""
+"""Settings without influence on the samples."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -79,22 +76,21 @@ class BlendedMegatronDatasetBuilder:
 
     Args:
         cls: the dataset class, such as `GPTDataset`.
-        sizes: samples wanted at least from train, valid and test; None for one epoch. One number is that of train, and
-            the others are one epoch.
-        is_built_on_rank: whether this process needs the datasets; None where every process does.
+        sizes: samples wanted at least from train, valid and test, with None for one epoch; or those of train.
+        is_built_on_rank: whether this process needs the datasets; None if all do.
         config: the settings.
-        builders: who builds under `torch.distributed`, see `Build`.
+        builders: which ranks build under `torch.distributed`, see `Build`.
 
     Raises:
-        ConfigError: an argument is of another type, weights come without a size, or a subclass overrides what nothing
-            calls.
+        ConfigError: an argument is of another type, weights come without a size, or a subclass overrides a method that
+            nothing calls.
     """
 
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
-    """What several datasets become."""
+    """The class of blends."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = dict.fromkeys(_STEPS, Uncalled(_REMEDY, unless=("build",)))
-    """Methods of the reference that nothing calls here: a class that overrides one is refused."""
+    """Methods of the reference that are not called here: a class that overrides one is refused."""
 
     def __init__(
         self,
@@ -107,22 +103,15 @@ class BlendedMegatronDatasetBuilder:
     ) -> None:
         Overrides.of(self, ("build", *self.uncalled_hooks)).refuse_uncalled(self.uncalled_hooks)
         if not isinstance(cls, type):
-            message = f"expected a dataset class as `cls`, found {cls!r}"
-            raise ConfigError(message, hint="such as `GPTDataset`")
-        if isinstance(config, (dict, type, str)):
-            message = f"expected settings as `config`, found {config!r}"
-            raise ConfigError(message, hint="such as `GPTDatasetConfig(…)`")
-        if isinstance(is_built_on_rank, BlendedMegatronDatasetConfig):
-            message = "expected a function as `is_built_on_rank`, found the settings"
-            raise ConfigError(message, hint="write `config=…`, or `lambda: True` before them")
-        if config is None:
-            message = "expected settings as `config`, found none"
-            raise ConfigError(message, hint="such as a `GPTDatasetConfig`")
+            raise ConfigError(f"`cls`: must be a dataset class, got {cls!r}", hint="such as `GPTDataset`")
         if is_built_on_rank is not None and not callable(is_built_on_rank):
-            message = f"expected a function as `is_built_on_rank`, found {is_built_on_rank!r}"
+            hint = "leave it out, or write `lambda: True`, if every process needs the datasets; `config=…` for settings"
             raise ConfigError(
-                message, hint="leave it out, or write `lambda: True`, where every process needs the datasets"
+                f"`is_built_on_rank`: must be a function, got {type(is_built_on_rank).__name__}", hint=hint
             )
+        if config is None or isinstance(config, (dict, type, str)):
+            hint = "such as `GPTDatasetConfig(…)`"
+            raise ConfigError(f"`config`: must be settings, got {config!r}", hint=hint)
         sizes = three_sizes(sizes)
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
@@ -131,8 +120,8 @@ class BlendedMegatronDatasetBuilder:
         self.config = config
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}
-        """What was found under each prefix while looking for what is built."""
-        # A constructor of a user's own gets an array, as the reference gives it; ours need none.
+        """Descriptions of the opened data, by prefix."""
+        # A user's constructor gets an array, as in the reference.
         self._select = split_indices if overrides(cls, "__init__") else split_range
 
     def build(self) -> list[Any]:
@@ -140,12 +129,12 @@ class BlendedMegatronDatasetBuilder:
 
         Raises:
             BuildError: a rank failed, died or was silent; all ranks raise.
-            DivergenceError: the ranks have other settings or data; nothing was built.
-            TokenizerError: another tokenizer made the data, as the manifest beside them says.
+            DivergenceError: settings or data of ranks differ; nothing was built.
+            TokenizerError: another tokenizer made the data, by their manifest.
             OversampledError: a blend takes more samples of a dataset than it has.
             IndexCacheError: the index cache cannot be written, or was to exist and does not.
         """
-        if self.config.fast_cache_load:  # all caches exist: nothing to wait for
+        if self.config.fast_cache_load:  # all caches exist
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
         build = Build(
             work=self._build,
@@ -160,14 +149,11 @@ class BlendedMegatronDatasetBuilder:
 
     @property
     def _looks_first(self) -> bool:
-        """Whether all ranks look for what is built before one of them builds.
-
-        A class that keeps its indices in its own way may count on one rank being the first.
-        """
+        """Whether all ranks try to load before one builds; a user's class may count on one rank being the first."""
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
-        """Returns where the indices go, for the ranks to find out whether they see the same place."""
+        """Returns the folder of the indices, for the ranks to find out whether they share it."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
@@ -176,7 +162,7 @@ class BlendedMegatronDatasetBuilder:
         return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
     def _who_builds(self) -> Builders:
-        """Returns who builds: of indices in a bucket, which all hosts see, one rank for all."""
+        """Returns the building ranks: one for all if the indices are in a bucket."""
         folder = self.config.path_to_cache
         return "rank0" if self.builders == "auto" and folder is not None and is_remote(folder) else self.builders
 
@@ -185,7 +171,7 @@ class BlendedMegatronDatasetBuilder:
         return list(dict.fromkeys(prefix for quota in filter(None, self.quotas) for prefix in quota.prefixes))
 
     def _describe(self, needs_data: bool) -> Description:  # noqa: FBT001  the only argument of a callback
-        """Returns what must be the same on all ranks that need the data, after looking for what is built."""
+        """Returns what must be the same on all ranks that need the data."""
         if not needs_data:
             return {}
         description: dict[str, dict[str, str]] = {"settings": describe_settings(self.cls, self.sizes, self.config)}
@@ -197,25 +183,25 @@ class BlendedMegatronDatasetBuilder:
         return description
 
     def _look(self) -> list[Any] | None:
-        """Returns the splits if all their indices are built; all data are opened, and remembered by what they are."""
+        """Returns the splits if all their indices are built; opens and describes all data."""
         self._data = {}
         with nothing_is_built():
             try:
                 return self._build()
             except NotBuiltError:
-                if len(self._data) < len(self._prefixes):  # conversations that are not tokenized: nothing to compare
+                if len(self._data) < len(self._prefixes):  # raw conversations: nothing to compare
                     self._data = {}
                 return None
 
     def _open(self, prefix: str | None) -> Any:
         low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
-        if not self.config.fast_cache_load:  # with which ranks are not compared
+        if not self.config.fast_cache_load:  # else ranks are not compared
             self._data[prefix] = describe_data(low_level)
             check_tokenizer(low_level, self.config, name=f"`{prefix}`")
         return low_level
 
     def _build(self) -> list[Any]:
-        """Returns the splits; each low-level dataset is opened once, for all of them, before any is built."""
+        """Returns the splits; opens each low-level dataset once, before any is built."""
         wanted: dict[str | None, list[tuple[Quota, int]]] = {}
         for quota in filter(None, self.quotas):
             for number, prefix in enumerate(quota.prefixes):
@@ -230,7 +216,7 @@ class BlendedMegatronDatasetBuilder:
             return [None if quota is None else self._join(quota, built) for quota in self.quotas]
 
     def _in_threads(self, call: Callable[..., Result], *arguments: Iterable[Any]) -> Iterator[Result]:
-        """Yields what `map` does, worked out by as many threads as the settings say."""
+        """Yields as `map` does, computed by `num_dataset_builder_threads`."""
         if (num_threads := self.config.num_dataset_builder_threads) == 1:
             yield from map(call, *arguments)
             return
@@ -242,69 +228,48 @@ class BlendedMegatronDatasetBuilder:
     def _build_datasets(
         self, low_level: Any, prefix: str | None, places: Sequence[tuple[Quota, int]]
     ) -> dict[tuple[Split, int], MegatronDataset]:
-        """Returns the datasets of one prefix, by split and number in it."""
         num_elements = self.cls.numel_low_level_dataset(low_level)
-        return {
-            (quota.split, number): self.cls(
-                low_level,
-                prefix,
-                self._select(quota.bounds, num_elements),
-                quota.num_samples[number],
-                quota.split,
-                self.config,
-            )
-            for quota, number in places
-        }
+        made: dict[tuple[Split, int], MegatronDataset] = {}
+        for quota, number in places:
+            rows, count = self._select(quota.bounds, num_elements), quota.num_samples[number]
+            made[quota.split, number] = self.cls(low_level, prefix, rows, count, quota.split, self.config)
+        return made
 
     def _join(self, quota: Quota, built: Mapping[tuple[Split, int], Any]) -> Any:
-        """Returns a split, made of its datasets."""
         datasets = [built[quota.split, number] for number in range(len(quota.prefixes))]
         if not quota.is_blend:
             return datasets[0] if quota.kind == "single" else datasets
-        # A length opens the data of a dataset that would wait for its first sample.
+        # `len` opens the data of a dataset that waits for its first sample.
         weights, size = quota.blend_arguments([] if quota.kind == "weighted" else [len(each) for each in datasets])
         if quota.kind == "weighted" and self.config.extend_short_datasets:
             datasets = self._extend(datasets, quota)
         try:
             return self.blend_class(datasets, weights, size, self.config)
         except OversampledError as error:
-            remedy = remedy_for(self._sufficient_surplus(quota, datasets))
-            raise OversampledError(error.message, hint=remedy) from error
-
-    def _sufficient_surplus(self, quota: Quota, datasets: list[Any]) -> float | None:
-        """Returns the smallest surplus with which all datasets have what a weighted blend takes of them."""
-        needed = []
-        owed = quota.owed([len(dataset) for dataset in datasets])
-        for dataset, target, count in zip(datasets, quota.targets(), owed, strict=True):
-            if count > len(dataset):
-                # A dataset of another class has as many samples as are asked of it, or more.
-                samples_of: Callable[[int], int] = int
-                if isinstance(dataset, GPTDataset):
-                    samples_of = dataset.epochs.num_samples
-                needed.append(smallest_surplus(target, count, samples_of))
-        return max((surplus for surplus in needed if surplus is not None), default=None)
+            owed = zip(datasets, quota.targets(), quota.owed([len(each) for each in datasets]), strict=True)
+            needed = [sufficient_surplus(target, count) for each, target, count in owed if count > len(each)]
+            raise OversampledError(error.message, hint=remedy_for(max(needed, default=None))) from error
 
     def _extend(self, datasets: list[Any], quota: Quota) -> list[Any]:
-        """Returns the datasets, with those of which the blend takes too many samples built for as many as it takes."""
-        return [
-            dataset
-            if count <= len(dataset)
-            else self.cls(
-                dataset.dataset, dataset.dataset_path, dataset.indices, count, dataset.index_split, self.config
-            )
-            for dataset, count in zip(datasets, quota.owed([len(dataset) for dataset in datasets]), strict=True)
-        ]
+        """Returns the datasets; those with too few samples for the blend are built again with enough."""
+        extended = list(datasets)
+        for number, count in enumerate(quota.owed([len(each) for each in datasets])):
+            if count > len(short := datasets[number]):
+                arguments = short.dataset, short.dataset_path, short.indices, count, short.index_split
+                extended[number] = self.cls(*arguments, self.config)
+        return extended
 
 
 def describe_settings(
     cls: type[MegatronDataset], sizes: Sequence[int | None], config: BlendedMegatronDatasetConfig
 ) -> dict[str, str]:
-    """Returns the settings that decide which samples there are, by name.
+    """Returns the settings that determine the samples, by name.
 
-    Settings of a user's own configuration count where the class makes them part of the cache key. Where the data lie
-    may differ between hosts: prefixes are told by their last part, and what they hold by `describe_data`.
+    Those of a user's config count if they are part of the cache key. Folders of data may differ between hosts: prefixes
+    are described by their last part, and their contents by `describe_data`.
     """
-    ours = {name for base in type(config).__mro__ if base.__module__.startswith("tokenloom.") for name in _names(base)}
+    bases = [base for base in type(config).__mro__ if base.__module__.startswith("tokenloom.")]
+    ours = {each.name for base in bases if dataclasses.is_dataclass(base) for each in dataclasses.fields(base)}
     attributes = sorted((ours | set(cls._key_config_attributes())) - _MAY_DIFFER)
     values = {name: getattr(config, name) for name in attributes}
     values["blend"] = None if config.blend is None else _describe_blend(config.blend)
@@ -317,7 +282,7 @@ def describe_settings(
 
 
 def describe_data(low_level: Any) -> str:
-    """Returns what of a low-level dataset is in memory once it is open, and tells it from others."""
+    """Returns a description of a low-level dataset from what is in memory once it is open."""
     pair = pair_of(low_level)
     if pair is None:
         return type(low_level).__name__
@@ -329,7 +294,7 @@ def describe_data(low_level: Any) -> str:
 
 
 def name_of_data(prefix: str | None) -> str:
-    """Returns how data are called on all hosts, wherever they lie."""
+    """Returns the name of data that is the same on all hosts."""
     if prefix is None:
         return "made-up data"
     return prefix if is_remote(prefix) else os.path.basename(prefix)
@@ -339,10 +304,6 @@ def _describe_blend(blend: Any) -> list[str]:
     prefixes, weights = blend  # as settings hold it
     names = [name_of_data(prefix) for prefix in prefixes]
     return names if weights is None else [f"{name} x {weight!r}" for name, weight in zip(names, weights, strict=True)]
-
-
-def _names(base: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(base)] if dataclasses.is_dataclass(base) else []
 
 
 def _in_words(value: Any) -> str:
@@ -356,4 +317,4 @@ def _in_words(value: Any) -> str:
 
 @cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # worked out each time, and asked for thousands of prefixes
+    return dtype.name  # NumPy computes it each time

@@ -1,4 +1,4 @@
-"""Samples of several datasets or sources as those of one: what a blend and a run share."""
+"""Samples of several datasets or sources as one dataset: the base of blends and runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NUMBER = "dataset_id"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples of a batch that one dataset gives.
+    """The samples of one dataset in a batch.
 
     Attributes:
         number: number of the dataset or source, the `dataset_id` of these samples.
-        samples: which samples of the dataset they are; None stands for one without loss.
+        samples: their numbers in the dataset; None stands for one without loss.
         rows: int64[count], their rows in the batch; None for all rows in order.
-        call: calls a function with the dataset, and returns what that returns.
+        call: calls a function with the dataset and returns its result.
     """
 
     number: int
@@ -36,13 +36,13 @@ class Share:
     call: Callable[[Callable[[Any], Any]], Any]
 
     def ask(self, question: Callable[[Any, Any], Result]) -> Result:
-        """Returns what the dataset answers about these samples."""
+        """Returns the result of `question(dataset, samples)`."""
         found: Result = self.call(lambda dataset: question(dataset, self.samples))
         return found
 
     @property
     def places(self) -> NDArray[np.int64] | slice:
-        """The rows, as an index of an array."""
+        """The rows as an array index."""
         return slice(None) if self.rows is None else self.rows
 
 
@@ -58,7 +58,6 @@ class Composite(HasFacts, HasHooks):
         raise NotImplementedError
 
     def _with_number(self, outputs: Iterable[Output]) -> BatchLayout:
-        """Returns the layout of samples with these arrays behind `dataset_id`."""
         return BatchLayout((Output(name=_NUMBER, shape=(), dtype=np.dtype(self._number_type)), *outputs))
 
     def allocate_batch(
@@ -68,7 +67,7 @@ class Composite(HasFacts, HasHooks):
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def _fill(self, shares: Iterable[Share], out: dict[str, Any], digests: NDArray[np.uint64] | None) -> dict[str, Any]:
-        """Returns a batch whose rows the datasets have filled: one kernel call each."""
+        """Fills and returns a batch, by one kernel call per dataset."""
         filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
         for share in shares:
             out[_NUMBER][share.places] = share.number
@@ -77,7 +76,6 @@ class Composite(HasFacts, HasHooks):
         return out
 
     def _join(self, shares: Iterable[Share], count: int) -> dict[str, Any]:
-        """Returns a batch of datasets that make the arrays themselves."""
         joined: dict[str, Any] = {_NUMBER: np.empty(count, dtype=self._number_type)}
         for share in shares:
             joined[_NUMBER][share.places] = share.number
@@ -97,10 +95,7 @@ def with_dataset_id(number: Any, sample: Any) -> Any:
 
     Args:
         number: the dataset's number in its blend.
-        sample: named fields, as a dict or a named tuple, of which a dict comes out; a tuple; or a list.
-
-    Raises:
-        ConfigError: it is something else, which has no place for the number.
+        sample: a dict; a named tuple, which becomes a dict; another tuple, or a list.
     """
     if isinstance(sample, Mapping):
         return {_NUMBER: number, **sample}
@@ -108,5 +103,5 @@ def with_dataset_id(number: Any, sample: Any) -> Any:
         return {_NUMBER: number, **sample._asdict()}
     if isinstance(sample, (tuple, list)):
         return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
-    message = f"expected samples of a blend to be dicts, tuples or lists, found {type(sample).__name__}"
-    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}; `{_NUMBER}` comes beside it")
+    message = f"samples of a blend must be dicts, tuples or lists, got {type(sample).__name__}"
+    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}, beside which `{_NUMBER}` goes")

@@ -1,9 +1,8 @@
-"""What a build will do, from the indices of the data alone: tokens, samples and epochs of every dataset and split."""
+"""The plan of a build from the indices alone: tokens, samples and epochs of every dataset and split."""
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -11,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.blending.quota import Quota, Sizes, normalize, quotas, with_surplus
+from tokenloom.blending.quota import Quota, Sizes, normalize, quotas, remedy_for, sufficient_surplus
 from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.data_match import check_kind
@@ -27,19 +26,19 @@ from tokenloom.rendering.card import HasFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetPlan:
-    """What one dataset gives to one split.
+    """One dataset in one split.
 
     Attributes:
         name: its path.
-        num_sequences: number of sequences that the split exposes.
-        num_tokens: number of tokens in these, hence in an epoch.
+        num_sequences: its sequences in the split.
+        num_tokens: tokens of these, hence of an epoch.
         weight: weight as configured, or None.
         share: share of the samples of the split, in [0, 1].
-        num_samples_owed: number of samples that the split takes of it.
-        num_epochs_owed: how often that goes through its tokens.
-        num_samples_built: number of samples that it will have; at least those owed, unless it runs short.
-        num_epochs_built: passes over its documents that these take.
-        packing: what an epoch is packed as; None where windows are cut.
+        num_samples_owed: samples that the split takes of it.
+        num_epochs_owed: passes over its tokens for these.
+        num_samples_built: samples that it will have; at least those owed, unless it runs short.
+        num_epochs_built: passes over its documents for these.
+        packing: the packs of an epoch; None for windows.
     """
 
     name: str
@@ -56,15 +55,15 @@ class DatasetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A dataset that cannot give what a split takes of it, so that the build will fail or the split is empty.
+    """A dataset with too few samples for a split, so that the build will fail or the split is empty.
 
     Attributes:
-        split: which.
+        split: the split.
         dataset: its number in the split.
         name: its path.
-        owed: samples the split takes of it.
-        available: samples it will have.
-        surplus: the smallest `mid_level_dataset_surplus` with which it has enough; None if nothing helps.
+        owed: samples that the split takes of it.
+        available: samples that it will have.
+        surplus: a `mid_level_dataset_surplus` with which it has enough; None if nothing helps.
         remedy: what to do.
     """
 
@@ -79,14 +78,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlan:
-    """What one split is made of.
+    """The plan of one split.
 
     Attributes:
-        split: which.
+        split: the split.
         kind: "single", "list", "weighted" or "proportional", see `Quota`.
         size: samples wanted at least; None for one epoch.
-        num_samples: number of samples that it will have.
-        num_tokens: number of tokens of all its datasets, once each.
+        num_samples: samples that it will have.
+        num_tokens: tokens of all its datasets, once each.
         datasets: the datasets, in the order of the blend.
         problems: why it cannot be built, or has no samples.
     """
@@ -122,7 +121,7 @@ class SplitPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan(HasFacts):
-    """What a build will do.
+    """The plan of a build.
 
     Attributes:
         sequence_length: tokens per sample.
@@ -134,18 +133,18 @@ class BuildPlan(HasFacts):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why the build will fail or a split is empty, of all splits."""
+        """Why the build will fail or a split is empty, for all splits."""
         return tuple(problem for split in self.splits if split is not None for problem in split.problems)
 
     @property
     def surplus(self) -> float | None:
-        """The smallest `mid_level_dataset_surplus` that solves all problems; None without problems, or if none does."""
+        """A `mid_level_dataset_surplus` that solves all problems; None without problems, or if none does."""
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
 
     def facts(self) -> dict[str, Any]:
-        """Returns what each split owes, and what is wrong; see `HasFacts`."""
+        """Returns the samples of each split, and problems; see `HasFacts`."""
         splits = [split for split in self.splits if split is not None]
         return {
             "problems": [
@@ -162,11 +161,10 @@ class BuildPlan(HasFacts):
 
 
 def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:
-    """Returns what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build, exactly.
+    """Returns exactly what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build.
 
-    Opens each pair for a moment and reads two rows of its index per split, whatever its size; packs take one pass over
-    the lengths. How many samples a weighted blend takes of each dataset is counted as the build counts it, 10 to 100 ns
-    per sample. Problems are reported, not raised.
+    Opens each pair and reads two rows of its index per split; packs take one pass over the lengths. Samples of weighted
+    blends are counted as the build does, 10 to 100 ns per sample. Problems are reported, not raised.
 
     Example:
         >>> import os, tempfile
@@ -183,17 +181,16 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
         (100, 30, 2.4, 3)
 
     Args:
-        config: the settings; no tokenizer is needed. What only a `GPTDatasetConfig` says has its default there.
+        config: the settings; no tokenizer is needed. Settings of `GPTDatasetConfig` have defaults.
         sizes: samples wanted at least from train, valid and test; None for one epoch.
-        policy: the `window_policy`, if the settings do not say it.
+        policy: the `window_policy`, instead of the config's.
 
     Raises:
         ConfigError: the data are made up, or weights come without a size.
-        DatasetNotFoundError, DatasetFormatError: of a pair that cannot be opened.
+        DatasetNotFoundError, DatasetFormatError: a pair cannot be opened.
     """
     if config.mock:
-        message = "expected data to plan for, found none: `blend` and `blend_per_split` are empty"
-        raise ConfigError(message)
+        raise ConfigError("no data to plan for: `blend` and `blend_per_split` are empty")
     wanted = quotas(config, sizes)
     found: dict[tuple[Split, int], tuple[int, Epochs]] = {}
     places: dict[str | None, list[tuple[Quota, int]]] = {}
@@ -223,7 +220,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
 
 
 def _checked_lengths(data: IndexedDataset, rows: range) -> Iterator[NDArray[np.int32]]:
-    """Yields the lengths of some rows, in one block, which is read and checked only if it is wanted."""
+    """Yields the lengths of some rows as one block, read and checked on demand."""
     lengths = data.sequence_lengths[rows.start : rows.stop]
     check_sum(data, rows, int(lengths.sum(dtype=np.int64)))
     yield lengths
@@ -236,42 +233,15 @@ def epochs_of(
     lengths: Iterable[NDArray[np.int32]],
     policy: str | None = None,
 ) -> Epochs:
-    """Returns what a GPT dataset of these documents will have, by the rules that `GPTDataset` follows.
+    """Returns the epochs of a `GPTDataset` of these documents.
 
-    What only a `GPTDatasetConfig` says has its default in another one. Lengths, in blocks, are read only where they
-    matter; `policy` counts instead of what the settings say.
+    Settings of `GPTDatasetConfig` have defaults. Lengths, in blocks, are read on demand; `policy` replaces the
+    config's.
     """
     shape, name = SampleShape(sequence_length=config.sequence_length, extra=1), "concat"
     if isinstance(config, GPTDatasetConfig):
         shape, name = replace(config.shape_of(split), blocks=None), config.window_policy
     return policy_of(policy or name, shape).epochs(num_tokens, lengths)
-
-
-def smallest_surplus(target: int, owed: int, samples_of: Callable[[int], int]) -> float | None:
-    """Returns the smallest `mid_level_dataset_surplus` with which a dataset has what a blend takes of it.
-
-    Exact: with the next smaller float64 it would not. None if the dataset never has enough.
-
-    Args:
-        target: samples meant for the dataset, before any surplus.
-        owed: samples that the blend takes of it, more than it has.
-        samples_of: samples it has when so many are asked of it; rising, and never fewer than asked, or 0.
-    """
-    if samples_of(owed) < owed:
-        return None
-    asked = bisect.bisect_left(range(owed + 1), owed, key=samples_of)
-    # The bits of positive floats, as integers, are in the order of the floats.
-    enough = _bits(asked / target)
-    bits = bisect.bisect_left(range(enough + 1), asked, key=lambda bits: with_surplus(target, _float(bits)))
-    return _float(bits)
-
-
-def _bits(value: float) -> int:
-    return int(np.float64(value).view(np.int64))
-
-
-def _float(bits: int) -> float:
-    return float(np.int64(bits).view(np.float64))
 
 
 def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Sequence[tuple[int, Epochs]]) -> SplitPlan:
@@ -326,13 +296,13 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
     has_none = available == 0 and quota.num_samples[number] != 0
     if owed <= available and not has_none:
         return None
-    surplus = None
-    remedy = "it holds too few tokens for one sample: leave it out, or shorten the samples"
-    if has_none and quota.kind == "single":
-        remedy = "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
-    if not has_none:
-        surplus = smallest_surplus(quota.targets()[number], owed, epochs.num_samples)
-        remedy = remedy_for(surplus)
+    surplus = None if has_none else sufficient_surplus(quota.targets()[number], owed)
+    remedy = remedy_for(surplus)
+    if has_none:
+        what = "shorten the samples, or give the split more data, or none"
+        if quota.kind != "single":
+            what = "leave it out, or shorten the samples"
+        remedy = f"it holds too few tokens for one sample: {what}"
     return Problem(
         split=quota.split,
         dataset=number,
@@ -345,10 +315,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns how many samples of a blend by weight each split has until a dataset would be read twice.
-
-    Reads indices only; of settings of GPT samples, with a `blend` that has weights.
-    """
+    """Returns the samples of each split of a weighted `blend` of GPT samples until a dataset would be read twice."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)
@@ -362,11 +329,3 @@ def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
         lengths = [dataset.num_samples_built for dataset in split.datasets]
         sizes.append(max(1, int(min(length / share for length, share in zip(lengths, shares, strict=True)))))
     return sizes
-
-
-def remedy_for(surplus: float | None) -> str:
-    """Returns what to do about datasets that run short of samples; the smallest surplus that suffices may be known."""
-    to_what = "raise `mid_level_dataset_surplus`"
-    if surplus is not None:
-        to_what = f"`mid_level_dataset_surplus={surplus!r}` or more"
-    return f"set `extend_short_datasets=True` to take further epochs, or {to_what}, or lower the weight"

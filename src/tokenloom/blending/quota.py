@@ -1,4 +1,4 @@
-"""What each split of a build is made of, and how many samples it asks of each dataset: the owner of these numbers."""
+"""The owner of the numbers of a build: the data of each split, and the samples asked of each dataset."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Sizes = Sequence[int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What one split is made of.
+    """The data of one split.
 
     Attributes:
-        split: which.
-        kind: "single": the samples of one dataset. "list": of several, apart from each other. "weighted": a blend by
-            the user's weights. "proportional": a blend by the lengths of the datasets.
-        prefixes: prefixes of the datasets; (None,) for made-up data.
-        weights: weights as configured; None without, or where they mean nothing.
-        bounds: the interval of each dataset's elements that the split exposes, in [0, 1].
+        split: the split.
+        kind: "single": one dataset. "list": several, apart from each other. "weighted": a blend by the user's weights.
+            "proportional": a blend by the lengths of the datasets.
+        prefixes: prefixes of the datasets; (None,) for mock data.
+        weights: weights as configured; None if there are none, or without effect.
+        bounds: the interval of each dataset's elements in the split, in [0, 1].
         size: samples wanted of the split at least; None for one epoch.
         num_samples: samples asked of each dataset at least; None for one epoch.
     """
@@ -50,55 +50,44 @@ class Quota:
         return self.kind in ("weighted", "proportional")
 
     def targets(self) -> list[int]:
-        """Returns the samples meant for each dataset of a weighted blend: its share, rounded up."""
+        """Returns the share of each dataset of a weighted blend, in samples, rounded up."""
         assert self.weights is not None
         assert self.size is not None
         return target_sizes(normalize(self.weights), self.size)
 
     def blend_arguments(self, lengths: Sequence[int]) -> tuple[list[float], int | None]:
-        """Returns weights and size of the `BlendedDataset`.
-
-        Args:
-            lengths: samples that each dataset has; a weighted blend does not ask.
-        """
+        """Returns weights and size of the `BlendedDataset`, given the samples of each dataset (ignored if weighted)."""
         if self.kind == "weighted":
             assert self.weights is not None
             return normalize(self.weights), sum(self.targets())
         return list(lengths), None if self.size is None else min(self.size, sum(lengths))
 
     def owed(self, lengths: Sequence[int]) -> list[int]:
-        """Returns how many samples a blend takes of each dataset; 10 to 100 ns per sample of a blend with a size.
-
-        Args:
-            lengths: samples that each dataset has.
-        """
+        """Returns the samples that a blend takes of each dataset, given their lengths; 10 to 100 ns per sample."""
         weights, size = self.blend_arguments(lengths)
         return list(lengths) if size is None else blend_counts(weights, size).tolist()
 
 
 def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
-    """Returns the samples of train, valid and test: as they are, or of train alone, where others are one epoch.
+    """Returns the samples of train, valid and test; one number is that of train, and None means one epoch.
 
     Raises:
         ConfigError: they are neither a number nor three.
     """
     if sizes is None or isinstance(sizes, (int, np.integer)):
         return [sizes if sizes is None else checked_integer(name, sizes), None, None]
-    if isinstance(sizes, (str, bytes, Mapping)) or not hasattr(sizes, "__len__"):
-        message = f"expected {len(Split)} sizes (train, valid, test) as `{name}`, or one for train, found {sizes!r}"
+    if isinstance(sizes, (str, bytes, Mapping)) or not hasattr(sizes, "__len__") or len(sizes) != len(Split):
+        message = f"`{name}`: must be {len(Split)} sizes (train, valid, test), or one for train, got {sizes!r}"
         raise ConfigError(message, hint="such as [100_000, 1000, 1000], with None for one epoch")
-    if len(sizes) != len(Split):
-        message = f"expected {len(Split)} sizes (train, valid, test), found {len(sizes)}"
-        raise ConfigError(message)
     return sizes
 
 
 def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> list[Quota | None]:
-    """Returns what train, valid and test are made of; None for a split without data.
+    """Returns the data of train, valid and test; None for a split without data.
 
     Args:
         config: the settings.
-        sizes: samples wanted at least from train, valid and test, see `three_sizes`; None for one epoch.
+        sizes: samples wanted at least from train, valid and test, see `three_sizes`.
 
     Raises:
         ConfigError: the sizes are not three, weights come without a size, a weight vanishes beside the others, or
@@ -106,9 +95,8 @@ def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> l
     """
     sizes = three_sizes(sizes)
     for split, size in zip(Split, sizes, strict=True):
-        if size is not None and checked_integer(f"the size for {split.name}", size) < 0:
-            message = f"expected a size of at least 0 for {split.name}, found {size!r}"
-            raise ConfigError(message)
+        if size is not None:
+            checked_integer(f"the size for {split.name}", size, at_least=0)
     return [_quota(config, split, size) for split, size in zip(Split, sizes, strict=True)]
 
 
@@ -133,12 +121,12 @@ def _quota(config: BlendedMegatronDatasetConfig, split: Split, size: int | None)
         prefixes, weights = tuple(blend[0]), None if blend[1] is None else tuple(blend[1])
     kind: Literal["single", "list", "weighted", "proportional"] = "proportional" if weights is None else "weighted"
     if len(prefixes) == 1 and (per_split or weights is None):
-        kind, weights = "single", None  # the only dataset of a split has all of it, whatever its weight
+        kind, weights = "single", None  # whatever its weight
     elif per_split and config.multiple_validation_sets and split is Split.valid:
         kind, weights = "list", None
         if config.full_validation and size is not None:
-            message = f"expected no size for valid, whose datasets are read once each, found {size}"
-            raise ConfigError(message, hint="pass None, or leave `full_validation` out")
+            message = f"the size for valid must be None, as its datasets are read once each, got {size}"
+            raise ConfigError(message, hint="or leave `full_validation` out")
     num_samples: tuple[int | None, ...] = (size,) * len(prefixes)
     if weights is not None:
         num_samples = _weighted_sizes(prefixes, weights, size, split, surplus=config.mid_level_dataset_surplus)
@@ -153,8 +141,8 @@ def _weighted_sizes(
     prefixes: Sequence[str | None], weights: Sequence[float], size: int | None, split: Split, *, surplus: float
 ) -> tuple[int, ...]:
     if size is None:
-        message = f"expected a size for {split.name}, whose blend has weights, found None"
-        raise ConfigError(message, hint="name how many samples to blend, or leave the weights out")
+        message = f"no size given for {split.name}, whose blend has weights"
+        raise ConfigError(message, hint="give the number of samples to blend, or leave the weights out")
     with np.errstate(over="ignore"):
         shares, total = normalize(weights), float(np.sum(weights))
     for prefix, weight, share in zip(prefixes, weights, shares, strict=True):
@@ -165,7 +153,7 @@ def _weighted_sizes(
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
-    """Returns the weights divided by their sum: NumPy's float64 sum and division, as the reference does it."""
+    """Returns the weights divided by their sum, in NumPy's float64, as the reference does."""
     array = np.array(weights, dtype=np.float64)
     normalized: list[float] = (array / np.sum(array)).tolist()
     return normalized
@@ -177,35 +165,46 @@ def target_sizes(weights: Sequence[float], size: int) -> list[int]:
 
 
 def with_surplus(target: int, surplus: float) -> int:
-    """Returns a number of samples and a share of it more, rounded up."""
+    """Returns `target * (1 + surplus)`, rounded up."""
     return math.ceil(target * (1 + surplus))
 
 
+def sufficient_surplus(target: int, owed: int) -> float:
+    """Returns a surplus with which `owed` samples, more than the target, are asked of a dataset."""
+    return (owed - 0.5) / target - 1  # half a sample off, so that rounding decides nothing
+
+
+def remedy_for(surplus: float | None) -> str:
+    """Returns what to do about datasets with too few samples, with a surplus that suffices if one is known."""
+    raised = "raise `mid_level_dataset_surplus`"
+    if surplus is not None:
+        raised = f"`mid_level_dataset_surplus={surplus!r}` or more"
+    return f"set `extend_short_datasets=True` to take further epochs, or {raised}, or lower the weight"
+
+
 def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
-    """Returns how many samples a `BlendedDataset` of these weights and this size takes of each dataset."""
+    """Returns the samples that a `BlendedDataset` of these weights and this size takes of each dataset."""
     if size == 0:
         return np.zeros(len(weights), dtype=np.int64)
     return blending_counts(np.array(normalize(weights), dtype=np.float64), size)
 
 
 def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:
-    """Checks that datasets and weights make a blend; without a size, weights are how many samples each gives."""
+    """Checks that datasets and weights make a blend; without a size, weights are numbers of samples."""
     if not datasets or len(datasets) != len(weights):
-        message = f"expected as many weights as datasets, at least one, found {len(weights)} for {len(datasets)}"
-        raise ConfigError(message)
+        raise ConfigError(f"a blend needs a weight per dataset, got {len(weights)} for {len(datasets)} datasets")
     for name, values in (
-        ("class", [type(dataset).__name__ for dataset in datasets]),
-        ("split", [dataset.index_split.name for dataset in datasets]),
+        ("class", {type(dataset).__name__ for dataset in datasets}),
+        ("split", {dataset.index_split.name for dataset in datasets}),
     ):
-        if len(set(values)) != 1:
-            message = f"expected datasets of one {name} in a blend, found {sorted(set(values))}"
-            raise ConfigError(message)
+        if len(values) != 1:
+            raise ConfigError(f"datasets of a blend must have one {name}, got {sorted(values)}")
     for number, weight in enumerate(weights):
         where = f"dataset {number} (`{datasets[number].dataset_path}`, {datasets[number].index_split.name})"
         if not weight > 0 or weight == float("inf"):
-            message = f"expected a weight above 0 for {where}, found {weight!r}"
             empty = "it holds too few tokens for one sample: leave it out, or shorten the samples"
-            raise ConfigError(message, hint=empty if weight == 0 else None)
+            hint = empty if weight == 0 else None
+            raise ConfigError(f"weight of {where}: must be finite and above 0, got {weight!r}", hint=hint)
         if size is None and (weight != int(weight) or weight > len(datasets[number])):
-            message = f"expected how many of its {len(datasets[number])} samples {where} gives, found weight {weight!r}"
-            raise ConfigError(message, hint="name a size of the blend to use weights as shares")
+            message = f"weight of {where}: without a size, must be up to its {len(datasets[number])} samples"
+            raise ConfigError(f"{message}, got {weight!r}", hint="give a size of the blend to use weights as shares")

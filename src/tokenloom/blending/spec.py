@@ -1,4 +1,4 @@
-"""The blend as users write it: lists, files, globs and directories, into what a configuration takes."""
+"""Parses blends as users write them: lists, files, globs and directories."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from tokenloom.storage.secrets import admit
 
 StrPath = str | os.PathLike[str]
 
+_PAIR = "a pair is two files, PREFIX.bin and PREFIX.idx"
+
 
 class BlendSettings(TypedDict):
     """One setting of a configuration: `blend`, or `blend_per_split`."""
@@ -43,13 +45,13 @@ def parse_blend(
     per_split: StrPath | Mapping[str, Sequence[Any] | None] | None = None,
     args_file: StrPath | None = None,
 ) -> BlendSettings:
-    """Returns the setting of a configuration for data as users name them; exactly one argument is given.
+    """Returns the setting of a config for data as users name them; exactly one argument is given.
 
     An entry is a prefix, with or without `.bin` or `.idx`; a glob such as `data/*_document` (`**` for any depth); or a
-    directory, for the pairs right in it. Globs and directories stand for their pairs in sorted order, and a weight of
-    theirs is divided among these in proportion to their tokens. A pair goes before a directory of the same name. In
-    object storage, a directory ends with a slash (`s3://bucket/data/`), and a glob is one in the last part of the
-    address only. Costs a look at every pair.
+    directory, for the pairs right in it. Globs and directories stand for their pairs in sorted order, which share a
+    weight in proportion to their tokens. A pair goes before a directory of the same name. In object storage, a
+    directory ends with a slash (`s3://bucket/data/`), and only the last part of an address may be a glob. Looks up
+    every pair.
 
     Example:
         >>> import os, tempfile
@@ -77,8 +79,7 @@ def parse_blend(
         DatasetNotFoundError: an entry names no pair.
     """
     if sum(each is None for each in (entries, per_split, args_file)) != 2:
-        message = "expected exactly one of a list of entries, entries per split, and a file of entries"
-        raise ConfigError(message)
+        raise ConfigError("give exactly one of a list of entries, entries per split, and a file of entries")
     if per_split is not None:
         return {"blend_per_split": _parse_per_split(per_split)}
     where = "the blend"
@@ -96,8 +97,8 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
 
     A list of odd length holds prefixes only. One of even length holds weights and prefixes by turns, if its first,
     third, fifth, … entries are numbers, and prefixes only, if none of them is. Pairs `[[weight, prefix], …]` will do.
-    A weight is a number or a text of plain digits, such as "0.3", "70" or "1e-3"; what else Python takes for a number
-    ("1_000", "nan", digits of other scripts) is refused, since it may be meant as either.
+    A weight is a number or a text of plain digits, such as "0.3", "70" or "1e-3"; Python's other spellings ("1_000",
+    "nan", digits of other scripts) are refused as ambiguous.
 
     Example:
         >>> get_blend_from_list(["30", "books", "70", "web"])
@@ -120,25 +121,21 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
         try:
             source = parse_json(_read_text(source))
         except UnusableJsonError as error:
-            message = f"{where} is not JSON: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{where} is not JSON: {error}") from error
     names = [split.name for split in Split]
     if not isinstance(source, Mapping) or not set(source) <= set(names):
         found = sorted(set(source) - set(names)) if isinstance(source, Mapping) else type(source).__name__
-        message = f"expected a mapping with the keys {', '.join(names)} in {where}, found {found!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: must be a mapping with the keys {', '.join(names)}, got {found!r}")
     blends: list[Blend | None] = []
     for name in names:
         if (entries := source.get(name)) is None:
             blends.append(None)
             continue
         if not isinstance(entries, Sequence) or isinstance(entries, str):
-            message = f"expected a list for {name} in {where}, found {entries!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{name} of {where}: must be a list, got {entries!r}")
         blends.append(_parse_entries(entries, f"{name} of {where}"))
     if not any(blends):
-        message = f"expected data for at least one split in {where}, found none"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: no data for any split")
     named = [(name, blend) for name, blend in zip(names, blends, strict=True) if blend is not None]
     warn_of_duplicates(named, same=_real_path, again=True)
     return blends
@@ -149,8 +146,7 @@ def _read_text(path: StrPath) -> str:
         with open(path, encoding="utf-8") as stream:
             return stream.read()
     except (OSError, UnicodeDecodeError) as error:
-        message = f"`{os.fspath(path)}` cannot be read: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"`{os.fspath(path)}` cannot be read: {error}") from error
 
 
 def _parse_entries(given: Any, where: str) -> Blend:
@@ -167,7 +163,6 @@ def _parse_entries(given: Any, where: str) -> Blend:
 
 
 def _expand(entry: str, entries: Sequence[str], where: str, *, is_weighted: bool) -> list[str]:
-    """Returns the prefixes that an entry stands for."""
     entry = admit(entry)
     prefix = prefix_of(entry)
     if is_remote(entry) and entry.endswith("/"):
@@ -179,8 +174,7 @@ def _expand(entry: str, entries: Sequence[str], where: str, *, is_weighted: bool
     if glob.has_magic(entry):
         found = _matches(entry)
         if not found:
-            message = f"{entry!r} in {where} matches no pair"
-            raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+            raise DatasetNotFoundError(f"{entry!r} in {where} matches no pair", hint=_PAIR)
         for pair in found:
             _check_pair(pair, f"{entry!r} matches `{pair}`")
         return found
@@ -194,7 +188,6 @@ def _expand(entry: str, entries: Sequence[str], where: str, *, is_weighted: bool
 
 
 def _matches(entry: str) -> list[str]:
-    """Returns the prefixes that match a glob."""
     found = prefixes_matching(entry)
     if found or is_remote(entry):
         return found
@@ -206,8 +199,7 @@ def _pairs_in(folder: str) -> list[str]:
     files = names_in(folder)
     names = sorted({prefix_of(name) for name in files if name.endswith((".bin", ".idx"))})
     if not names:
-        message = f"the directory `{folder}` holds no pair"
-        raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+        raise DatasetNotFoundError(f"the directory `{folder}` holds no pair", hint=_PAIR)
     catalogues = [name for name in names if catalogue_path(name) in files and bin_path(name) not in files]
     check_mixture(f"the directory `{folder}` holds", names, catalogues)
     pairs = [os.path.join(folder, name) for name in names]
@@ -222,25 +214,24 @@ def _check_pair(prefix: str, where: str, *, hint: str | None = None) -> None:
     try:
         IndexedDataset(prefix, mmap=False)
     except DatasetNotFoundError as error:
-        message = f"{where}: {error.message}"
-        raise DatasetNotFoundError(message, hint=hint or error.hint) from None
+        raise DatasetNotFoundError(f"{where}: {error.message}", hint=hint or error.hint) from None
 
 
 def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
-    """Returns the weight of each prefix: that of an entry, in proportion to tokens."""
+    """Divides the weight of an entry among its prefixes, in proportion to tokens."""
     if len(prefixes) == 1:
         return [weight]
     tokens = [IndexedDataset(prefix, mmap=False).num_tokens for prefix in prefixes]
     for prefix, count in zip(prefixes, tokens, strict=True):
         if count == 0:
-            message = f"`{prefix}` of {entry!r} holds no tokens, so it has no part of the weight {weight!r}"
+            message = f"`{prefix}` of {entry!r} holds no tokens, so it gets no part of the weight {weight!r}"
             raise ConfigError(message, hint="move it away, or name the others one by one")
     total = sum(tokens)
     return [weight * count / total for count in tokens]
 
 
 def _real_path(prefix: str) -> str:
-    """Returns what two names of the same data have in common."""
+    """Returns one name for all names of the same data."""
     return prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
 
 
@@ -248,5 +239,5 @@ def _check_halves(written: Sequence[str]) -> None:
     """Refuses both files of one pair, which an unquoted glob of a shell gives."""
     for entry in written:
         if entry.endswith(".bin") and idx_path(prefix_of(entry)) in written:
-            message = f"expected one entry per pair, found `{entry}` and `{idx_path(prefix_of(entry))}`"
-            raise ConfigError(message, hint="quote a glob, so that the shell leaves it as it is")
+            message = f"both files of one pair: `{entry}` and `{idx_path(prefix_of(entry))}`"
+            raise ConfigError(message, hint="quote a glob, so that the shell does not expand it")

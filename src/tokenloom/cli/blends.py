@@ -1,4 +1,4 @@
-"""Commands about what a run reads of a blend: its plan, its indices, the counts of its data, and its batches."""
+"""Commands about blends: plan, prepare-cache, sequences-per-dataset, stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenloom.cli.output import Answer, facts_lines, members, say
 from tokenloom.cli.preprocess import TokenizerOptions
 from tokenloom.cli.run import read_batches
 from tokenloom.cli.run_options import DataOptions, RunOptions
-from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.base import MegatronDataset, verification_of
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
@@ -27,9 +27,7 @@ from tokenloom.datasets.masked import (
     T5MaskedWordPieceDataset,
     T5MaskedWordPieceDatasetConfig,
 )
-from tokenloom.datasets.pair_samples import verification_of
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import ConfigError
 from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.loading.resonance import REMEDY, Resonance, resonance_of_weights
 from tokenloom.progress import if_stopped
@@ -39,12 +37,12 @@ from tokenloom.storage.publishing import write_report
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER")
-_MIXTURE = Written(group="whether ranks will see the mixture of the blend")
+_MIXTURE = Written(group="ranks, to check that each sees the mixture of the blend")
 _COUNTS = (
     *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
     *("step_batch_size_schedule", "phase_transition_iterations"),
 )
-"""CacheOptions that say that samples are to be counted as the trainer does."""
+"""Options from which samples are counted as in Megatron's trainer."""
 
 _KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
     "gpt": (GPTDataset, GPTDatasetConfig),
@@ -59,14 +57,14 @@ _SAME = {
     for name, kind in (("--sft", "sft"), ("--fim-data", "fim"))
 }
 _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
-"""What the configuration asks for, and no index depends on."""
+"""Required settings that no index depends on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions, JsonOption):
-    """What a build of GPT data will do, from the indices of the data alone: tokens, samples and epochs of every dataset
-    and split, and what would run short. Exact; 10 to 100 ns per sample of a weighted blend. The exit status is 1 if the
-    build would fail, or a split be empty.
+    """Print what a build of GPT data will do, from the .idx files alone: tokens, samples and epochs of every dataset
+    and split, and datasets that run short. Exact; takes 10 to 100 ns per sample of a weighted blend. The exit status is
+    1 if the build would fail or a split is empty.
 
     Attributes:
         micro_batch_size: samples of a rank and micro-batch.
@@ -79,12 +77,11 @@ class PlanOptions(RunOptions, JsonOption):
 
 
 def plan(options: PlanOptions, parser: CommandParser) -> Answer:
-    # The seed decides which samples come first, not how many there are.
-    config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())
+    config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())  # no number depends on the seed
     plan = plan_build(config, options.wanted_sizes(), policy=options.window_policy)
     size, num_ranks = options.micro_batch_size, options.data_parallel_size
     if (size is None) != (num_ranks is None):
-        refuse("--micro-batch-size and --data-parallel-size belong together, found one")
+        refuse("--micro-batch-size and --data-parallel-size belong together")
     found: list[Resonance | None] = [None] * len(plan.splits)
     for number, split in enumerate(plan.splits):
         if split is None or split.kind not in ("weighted", "proportional") or size is None or num_ranks is None:
@@ -95,9 +92,10 @@ def plan(options: PlanOptions, parser: CommandParser) -> Answer:
         if found[number] is not None:
             say(f"warning: {split.split.name}: {found[number]}\nhint: {REMEDY}")
     for problem in plan.problems:
-        said = f"{problem.split.name} takes {problem.owed} samples from `{problem.name}`, which has {problem.available}"
-        if problem.available == 0:
-            said = f"`{problem.name}` has no sample for {problem.split.name}"
+        said = f"`{problem.name}` has no sample for {problem.split.name}"
+        if problem.available:
+            said = f"{problem.split.name} takes {problem.owed} samples from `{problem.name}`, which has "
+            said += str(problem.available)
         say(f"problem: {said}\nhint: {hint_in_options(problem.remedy, parser)}")
     record = {**members(plan), "surplus": plan.surplus, "resonance": found}
     lines = facts_lines("plan", plan.facts() | {"problems": []}, most=None)
@@ -106,7 +104,7 @@ def plan(options: PlanOptions, parser: CommandParser) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions(RunOptions):
-    """The samples and settings of a run, as Megatron's trainer calls them.
+    """Samples and settings under the names of Megatron's trainer.
 
     Attributes:
         train_iters: steps of training.
@@ -114,22 +112,22 @@ class TrainerOptions(RunOptions):
         eval_interval: steps of training between two validations.
         global_batch_size: samples of a step (default a micro-batch of each data-parallel rank).
         micro_batch_size: samples of a rank and micro-batch.
-        eval_global_batch_size: samples of a step of validation (default those of training).
+        eval_global_batch_size: samples of a validation step (default those of training).
         tensor_model_parallel_size: ranks that share a layer.
         pipeline_model_parallel_size: ranks that share the layers.
         context_parallel_size: ranks that share a sample.
-        start_eval_at_iter: step before which none validates.
-        skip_train: validate once, and train nothing.
+        start_eval_at_iter: first step with a validation.
+        skip_train: validate once, train nothing.
         world_size: ranks of the run.
         step_batch_size_schedule: batch sizes by tokens: 0:768 250B:1536.
-        phase_transition_iterations: steps at which data change: the samples up to the next.
-        iteration: step that the phase holds.
+        phase_transition_iterations: steps at which the data change; samples are counted per phase.
+        iteration: a step of the phase to count.
         mmap_bin_files: read .bin files by position.
         object_storage_cache_path: folder of copies of .idx files.
         per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
     """
 
-    GROUP = "samples wanted, and settings, as Megatron's trainer calls them"
+    GROUP = "samples and settings under the names of Megatron's trainer"
     WITHOUT_EFFECT: ClassVar[Any] = {
         "it is for runs that read the indices": "--dataloader-fast-cache-load --dataloader-defer-npy-index-mmap",
         "no index depends on it": (
@@ -161,14 +159,13 @@ class TrainerOptions(RunOptions):
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples of train, valid and test that the trainer asks for, else those that are wanted."""
+        """Returns the samples that the trainer asks for, else `super().wanted_sizes()`."""
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()
-        others = [name for name in ("valid_samples", "test_samples") if getattr(self, name) is not None]
-        if others:
-            message = f"--{others[0].replace('_', '-')} and --{named[0].replace('_', '-')} both say how many samples"
-            raise ConfigError(message, hint="leave one out")
+        if others := [name for name in ("valid_samples", "test_samples") if getattr(self, name) is not None]:
+            options = " and ".join(f"--{each[0].replace('_', '-')}" for each in (others, named))
+            refuse(f"{options} both set the number of samples", hint="leave one out")
         from tokenloom.megatron.args import train_valid_test_num_samples
 
         values = vars(self) | {
@@ -180,10 +177,9 @@ class TrainerOptions(RunOptions):
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """Returns the name and the value of NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        refuse(f"expected NAME=VALUE, found {text!r}")
+        refuse(f"must be NAME=VALUE, got {text!r}")
     try:
         return name, parse_json(value)
     except ValueError:
@@ -193,14 +189,13 @@ def _setting(text: str) -> tuple[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
     """Build the indices of a run before it starts, on a machine without accelerators. They do not depend on the number
-    of ranks: name the samples that the run will ask for (its steps times its global batch size), and the settings it
-    will have.
+    of ranks: give the samples of the run (its steps times its global batch size) and its settings.
 
     Attributes:
-        dataset: kind of dataset that the run reads.
-        settings: a further setting of the run's configuration, its value as JSON or plain text, such as
+        dataset: kind of dataset.
+        settings: a further setting of the configuration, its value as JSON or plain text, such as
             masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated.
-        path_to_cache: folder of the index cache, here or in a bucket.
+        path_to_cache: folder of the index cache, local or in a bucket.
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets built at once.
         verify: build all indices again and compare.
@@ -223,12 +218,12 @@ def prepare_cache(options: CacheOptions) -> Answer:
     from tokenloom.megatron.args import sequences_from_args, tokenizer_from_args
 
     if options.mock_data:
-        refuse("--mock-data makes up samples, which have no indices", hint="name data with --data-path")
+        refuse("--mock-data has no indices", hint="name data with --data-path")
     dataset_class, config_class = _KINDS[options.dataset]
     sizes, tokenizer = options.wanted_sizes(), None
     if options.tokenizer_type is None:
         tokenizer = options.load_tokenizer()
-    else:  # Megatron's own where it is installed, for a run has that one; it takes lists, as its parser has them
+    else:  # Megatron's own if installed, as in the run; its parser makes lists
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
         tokenizer = tokenizer_from_args(given)
     settings = {
@@ -244,8 +239,8 @@ def prepare_cache(options: CacheOptions) -> Answer:
     settings |= {} if (counts := sequences_from_args(options)) is None else {"sequences_per_dataset": counts}
     for name in settings:
         if not known.get(name):
-            message = f"{config_class.__name__} has no setting `{name}`"
-            raise ConfigError(message, hint=did_you_mean(name, [each for each, settable in known.items() if settable]))
+            hint = did_you_mean(name, [each for each, settable in known.items() if settable])
+            refuse(f"{config_class.__name__} has no setting `{name}`", hint=hint)
     config = config_class(**settings)
     with if_stopped(lambda: "indices that are complete are kept: run the same command again to go on"):
         built = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
@@ -266,13 +261,13 @@ def prepare_cache(options: CacheOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class CountOptions(DataOptions, JsonOption):
-    """Record the sequences and document boundaries of each dataset of a blend as JSON, for the setting
-    `sequences_per_dataset`: a run refuses data whose counts have changed, and with `fast_cache_load` opens each dataset
+    """Write the sequences and document boundaries of each dataset of a blend as JSON, for the setting
+    `sequences_per_dataset`: a run then refuses data with other counts, and with `fast_cache_load` opens each dataset
     with its first sample.
 
     Attributes:
-        output: path of the output (default: standard output).
-        overwrite: replace a file that holds something else.
+        output: output file (default: standard output).
+        overwrite: replace a file with other contents.
         json: print one JSON object: path, num_datasets, written; on standard output the counts are JSON anyway.
     """
 
@@ -294,43 +289,43 @@ def sequences_per_dataset(options: CountOptions) -> Answer:
     return Answer(record, f"{options.output}: {len(prefixes)} datasets{said}")
 
 
+def _loader(name: str) -> Written:
+    return Written(names=(f"--{name}", f"--dataloader-{name}"))
+
+
+_COPIES = Written(names=("--object-storage-cache-path",), metavar="FOLDER")
+_STORAGE = Written(group="object storage", fields={"cache_path": _COPIES})
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
-    """Read the batches of a GPT blend, from local files or object storage, as fast as they come. Prints throughput, how
-    long the loop waited and, for data in object storage, what was fetched of each source.
+    """Read the batches of a GPT blend from local files or object storage, and print throughput, time waited and, for
+    data in object storage, the bytes fetched of each source.
 
     Attributes:
-        path_to_cache: folder of the index cache, here or in a bucket.
-        fast_cache_load: trust that all indices are there.
+        path_to_cache: folder of the index cache, local or in a bucket.
+        fast_cache_load: assume that all indices exist.
         defer_npy_index_mmap: open indices with the first sample.
         per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
         seed: seed of the run.
         split_name: split to read.
         micro_batch_size: samples per batch.
-        consumed_samples: begin after N samples (default 0).
-        batches: stop after N batches (default: the end of the data).
+        consumed_samples: skip N samples (default 0).
+        batches: number of batches (default all).
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
             longest_wait_seconds and storage (by source).
     """
 
     path_to_cache: Annotated[str | None, _CACHE] = None
-    fast_cache_load: Annotated[bool, Written(names=("--fast-cache-load", "--dataloader-fast-cache-load"))] = False
-    defer_npy_index_mmap: Annotated[
-        bool, Written(names=("--defer-npy-index-mmap", "--dataloader-defer-npy-index-mmap"))
-    ] = False
+    fast_cache_load: Annotated[bool, _loader("fast-cache-load")] = False
+    defer_npy_index_mmap: Annotated[bool, _loader("defer-npy-index-mmap")] = False
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
     seed: Number = 1234
     split_name: Annotated[str, Written(names=("--from",), choices=tuple(split.name for split in Split))] = "train"
     micro_batch_size: Count = 8
     consumed_samples: Number = 0
     batches: Count | None = None
-    object_storage: Annotated[
-        ObjectStorageSettings,
-        Written(
-            group="object storage",
-            fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
-        ),
-    ] = field(default_factory=ObjectStorageSettings)
+    object_storage: Annotated[ObjectStorageSettings, _STORAGE] = field(default_factory=ObjectStorageSettings)
 
 
 def stream(options: StreamOptions) -> Answer:
@@ -345,5 +340,5 @@ def stream(options: StreamOptions) -> Answer:
     datasets = BlendedMegatronDatasetBuilder(GPTDataset, options.wanted_sizes(), lambda: True, config).build()
     dataset = datasets[Split[options.split_name].value]
     if dataset is None or isinstance(dataset, list):
-        refuse(f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}")
+        refuse(f"{options.split_name} has {'several datasets' if dataset else 'no dataset'}")
     return read_batches(dataset, options.consumed_samples, options.micro_batch_size, options.batches)

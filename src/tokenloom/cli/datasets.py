@@ -1,4 +1,4 @@
-"""Commands about pairs: what they hold, whether they are whole, others made of them, and columns beside them."""
+"""Commands about pairs: info, verify, merge, catalogue, export, column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenloom.adapters.arrow import PART_BYTES, ROW_GROUP_BYTES, export_documen
 from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse_usage
 from tokenloom.cli.output import Answer, facts_lines, members, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, InputError
-from tokenloom.indexed.columns import ColumnFacts, ScatteredColumn, add_column, blocks_of, read_columns, remove_column
+from tokenloom.indexed.columns import ColumnFacts, add_column, blocks_of, read_columns, remove_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import manifest_document, manifest_of
 from tokenloom.indexed.origins import read_origins
@@ -36,14 +36,14 @@ from tokenloom.storage.json_files import members_of
 
 @dataclass(frozen=True, kw_only=True)
 class InfoOptions(JsonOption):
-    """Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each document.
+    """Print documents, tokens and lengths of a dataset, its manifest, origins and columns.
 
     Attributes:
         prefixes: path of the pair without .bin or .idx, or a folder of pairs.
-        multimodal: the index holds sequence modes.
+        multimodal: the index has sequence modes.
         json: print one JSON object per dataset, a line each: prefix, num_documents, num_sequences, num_tokens,
             num_bytes, dtype, num_empty, shortest, mean_length, longest, percentiles, histogram, modes, origins, hashes,
-            columns, their names, and manifest.
+            columns (names) and manifest.
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
@@ -93,7 +93,7 @@ class VerifyOptions(JsonOption):
 
     Attributes:
         prefixes: path of the pair without .bin or .idx.
-        multimodal: the index holds sequence modes.
+        multimodal: the index has sequence modes.
         vocab_size: check that every token is below N.
         json: print one JSON object: ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems
             and has_manifest of each.
@@ -109,7 +109,7 @@ def verify(options: VerifyOptions) -> Iterator[Answer]:
     for prefix in options.prefixes:
         try:
             report = verify_dataset(prefix, multimodal=options.multimodal, vocab_size=options.vocab_size)
-        except (DatasetFormatError, DatasetNotFoundError) as error:  # the datasets after it are still checked
+        except (DatasetFormatError, DatasetNotFoundError) as error:  # check the next datasets, too
             report = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
         found.append({"prefix": prefix, "ok": report.ok, **members(report)})
         lines = [f"{prefix}: {problem}" for problem in report.problems]
@@ -125,15 +125,15 @@ def verify(options: VerifyOptions) -> Iterator[Answer]:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions:
-    """Many datasets, and where what is made of them goes.
+    """Input datasets and the output.
 
     Attributes:
-        prefixes: datasets to take; globs and folders too.
-        input: take all datasets of a folder, sorted by name.
-        list: take what a file names, a prefix, glob or folder per line.
+        prefixes: input datasets, globs or folders.
+        input: use all datasets of a folder, sorted by name.
+        list: use the prefixes, globs and folders in a file, one per line.
         output_prefix: path of the result without suffix.
         overwrite: replace a result of other datasets.
-        multimodal: the indexes hold sequence modes.
+        multimodal: the indices have sequence modes.
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
@@ -145,17 +145,16 @@ class DatasetOptions:
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.prefixes, self.input, self.list))) != 1:
-            refuse_usage("name either datasets or a folder with --input, or a file with --list")
+            refuse_usage("give PREFIX…, --input or --list, one of these")
 
     def chosen(self) -> Sequence[str]:
-        """Returns the datasets that the options name."""
+        """Returns the prefixes of the input datasets."""
         if self.input:
             return prefixes_in(self.input)
         return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
 
 
 def _made(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns what a dataset holds that was written."""
     origins = read_origins(dataset)
     return {
         "prefix": dataset.path_prefix,
@@ -170,17 +169,15 @@ def _made(dataset: IndexedDataset) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(DatasetOptions, JsonOption):
-    """Join datasets, in the order given, into one pair, or into pairs of a wanted size.
+    """Join datasets in the given order into one pair.
 
     Attributes:
-        part_bytes: write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB.
-        verify: compare the inputs with their manifests, read the result back and compare it with them.
-        durable: leave it to the operating system when bytes reach the disk, as cp does.
+        verify: compare the inputs with their manifests, and the result with the inputs.
+        durable: do not fsync.
         json: print one JSON object: num_inputs, num_input_bytes, seconds, verified, notices, and in datasets prefix,
             num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype of each.
     """
 
-    part_bytes: Bytes | None = None
     verify: bool = False
     durable: Annotated[bool, Written(names=("--no-sync",))] = True
 
@@ -192,16 +189,14 @@ def merge(options: MergeOptions) -> Answer:
     started = time.perf_counter()
     merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
     seconds = time.perf_counter() - started
-    datasets = [_made(each) for each in ([merged] if isinstance(merged, IndexedDataset) else merged)]
     record: dict[str, Any] = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds}
-    record |= {"verified": options.verify, "notices": notices, "datasets": datasets}
+    record |= {"verified": options.verify, "notices": notices, "datasets": [_made(merged)]}
     return Answer(record, facts_lines(f"merged, {total / 1e6 / seconds:,.0f} MB/s", record))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueOptions(DatasetOptions, JsonOption):
-    """Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, in the order
-    given. Their tokens stay where they are.
+    """Write PREFIX.idx and PREFIX.catalogue, which make one dataset of many, in the given order. Tokens are not copied.
 
     Attributes:
         verify: read all tokens and compare them with the manifests.
@@ -224,21 +219,21 @@ def catalogue(options: CatalogueOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(JsonOption):
-    """Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or of a run.toml, the
-    samples of training instead, whose labels are shifted already.
+    """Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or for a run.toml, write
+    training samples instead, with shifted labels.
 
     Attributes:
         data: path of a pair without .bin or .idx; for samples also a glob, folder or run.toml.
         output: a file ending in .parquet or .arrow, or a folder for parts.
-        overwrite: replace what an export wrote there.
-        tokenizer: add the text of documents; for samples the tokenizer (default: manifest's).
+        overwrite: replace an earlier export.
+        tokenizer: adds the text of documents; for samples the tokenizer (default: that of the manifest).
         sequence_length: write samples of so many tokens.
         num_samples: write the first N samples (default all).
         seed: seed of the samples (default 1234).
         file_format: format of parts.
-        compression: such as zstd, snappy, lz4 or none.
+        compression: zstd, snappy, lz4 or none.
         row_group_bytes: size of a row group.
-        part_bytes: size of a part's tokens.
+        part_bytes: tokens of a part, in bytes.
         json: print one JSON object: what, paths, num_rows, num_tokens, num_bytes.
     """
 
@@ -260,11 +255,9 @@ def export(options: ExportOptions) -> Answer:
     if options.sequence_length is None and not options.data.endswith(".toml"):
         for name in ("num_samples", "seed"):
             if getattr(options, name) is not None:
-                refuse_usage(f"`--{name.replace('_', '-')}` is of samples: name their `--sequence-length`, too")
-        what = "documents"
-        report = export_documents(
-            **arguments_of(options, export_documents, prefix=options.data, compression=compression)
-        )
+                refuse_usage(f"--{name.replace('_', '-')} is for samples, and needs --sequence-length")
+        what, given = "documents", {"prefix": options.data, "compression": compression}
+        report = export_documents(**arguments_of(options, export_documents, **given))
     else:
         what = "samples"
         seed: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
@@ -275,22 +268,22 @@ def export(options: ExportOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions(JsonOption):
-    """Values beside a dataset: add a file of them as a column, show the columns there are, or remove one.
+    """Add a column of values to a dataset, list its columns, or remove one.
 
-    Samples have the columns that `columns` of their settings names, beside their tokens.
+    Samples have the columns that the setting `columns` names.
 
     Attributes:
-        action: what to do.
+        action: add, list or remove.
         prefix: path of the pair without .bin or .idx.
-        name: name of the column, to add or remove.
-        values: a .npy file with a row for each token, sequence or document, in their order; or a .parquet or .jsonl
-            file with a row for each document, in any order: its number under `document`, and under the name of the
-            column its value or list of values, or with --kind token a list with a value or list for each token.
-        kind: what its rows are aligned with.
-        of: whether a value belongs to a token as it is read, or as it is predicted.
+        name: name of the column.
+        values: a .npy file with a row for each token, sequence or document, in their order; or with --kind document a
+            .parquet or .jsonl file with a row for each document, in any order: its number under `document`, and its
+            value or list of values under the name of the column.
+        kind: a row per token, sequence or document.
+        of: values of tokens as inputs, or as labels.
         padding: the value at positions without a token.
         dtype: dtype of the values (default: that of the .npy file, else float32).
-        made_by: what made the values, for those who read it.
+        made_by: source of the values, for readers.
         overwrite: replace the column.
         json: print one JSON object: prefix, and in columns by name kind, dtype, shape, num_bytes, crc32, of, padding.
     """
@@ -323,82 +316,46 @@ def column(options: ColumnOptions) -> Answer:
 
 
 def _add(options: ColumnOptions, name: str, path: str) -> None:
-    facts: dict[str, Any] = {"of": options.of, "padding": options.padding, "overwrite": options.overwrite}
-    facts["made_by"] = options.made_by or os.path.basename(path)
-    if not formats_by_name(path):
+    values: NDArray[Any]
+    dtype: Any = options.dtype
+    if formats_by_name(path):
+        if options.kind != "document":
+            refuse_usage("a table has a row for each document: add --kind document")
+        rows = dict(_rows_by_document(path, name, count := IndexedDataset(options.prefix).num_documents))
+        if missing := set(range(count)) - rows.keys():
+            raise InputError(f"`{path}`: no row for document {min(missing)}", hint="a column has a row for each")
+        values = np.stack([rows[number] for number in range(count)]) if count else np.empty(0)
+        dtype = dtype or "float32"
+    else:
         try:
-            values: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            values = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             message = f"cannot read `{path}` as a NumPy file: {error}"
             raise InputError(message, hint="`numpy.save` writes one") from error
-        dtype: Any = options.dtype or values.dtype
-        add_column(options.prefix, name, blocks_of(values), dtype=dtype, kind=options.kind, **facts)
-        return
-    pair, dtype = IndexedDataset(options.prefix), options.dtype or "float32"
-    rows = _rows_by_document(path, name, pair.num_documents)
-    if options.kind == "token":
-        _add_of_tokens(pair, name, rows, dtype, facts)
-    elif options.kind == "document":
-        found = dict(rows)
-        if missing := set(range(pair.num_documents)) - found.keys():
-            message = f"`{path}`: there is no row of document {min(missing)}"
-            raise InputError(message, hint="a column has a row for each")
-        values = np.stack([found[number] for number in range(len(found))]) if found else np.empty(0)
-        add_column(options.prefix, name, values, dtype=dtype, kind="document", **facts)
-    else:
-        refuse_usage("a file with a row for each document makes columns per document or per token")
-
-
-def _add_of_tokens(
-    pair: IndexedDataset, name: str, rows: Iterator[tuple[int, NDArray[Any]]], dtype: str, facts: Mapping[str, Any]
-) -> None:
-    column = None
-    try:
-        for document, values in rows:
-            sequences = range(*pair.document_indices[document : document + 2].tolist())
-            lengths = [int(pair.sequence_lengths[each]) for each in sequences]
-            if values.ndim == 0 or len(values) != sum(lengths):
-                message = f"document {document} has {sum(lengths)} tokens, found {values.size} values of `{name}`"
-                raise InputError(message, hint="a column per token has a list with a value for each")
-            if column is None and len(values):
-                width = None if values.ndim == 1 else values.shape[1]
-                column = ScatteredColumn(pair.path_prefix, name, dtype=dtype, width=width, resumes=False)
-            for sequence, end, length in zip(sequences, np.cumsum(lengths), lengths, strict=True):
-                if column is not None and length:
-                    column.write(sequence, values[end - length : end])
-        if column is None:
-            add_column(pair.path_prefix, name, np.empty(0), dtype=dtype, **facts)
-        else:
-            column.finish(**facts)
-    finally:
-        if column is not None:
-            column.close()
-            column.discard()
+    facts = {"made_by": options.made_by or os.path.basename(path), "dtype": dtype or values.dtype}
+    given = {"path_prefix": options.prefix, "name": name, "blocks": blocks_of(values), **facts}
+    add_column(**arguments_of(options, add_column, **given))
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields documents with their values; each once."""
+    """Yields documents with their values, each document once."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:
         for record in itertools.chain.from_iterable(map(records_of, reader.blocks())):
             where = f"`{path}`, record {record.number}"
             if isinstance(record.value, Exception):
-                message = f"{where}: {record.value}"
-                raise InputError(message) from record.value
+                raise InputError(f"{where}: {record.value}") from record.value
             if record.is_blank:
                 continue
             document = record.value.get("document") if isinstance(record.value, Mapping) else None
             if type(document) is not int or not 0 <= document < count or seen[document] or name not in record.value:
-                message = (
-                    f"{where}: expected `{name}` and another `document` below {count}, found {record.value!r:.200}"
-                )
-                raise InputError(message)
+                needed = f"needs `{name}` and another `document` below {count}"
+                raise InputError(f"{where}: {needed}, got {record.value!r:.200}")
             seen[document] = True
             values = np.array(record.value[name])
             if values.dtype.kind not in "biuf":
-                message = f"{where}: expected numbers as `{name}`, found {record.value[name]!r:.200}"
-                raise InputError(message)
+                raise InputError(f"{where}: `{name}` must be numbers, got {record.value[name]!r:.200}")
             yield document, values
 
 

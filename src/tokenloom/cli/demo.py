@@ -1,7 +1,4 @@
-"""`tokenloom demo`: the whole path on real text that every machine has, the sources of Python's standard library.
-
-Text → tokenizer → `.bin`/`.idx` → train, valid, test → batches. Nothing is fetched from anywhere.
-"""
+"""`tokenloom demo`: text → tokenizer → `.bin`/`.idx` → train, valid, test → batches, on Python's standard library."""
 
 from __future__ import annotations
 
@@ -35,10 +32,9 @@ from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_MOST_TOKENS = 80  # of each document of the sample that is shown
-_FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
-_END_OF_DOCUMENT = "<|endoftext|>"
-_EACH = 8  # of the sources trains the tokenizer: enough for a small vocabulary, a second or two of work
+_MOST_TOKENS = 80  # shown per document of the sample
+_SPECIAL = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
+_EACH = 8  # every eighth source trains the tokenizer, in a second or two
 _LEAST_SECONDS = 1.0
 _OPTIONAL = {
     "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
@@ -48,7 +44,7 @@ _OPTIONAL = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(JsonOption):
-    """Text to training batches, on the sources of Python's standard library. Needs no network.
+    """Make training batches of text, the sources of Python's standard library. Needs no network.
 
     Attributes:
         output: folder of the outputs.
@@ -57,7 +53,7 @@ class Options(JsonOption):
         micro_batch_size: samples per batch.
         json: print one JSON object: prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds,
             num_samples by split, stream with tensors, startup_seconds, num_epochs, num_batches, num_tokens, seconds;
-            and what is missing.
+            and missing (libraries).
     """
 
     output: Annotated[str, Written(metavar="FOLDER")] = "demo-output"
@@ -67,7 +63,7 @@ class Options(JsonOption):
 
 
 def run(options: Options) -> Iterator[Answer]:
-    for module in ("tokenizers", "orjson"):  # before anything is written
+    for module in ("tokenizers", "orjson"):
         require(module, extra="preprocess")
     missing = [words for module, words in _OPTIONAL.items() if find_spec(module) is None]
     folder = options.output
@@ -103,8 +99,8 @@ def run(options: Options) -> Iterator[Answer]:
     )
     train, size = datasets[0], options.micro_batch_size
     if len(train) < size:
-        message = f"expected at least the {size} samples of a batch for training, found {len(train)}"
-        raise ConfigError(message, hint="give a smaller `micro_batch_size` or `sequence_length`")
+        message = f"{len(train)} samples for training are less than a batch of {size}"
+        raise ConfigError(message, hint="lower `micro_batch_size` or `sequence_length`")
     num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
     of_length = f"samples of {options.sequence_length:,} tokens"
     yield _step(*(f"   {name}: {count:,} {of_length}" for name, count in num_samples.items()))
@@ -130,8 +126,7 @@ def run(options: Options) -> Iterator[Answer]:
 
 
 def _step(*lines: str) -> Answer:
-    """Returns what is said of a step; the record comes at the end."""
-    return Answer(iter(()), lines)
+    return Answer(iter(()), lines)  # the record is part of the last answer
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
@@ -144,28 +139,22 @@ def _source_texts() -> Iterator[tuple[str, str]]:
 
 def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
     """Trains a byte-level BPE tokenizer on some of the sources and writes it as `tokenizer.json`."""
-    tokenizers = require("tokenizers", extra="preprocess")
-    tokenizer = tokenizers.ByteLevelBPETokenizer()
-    special = [_END_OF_DOCUMENT, *_FILL_IN_THE_MIDDLE]
+    tokenizer = require("tokenizers", extra="preprocess").ByteLevelBPETokenizer()
     texts = (text for _, text in itertools.islice(_source_texts(), 0, None, _EACH))
-    tokenizer.train_from_iterator(
-        texts, vocab_size=vocab_size, min_frequency=0, show_progress=False, special_tokens=special
-    )
+    settings = {"vocab_size": vocab_size, "min_frequency": 0, "special_tokens": _SPECIAL}
+    tokenizer.train_from_iterator(texts, show_progress=False, **settings)
     with PendingFile(path) as file:
         file.write(tokenizer.to_str().encode())
     return load_tokenizer(path)
 
 
 def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
-    """Reads all batches as a training loop would: once to warm up, then whole epochs for a second.
-
-    Returns what tensors are made of, the seconds until the first batch was there, and what came in how many seconds.
-    """
+    """Reads all batches as a training loop does: once to warm up, then whole epochs for a second; returns numbers."""
     started = time.perf_counter()
     loader = ThreadLoader(dataset, batch_size=micro_batch_size)
     next(iter(loader))
     report = {"tensors": loader.tensors, "startup_seconds": time.perf_counter() - started}
-    deque(loader, maxlen=0)  # the pages of the files come into memory
+    deque(loader, maxlen=0)  # warms the page cache
     counts = {"num_epochs": 0, "num_batches": 0, "num_tokens": 0}
     started, seconds = time.perf_counter(), 0.0
     while seconds < _LEAST_SECONDS:

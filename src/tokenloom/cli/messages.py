@@ -1,7 +1,7 @@
-"""What stands on stderr: errors and warnings in the words of the command line, and how far a command is.
+"""Messages on stderr: errors and warnings with options in place of settings, and progress.
 
-The rooms below name settings as Python has them: `` `restart=True` ``, `` `memory_bytes` ``. Here these become options
-of the command that runs. An alternative that it has no option for is left out, if there is another one.
+The rooms below name settings as in Python: `` `restart=True` ``, `` `memory_bytes` ``. Here these become options of the
+running command. A hint's alternative without an option is dropped, if there is another one.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _OTHER_NAMES = {
     "special_tokens": "tokenizer_special_tokens",
     "template": "chat_template",
 }
-"""Settings that an option stands for under another name; where a command has the setting's own name, that counts."""
+"""Settings whose option has another name, for commands without an option of the setting's name."""
 
 _ELSEWHERE = {
     "append_eod": "`tokenloom preprocess --append-eod`",
     "split_sentences": "`tokenloom preprocess --split-sentences`",
 }
-"""Settings of another command than the one that speaks of them."""
+"""Settings of other commands."""
 
 _MISSING_KEY = re.compile(r": no key '.*'; found ")
 
 _SETTING = re.compile(r"(\bwith )?`(?:\w+\(\w+, )?([a-z]\w*)(=[^`()]*)?\)?`")
-"""A setting, a setting with a value, or a call with such: `IndexedDataset(prefix, multimodal=True)`."""
+"""A setting, with or without value, or a call with one: `IndexedDataset(prefix, multimodal=True)`."""
 
 _ALTERNATIVES = re.compile(r"(; |, or (?:else )?)")
 
 
 def in_options(text: str, parser: argparse.ArgumentParser) -> str:
-    """Returns a text with the options of a command in place of settings; those it has no option for stay."""
+    """Returns a text with the options of a command in place of settings, where it has them."""
 
     def option(found: re.Match[str]) -> str:
         with_, setting, value = found[1] or "", found[2], found[3]
@@ -61,7 +61,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Returns a hint in options of a command; None if all of it is about settings that it has no options for."""
+    """Returns a hint with the options of a command; None if the command has options for no part of it."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
     for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
@@ -72,21 +72,21 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
 
 
 def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -> str:
-    """Returns what is said of an error: what is wrong, what to do, and where more stands about errors of its class."""
+    """Returns the lines of an error: message, hint, and the page about its class."""
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
     if _MISSING_KEY.search(error.message) and "keys" in _actions_of(parser):
         hint = f"name the key of the texts with `--json-keys`, or {hint}"
     if hint is not None:
         lines.append(f"hint: {hint}")
-    # The section of its class, or of the nearest above it that users are told of.
+    # The page has a section per public class.
     name = next(each.__name__ for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)
     return "\n".join([*lines, f"more: docs/troubleshooting.md#{name.lower()}"])
 
 
 @contextmanager
 def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints warnings, and what is logged as such, as lines that begin with `warning:`, while the block lasts."""
+    """Prints warnings, raised or logged, as lines `warning: …` in the `with` block."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
@@ -108,10 +108,10 @@ def _actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
-    """Returns a setting as it is typed on the command line, in backticks; None if it cannot be."""
+    """Returns a setting as typed on the command line, in backticks; None without an option for it."""
     known, plain = _actions_of(parser), (value or "").strip("'\"")
     if value is None and ("_" not in setting or "run_path" in known):
-        return None  # a word like any other: a file, or a key of run.toml, which are called like settings
+        return None  # rather a file, or a key of run.toml
     for action in (known.get(setting), known.get(_OTHER_NAMES.get(setting, ""))):
         if action is not None and action.option_strings:
             name = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])
@@ -124,8 +124,8 @@ def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None)
 
 @contextmanager
 def progress_shown() -> Iterator[None]:
-    """Shows on stderr how far a command is, for as long as the `with` block lasts."""
-    is_animated = False  # on a terminal where a line can change, if this process is not in its background
+    """Shows the progress of the `with` block on stderr."""
+    is_animated = False  # on a capable terminal, in its foreground
     with suppress(ValueError, OSError):  # stderr is closed, or no terminal of this session
         if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             is_animated = os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
@@ -139,7 +139,7 @@ def progress_shown() -> Iterator[None]:
 
 
 class TerminalReporter(LineReporter):
-    """Shows the outermost task on a line that changes, as far as it fits; what is printed meanwhile stands above it."""
+    """Shows the outermost task on one changing line, cut to the terminal; other output goes above it."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(self._show, say, clock=clock)

@@ -1,8 +1,8 @@
-"""Options from dataclasses, and the parser of all commands.
+"""Builds options from dataclasses, and the parser of all commands.
 
-A field is an option, its type says what may be written, its docstring what it is for. A command is a function that
-takes one of such a class, and is imported when it is asked for. The settings of the rooms
-below are such dataclasses already, and a command nests them in its own:
+A field is an option: its type decides the values, its docstring is the help. A command is a function with an argument
+`options` of such a class; its module is imported when the command runs. Settings of the rooms below are dataclasses
+already, and a command nests them:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -16,8 +16,8 @@ below are such dataclasses already, and a command nests them in its own:
         part_bytes: Bytes | None = None
         settings: CorpusSettings = CorpusSettings()
 
-A mistake is one line that begins with `error:`, and one with `hint:`; the exit status is 2. What is unknown is named
-before what is missing, since it is often the same.
+Wrong usage prints a line `error:` and a line `hint:`, and exits with status 2. Unknown options are reported before
+missing ones, since they are often the same.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ OptionsT = TypeVar("OptionsT")
 
 
 Position = typing.Annotated[int, "position"]
-"""A position of a run, or a `Step`: another option takes that, `--until-step` beside `--until-position`."""
+"""A position of a run, or a `Step`, which has an option of its own: `--until-step` beside `--until-position`."""
 
 
 class Step(int):
-    """A step of a run, in the place of the position where it begins."""
+    """A step of a run, instead of the position where it begins."""
 
 
 class UsageError(Exception):
-    """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
+    """Options contradict each other; the command exits with status 2, as for a parse error."""
 
 
 def refuse_usage(message: str) -> NoReturn:
@@ -66,22 +66,22 @@ def refuse_usage(message: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """How a field is written on the command line, where its name, its type and its docstring do not say all.
+    """The option of a field, where name, type and docstring of the field do not decide it.
 
     Attributes:
-        names: names in the place of that of the field, the first one shown.
-        metavar: what stands for the value in help.
-        parse: returns the value of a text.
-        help: in the place of the docstring.
-        show: shows the default.
-        choices: the texts that there are.
-        is_positional: whether it is no option, but a value by its place; with `names`, or an option in its place.
-        is_hidden: whether help does not show it.
-        is_repeated: whether the option is written once for each value.
-        group: title of the group that it stands in, and the fields of a nested class, in the place of `GROUP`.
+        names: names of the option, instead of the field's.
+        metavar: placeholder of the value in help.
+        parse: converts text to the value.
+        help: help, instead of the docstring.
+        show: formats the default.
+        choices: the possible texts.
+        is_positional: an argument instead of an option; with `names`, either of both.
+        is_hidden: help does not show it.
+        is_repeated: the option is repeated, once per value.
+        group: title of its group, also for the fields of a nested class; instead of `GROUP`.
         without: fields of a nested class that are no options.
-        fields: how fields of a nested class are written, by name.
-        others: options that stand for other values of the field, with what argparse is to know of them.
+        fields: options of a nested class, by field.
+        others: further options of the field, with their keyword arguments of argparse.
     """
 
     names: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption:
-    """How an answer is printed; a command documents what its object holds.
+    """Output as JSON; a command documents the keys of its object.
 
     Attributes:
         json: print one JSON object.
@@ -115,78 +115,71 @@ _BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid
 
 
 def refuse(message: str, *, hint: str | None = None) -> NoReturn:
-    """Raises the error of a value that is wrong, or contradicts another; the command ends with status 1."""
+    """Raises `ConfigError`; the command exits with status 1."""
     raise ConfigError(message, hint=hint)
 
 
-def _integer(text: str, *, at_least: int | None) -> int:
-    try:
-        return parse_integer(text.strip(), "", at_least=at_least)
-    except ConfigError as error:
-        expected = "a whole number" if at_least is None else f"a number from {at_least} on"
-        refuse(f"expected {expected}, found {quoted(text)}", hint=error.hint)
+def _integer(text: str, *, at_least: int | None = None) -> int:
+    number = parse_integer(text.strip(), quoted(text))
+    if at_least is not None and number < at_least:
+        refuse(f"must be {at_least} or more, got {number}")
+    return number
 
 
 count: partial[int] = partial(_integer, at_least=1)
-"""A number from 1 on."""
+"""Converts text to an integer of 1 or more."""
 
 whole_number: partial[int] = partial(_integer, at_least=0)
-"""A number from 0 on."""
-
-signed_number: partial[int] = partial(_integer, at_least=None)
-"""A whole number of either sign."""
+"""Converts text to an integer of 0 or more."""
 
 
 def number(text: str) -> float:
-    """Returns a finite number."""
+    """Converts text to a finite number."""
     return parse_number(text.strip(), quoted(text))
 
 
 def byte_count(text: str) -> int:
-    """Returns the bytes that a text such as 500MB or 10GiB stands for."""
+    """Converts text such as 500MB or 10GiB to bytes."""
     return parse_bytes(text.strip())
 
 
 def shares(text: str) -> dict[str, float]:
-    """Returns shares by name, of `train=0.99,valid=0.01`, or of weights of train, valid and test such as `98,1,1`."""
+    """Converts `train=0.99,valid=0.01`, or weights of train, valid and test such as `98,1,1`, to shares by name."""
     if "=" not in text:
         from tokenloom.datasets.splits import parse_and_normalize_split
 
         try:
             weights = parse_and_normalize_split(text)
         except ConfigError as error:
-            raise ConfigError(error.message, hint=_BOTH_SPLITS) from None
+            refuse(error.message, hint=_BOTH_SPLITS)
         return {name: share for name, share in zip(_SPLITS, weights, strict=True) if share}
     named = {}
     for name, value, where in named_values(text, "a split", "share", hint=_BOTH_SPLITS):
         named[name] = parse_number(value, where)
         if not 0 < named[name] <= 1:
-            refuse(f"{where} is not above 0 and at most 1", hint=_BOTH_SPLITS)
+            refuse(f"{where} must be above 0 and at most 1", hint=_BOTH_SPLITS)
     return named
 
 
 def split_weights(text: str) -> str:
-    """Returns weights of train, valid and test, such as `98,1,1`; from shares by name, too."""
-    named = shares(text)  # which says what is wrong
+    """Converts weights or shares, see `shares`, to weights of train, valid and test such as `98,1,1`."""
+    named = shares(text)
     if "=" not in text:
         return text
     if not (set(named) <= set(_SPLITS) and math.isclose(sum(named.values()), 1)):
-        message = f"expected shares of train, valid and test that add up to 1, found {quoted(text)}"
-        raise ConfigError(message, hint=_BOTH_SPLITS)
+        refuse(f"shares of train, valid and test must add up to 1, got {quoted(text)}", hint=_BOTH_SPLITS)
     return ",".join(str(Decimal(repr(named.get(name, 0.0)))) for name in _SPLITS)
 
 
-def named_values(
-    text: str, what: str, value: str, *, expected: str = "", hint: str | None = None
-) -> Iterator[tuple[str, str, str]]:
-    """Yields name, value and place of each item of NAME=VALUE,…: none without both, and no name twice."""
+def named_values(text: str, what: str, value: str, *, hint: str) -> Iterator[tuple[str, str, str]]:
+    """Yields name, value and place of each item of NAME=VALUE,…; refuses a name without value, and a repeated name."""
     names = set()
     for item in items_of(text):
-        where = f"{expected}{quoted(text)}: {item.place}"
+        where = f"{quoted(text)}: {item.place}"
         name, equals, found = item.text.rpartition("=")
         name = name.strip()
         if not equals or not name or name in names:
-            refuse(f"{where} {f'names {what} again' if name in names else f'is no name and {value}'}", hint=hint)
+            refuse(f"{where} {f'repeats {what}' if name in names else f'has no name and {value}'}", hint=hint)
         names.add(name)
         yield name, found, where
 
@@ -197,24 +190,23 @@ _OF_TYPES: dict[Any, Written] = {
     "number": Written(metavar="N", parse=whole_number),
     "position": Written(metavar="N", parse=whole_number),
     "seconds": Written(metavar="SECONDS", parse=number, show="{:g}".format),
-    int: Written(metavar="N", parse=signed_number),
+    int: Written(metavar="N", parse=_integer),
     float: Written(metavar="NUMBER", parse=number, show="{:g}".format),
     str: Written(),
 }
-"""How values are written, by what their type is annotated with, or by the type; see `tokenloom.setting_types`."""
+"""Options by the annotation of a type, or by the type; see `tokenloom.setting_types`."""
 
 
 def declare(
     parser: Any, kind: type[OptionsT], written: Written = Written()
 ) -> Callable[[argparse.Namespace], OptionsT]:
-    """Declares the fields of a dataclass as options, those of nested classes too; its own come first.
+    """Adds the fields of a dataclass, and of nested ones, to a parser as options; its own fields come first.
 
-    The fields of a class with a `GROUP` stand in the group of that title. Of each tuple of fields in `EITHER` at most
-    one is taken, and of those in `ONE_OF`, by what is said to be missing, one is needed. `WITHOUT_EFFECT` has options
-    that are taken and change nothing, by the reason, as `--flag --option=N --several=N…`; help does not show them, and
-    `without_effect` of what is parsed tells of them.
+    A class may have `GROUP`, the title of a group for its fields; `EITHER`, tuples of fields that exclude each other;
+    `ONE_OF`, tuples of fields of which one is required, by the text that reports them missing; and `WITHOUT_EFFECT`,
+    options that are accepted and ignored, by reason, as `--flag --option=N --several=N…`: help does not show them.
 
-    Returns what makes the dataclass of what was parsed, or raises a `ConfigError` where that refuses a value.
+    Returns a function that makes the dataclass of parsed options, and raises `ConfigError` for refused values.
     """
     hints, docs = typing.get_type_hints(kind, include_extras=True), _docs(kind)  # type: ignore[arg-type]  # classes are hashable
     known = {field.name: field for field in fields(kind) if field.name not in written.without}  # type: ignore[arg-type]
@@ -238,7 +230,7 @@ def declare(
         others = dict(ours.others)
         if "position" in marks:
             given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "the same, as a step from 0 on", **given}
+            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "the same, as a step", **given}
         if ours.is_positional and ours.names:
             others[ours.names[0]] = {"metavar": "PATH", "help": "the same, by an option"}
             parser.one_of[f"{ours.metavar} (or {ours.names[0]})"] = (name,)
@@ -266,15 +258,11 @@ def declare(
 
 class _TakeWithoutEffect(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        before = vars(namespace).get("without_effect", ())
-        namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
+        say(f"{option_string} has no effect here: {self.const}")
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-    """Returns the options that are called like parameters of a function, or fields of a class, as its arguments.
-
-    `others` are arguments that no option is, and those in the place of one.
-    """
+    """Returns the options named like parameters of a function or class, as its arguments; `others` override them."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
 
@@ -294,14 +282,14 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ours: Written) -> dict[str, Any]:
-    """Returns what argparse is to know of a field that is an option, or a value by its place."""
+    """Returns the keyword arguments of `add_argument` for a field."""
     help_ = argparse.SUPPRESS if ours.is_hidden else ours.help or ""
     given: dict[str, Any] = {} if ours.is_positional else {"dest": name}
     if type_ is bool:
         return given | {"action": "store_false" if default is True else "store_true", "help": help_}
     is_needed = default is MISSING
     given["default"] = None if is_needed else default
-    if ours.is_positional and ours.names:  # what is left out must not take the place of the option's value
+    if ours.is_positional and ours.names:  # without a default, which would overwrite the option's value
         given |= {"nargs": "?", "default": argparse.SUPPRESS}
     elif ours.is_positional:
         given["nargs"] = None if is_needed else "?"
@@ -328,21 +316,20 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
 
 
 def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Returns a parser of values whose errors argparse shows as they are."""
+    """Returns a converter whose `ConfigError` argparse prints unchanged."""
 
     def parsed(text: str) -> Any:
         try:
             return parse(text)
         except ConfigError as error:
-            message = error.message if error.hint is None else f"{error.message}; {error.hint}"
-            raise argparse.ArgumentTypeError(message) from None
+            raise argparse.ArgumentTypeError("; ".join(filter(None, (error.message, error.hint)))) from None
 
     return parsed
 
 
 @cache
 def _docs(kind: Any) -> dict[str, str]:
-    """Returns what the docstrings of a class and those above it say of each attribute."""
+    """Returns the documentation of each attribute of a class and its bases."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         section = (inspect.cleandoc(owner.__doc__ or "") + "\n").partition("\nAttributes:\n")[2]
@@ -355,25 +342,21 @@ def _docs(kind: Any) -> dict[str, str]:
 _REQUIRED = "the following arguments are required: "
 
 _WORDS = (
-    (r"expected one argument", "expected a value, found none"),
-    (r"expected at least one argument", "expected one value or more, found none"),
-    (r"expected (\d+) arguments?", r"expected \1 values"),
-    (r"not allowed with argument (\S+)", r"cannot stand beside `\1`"),
-    (r"ignored explicit argument (.+)", r"takes no value, found \1"),
-    (r"invalid \w+ value: (.+)", r"expected another value, found \1"),
+    (r"expected (one|at least one) argument", "no value given"),
+    (r"not allowed with argument (\S+)", r"cannot be combined with `\1`"),
+    (r"ignored explicit argument (.+)", r"takes no value, got \1"),
 )
-"""How argparse words mistakes, and how we do."""
+"""Errors of argparse, and ours in their place."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that takes options by their whole names only; the parsers of its commands are of its class.
+    """A parser of whole option names; its commands have parsers of the same class.
 
-    An abbreviation would change its meaning with the next option that begins like it, and `--overwrit` is a typing
-    error that would replace data.
+    An abbreviation would change its meaning with each new option, and the typing error `--overwrit` would replace data.
 
     Attributes:
         groups: its commands.
-        one_of: arguments of which one is needed, as attributes of what is parsed, by what is said to be missing.
+        one_of: destinations of which one is required, by the text that reports them missing.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -386,24 +369,23 @@ class CommandParser(argparse.ArgumentParser):
         self.set_defaults(parser=self)
 
     def add_commands(self, groups: Groups) -> None:
-        """Declares commands; the module of each is imported when it is asked for."""
+        """Adds commands, whose modules are imported by `load`."""
         self.groups = groups
         self._known = {name: each for commands in groups.values() for name, each in commands.items()}
         self._commands = self.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
 
     def add_parser(self, name: str, **settings: Any) -> CommandParser:
-        """Returns the parser of a command, which its module calls for; its help is what the groups say."""
+        """Returns the parser of a new command, with the help of the groups."""
         return self._commands.add_parser(name, help=self._known[name][1], **settings)
 
     def load(self, names: Iterable[str] | None = None) -> None:
-        """Imports the modules of commands, each of which has the function of its command; by default of all.
+        """Imports the modules of commands (default: all), and adds their parsers.
 
-        It is called `run`, or, in a module of several, as all that is typed for it: `run_lock`. A module that has
-        `add_parser` declares its commands by that.
+        A module has a function `run`, or one named like the command (`run_lock`), or `add_parser`.
 
         Raises:
-            MissingExtraError: a command is in a distribution that is not installed, an entry point of the group
-                `tokenloom.commands`.
+            MissingExtraError: the distribution of a command is not installed; distributions add commands as entry
+                points of the group `tokenloom.commands`.
         """
         for name in self._known if names is None else names:
             if name in self._commands.choices:
@@ -428,14 +410,12 @@ class CommandParser(argparse.ArgumentParser):
                 parser.load()
 
     def _add_command(self, name: str, run: Callable[..., Found]) -> None:
-        """Declares a command: a function of `options`, a dataclass, and of `parser` if it takes that."""
+        """Adds a command: a function with the arguments `options`, a dataclass, and optionally `parser`."""
         hints = typing.get_type_hints(run)
 
         def read_and_run(options: argparse.Namespace) -> int:
             try:
                 given = read(options)
-                for note in vars(options).get("without_effect", ()):
-                    say(note)
                 found = run(given, parser) if "parser" in hints else run(given)
                 return print_answers(found, as_json=getattr(given, "json", False))
             except UsageError as error:
@@ -447,11 +427,11 @@ class CommandParser(argparse.ArgumentParser):
         parser.set_defaults(run=read_and_run)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Returns what words say, and the words that are left: none, since that is a mistake here."""
+        """Parses words; raises where one is left over."""
         self._words = sys.argv[1:] if args is None else list(args)
         self._parsed = argparse.Namespace() if namespace is None else namespace
         if self.groups and not self._words:
-            self.error("expected a command, found none")
+            self.error("no command given")
         if self.groups and not self._words[0].startswith("-"):
             if (name := self._words[0]) not in self._known:
                 self.error(f"unknown command `{name}`", hint=did_you_mean(name, self._known))
@@ -463,13 +443,13 @@ class CommandParser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             self._refuse(error)
         if left:
-            self.error(f"expected no further value, found {_quoted(left)}")
+            self.error(f"unexpected {_quoted(left)}")
         if missing := self._missing():
             self.error(f"missing: {missing}")
         return parsed, left
 
     def error(self, message: str, *, hint: str | None = None) -> NoReturn:
-        """Says what is wrong, and where help is; ends with status 2."""
+        """Prints an error with a hint; exits with status 2."""
         if message.startswith(_REQUIRED):
             message = f"missing: {self._missing()}"
         for theirs, ours in _WORDS:
@@ -480,7 +460,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2)
 
     def format_help(self) -> str:
-        """Returns the help; commands stand in their groups, whether their modules are imported or not."""
+        """Returns the help; commands are listed by group without importing them."""
         if not self.groups:
             return super().format_help()
         options = {", ".join(each.option_strings): ("", each.help) for each in self._actions if each.option_strings}
@@ -497,7 +477,7 @@ class CommandParser(argparse.ArgumentParser):
         return "\n".join([*parts, f"`{self.prog} COMMAND --help` shows the options of a command.\n"])
 
     def _refuse_unknown(self, words: Iterable[str]) -> None:
-        """Refuses options that are not there, before anything is said of what they leave missing."""
+        """Refuses unknown options, before those they leave missing are reported."""
         unknown = dict[str, None]()
         for word in itertools.takewhile(lambda word: word != "--", words):
             found: Any = self._parse_optional(name := word.partition("=")[0])
@@ -512,11 +492,11 @@ class CommandParser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             *others, last = map(str, action.choices)
             expected = f"{', '.join(others)} or {last}" if others else last
-            error = argparse.ArgumentError(action, f"expected {expected}, found {value!r}")
+            error = argparse.ArgumentError(action, f"must be {expected}, got {value!r}")
             self._refuse(error, hint=did_you_mean(str(value), [*others, last]))
 
     def _refuse(self, error: argparse.ArgumentError, *, hint: str | None = None) -> NoReturn:
-        """Says what is wrong with an argument, which is called as the user called it."""
+        """Prints what is wrong with an argument, under the name that the user typed."""
         if error.argument_name is None:
             self.error(error.message)
         names = error.argument_name.split("/")
@@ -525,7 +505,7 @@ class CommandParser(argparse.ArgumentParser):
         self.error(f"`{name}`: {error.message}", hint=hint)
 
     def _missing(self) -> str:
-        """Returns the arguments that are needed and not there, as they are to be typed: `--output-prefix PREFIX`."""
+        """Returns the required arguments that are missing, as typed: `--output-prefix PREFIX`."""
         parsed: dict[str, Any] = vars(self._parsed)
         nothing: tuple[Any, ...] = (None, [], ())
         needed = [each for each in self._actions if each.required and parsed.get(each.dest, "") in nothing]
@@ -536,7 +516,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def build_parser(names: Iterable[str] | None = None) -> CommandParser:
-    """Returns the parser of the command line, with the modules of some commands imported, or of all."""
+    """Returns the parser of the command line, with some commands loaded (default: all)."""
     parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
     version = f"tokenloom {sys.modules['tokenloom'].__version__}"
     parser.add_argument("-V", "--version", action="version", version=version, help="print the version and stop")
@@ -546,7 +526,7 @@ def build_parser(names: Iterable[str] | None = None) -> CommandParser:
 
 
 def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
-    """Returns a question for what may have been meant by a word or several; None if nothing is near.
+    """Returns a question that suggests known words near those given; None if nothing is near.
 
     Example:
         >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])

@@ -1,6 +1,4 @@
-"""What commands print: one object of JSON for programs; lines and tables for people. And how they end that are stopped,
-by a signal, or by nobody reading any more.
-"""
+"""Output of commands: JSON, lines and tables; signals and closed pipes that end them."""
 
 from __future__ import annotations
 
@@ -28,19 +26,19 @@ if TYPE_CHECKING:
     from tokenloom.inspect.shown import Look
 
 _UNFOLDED = 4096  # columns; wider than any path
-_LEAST = 12  # columns that a shortened text keeps
+_LEAST = 12  # columns of a shortened text
 _BETWEEN = 3  # columns between two cells of a table, and one more at its end
-_COLUMNS_OF_TOKEN = 8  # that a token takes at most, as a rule, with line breaks
+_COLUMNS_OF_TOKEN = 8  # typical upper bound, with line breaks
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command found.
+    """The result of a command.
 
     Attributes:
-        record: what `--json` prints, see `json_text`; of an iterator each, a line each.
-        lines: what is printed without `--json`.
+        record: printed with `--json`, see `json_text`; an iterator as one line per item.
+        lines: printed without `--json`.
         status: the exit status.
     """
 
@@ -50,11 +48,11 @@ class Answer:
 
 
 Found = int | Answer | Iterable[Answer]
-"""What a command returns: the exit status, if it prints for itself; an answer; or several, as it finds them."""
+"""Returned by a command: the exit status, if it has printed already; an answer; or several, printed one by one."""
 
 
 def print_answers(found: Found, *, as_json: bool) -> int:
-    """Prints what a command found, as it finds it; returns the exit status."""
+    """Prints answers as they come; returns the exit status."""
     if isinstance(found, int):
         return found
     status = 0
@@ -68,35 +66,35 @@ def print_answers(found: Found, *, as_json: bool) -> int:
     return status
 
 
-def print_json(value: Mapping[str, Any] | object) -> None:
-    """Prints an object, or a dataclass as one, as a line of JSON; see `json_text`."""
+def print_json(value: object) -> None:
+    """Prints a value as one line of JSON; see `json_text`."""
     print(json_text(value))
 
 
 def json_text(value: Any) -> str:
     """Returns a value as JSON in one line of ASCII.
 
-    Dataclasses become objects of their fields, members of enumerations their names, paths strings, NumPy's numbers and
-    arrays numbers and lists, fractions numbers, dates text as in ISO 8601. What no JSON number can be (NaN and the
-    infinities) becomes null.
+    Dataclasses become objects of their fields, enumeration members their names, paths strings, NumPy's numbers and
+    arrays numbers and lists, fractions numbers, dates text as in ISO 8601. NaN and infinity become null.
     """
     text = json.dumps(value, default=_plain)
     return json.dumps(json.loads(text, parse_constant=lambda _: None)) if "NaN" in text or "Infinity" in text else text
 
 
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    *((Enum, attrgetter("name")), (Fraction, float), (Mapping, dict), (os.PathLike, os.fspath)),
-    *((datetime, datetime.isoformat),),
+    (Enum, attrgetter("name")),
+    (Fraction, float),
+    (Mapping, dict),
+    (os.PathLike, os.fspath),
+    (datetime, datetime.isoformat),
 )
 
 
 def _plain(value: Any) -> Any:
-    """Returns what `json` does not know as what it does."""
+    """Converts a value that `json` does not know."""
     if (known := next((plain for kind, plain in _PLAIN if isinstance(value, kind)), None)) is not None:
         return known(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return members(value)
-    return value.tolist()  # NumPy's, which most commands have no need to import
+    return members(value) if dataclasses.is_dataclass(value) else value.tolist()  # else of NumPy, not imported here
 
 
 def members(value: Any, *names: str) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def members(value: Any, *names: str) -> dict[str, Any]:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Prints lines; what stdout cannot write becomes escapes."""
+    """Prints lines; characters that stdout cannot encode become escapes."""
     encoding = sys.stdout.encoding or "utf-8"
     for line in lines:
         print(line.encode(encoding, "backslashreplace").decode(encoding))
@@ -114,11 +112,10 @@ def print_lines(lines: Iterable[str]) -> None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, most: int | None = None
 ) -> Iterator[str]:
-    """Yields a table as lines; columns with a heading are aligned right, but the first.
+    """Yields a table as lines; columns with a heading, except the first, are aligned right.
 
-    Of more than `most` rows, the last is the sum of those that are not shown.
-    On a terminal that is too narrow, the widest texts are shortened in their middle. A program that reads stdout gets
-    each row on a line, whole.
+    Of more than `most` rows, the last line sums up the rest. A narrow terminal gets the widest texts shortened in their
+    middle; a pipe gets whole rows, one per line.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -135,7 +132,7 @@ def table(
                 over -= widths[number] - room
                 for row in cells:
                     row[number] = row[number] if isinstance(row[number], Text) else name_of(row[number], width=room)
-    else:  # lines that a program reads are not folded
+    else:
         console = Console(width=_UNFOLDED)
     drawn = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
@@ -150,7 +147,7 @@ def table(
 def facts_lines(title: str, known: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
     """Yields facts, see `HasFacts`: a table of names and values, further tables, and problems.
 
-    Facts of a mapping within have both names, and "none" where they are None.
+    Facts of a nested mapping have both names; its None is "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
@@ -178,7 +175,7 @@ def _flat(known: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def _in_words(value: Any) -> Any:
-    """Returns a cell of a table; what has a style of its own, a `Text` of rich, is one."""
+    """Returns a cell of a table; a `Text` of rich stays as it is."""
     if hasattr(value, "stylize"):
         return value
     if isinstance(value, float):
@@ -187,7 +184,7 @@ def _in_words(value: Any) -> Any:
 
 
 def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
-    """Returns how to draw on stdout: on a terminal about a screen of each document, for other programs all of it."""
+    """Returns the look for stdout: on a terminal about one screen per document, else all of it."""
     from rich.console import Console
 
     from tokenloom.inspect.shown import Look
@@ -201,7 +198,7 @@ def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
 
 
 class StoppedBySignal(KeyboardInterrupt):
-    """What a signal raises in the main thread; whatever cleans up after Ctrl-C cleans up after it too."""
+    """Raised in the main thread by a signal, and handled like Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -210,11 +207,10 @@ class StoppedBySignal(KeyboardInterrupt):
 
 @contextmanager
 def signals_raised() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into `StoppedBySignal` while the `with` block lasts; further ones are ignored then.
+    """Raises the first SIGTERM or SIGHUP in the `with` block as `StoppedBySignal`; ignores those that follow.
 
-    A closed terminal, or a service manager, sends several at once, which are one wish to stop.
-
-    A signal that is ignored, as `nohup` has it, or that somebody else handles, stays as it is.
+    Closed terminals and service managers send several at once. Signals that are ignored (`nohup`) or have a handler
+    stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -236,14 +232,13 @@ def signals_raised() -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Prints to stderr, without secrets and without what drives a terminal, as names of files and lines of them may
-    hold, if that is still there: a closed terminal is not."""
+    """Prints to stderr, without secrets and terminal escapes; does nothing if stderr is closed."""
     with suppress(OSError, ValueError):
         print(printable(redacted(message)), file=sys.stderr)
 
 
 def drop_output() -> None:
-    """Lets go of what was printed and of what is still to be: it cannot be written."""
+    """Redirects stdout to /dev/null, since it cannot be written."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Commands that turn records into pairs (texts, conversations, texts with images), and the options that they share."""
+"""Commands that tokenize texts, conversations and texts with images, and the options that they share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse, shares
 from tokenloom.cli.output import Answer, facts_lines, members
-from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
 from tokenloom.setting_types import Count, Number
@@ -22,41 +21,42 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
-"""Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
+"""Types whose texts the reference puts into the tokenizer's own template by default."""
 
-_TOOL = "as Megatron's preprocess_data.py calls it"
+_TOOL = "names of Megatron's preprocess_data.py"
 INPUT = Written(metavar="INPUT", names=("--input",), is_positional=True)
+_SPECIAL = Written(names=("--tokenizer-special-tokens", "--special-tokens"), metavar="TOKEN")
 
 _SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceTokenizer:
-    """A tokenizer as Megatron's tools name one.
+    """A tokenizer under the names of Megatron's tools.
 
     Attributes:
         tokenizer_type: GPT2BPE, HuggingFaceTokenizer, SentencePieceTokenizer, TikTokenizer, BertWordPieceLowerCase,
-            NullTokenizer, …: the ids that Megatron's tokenizer of this type gives; nothing is downloaded.
+            NullTokenizer, …: gives the ids of Megatron's tokenizer of this type; downloads nothing.
         tokenizer_model: file or folder of the tokenizer.
         vocab_file: GPT-2's vocab.json, or BERT's vocab.txt.
         merge_file: GPT-2's merges.txt.
         vocab_size: number of ids of NullTokenizer, TikTokenizer.
         tokenizer_special_tokens: further special tokens.
-        tiktoken_num_special_tokens: ids kept for them (default 1000).
+        tiktoken_num_special_tokens: ids reserved for them (default 1000).
         null_tokenizer_eod_id: id that ends a document.
-        tokenizer_hf_no_include_special_tokens: put no special tokens of the tokenizer's own template around each text.
+        tokenizer_hf_no_include_special_tokens: leave out the special tokens of the tokenizer's own template.
     """
 
-    GROUP = "a tokenizer as Megatron's tools name it, instead of --tokenizer"
+    GROUP = "a tokenizer under the names of Megatron's tools, instead of --tokenizer"
     WITHOUT_EFFECT: ClassVar[Any] = {
         "the ids of texts do not depend on it": (
             "--tokenizer-hf-include-special-tokens --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast --pad-vocab-size "
             "--no-pad-vocab-size --padded-vocab-size=N --vocab-extra-ids=N --make-vocab-size-divisible-by=N"
         ),
-        "the type says all that is needed": "--tokenizer-metadata=N --metadata-path=N",
-        "special tokens are the model's own": "--tokenizer-sentencepiece-legacy",
+        "the type decides it": "--tokenizer-metadata=N --metadata-path=N",
+        "special tokens are those of the model": "--tokenizer-sentencepiece-legacy",
         "no code of a tokenizer is run": "--trust-remote-code",
-        "it is used wherever it is exact, see --engine": "--use-gigatoken",
+        "gigatoken is used wherever it is exact, see --engine": "--use-gigatoken",
     }
 
     tokenizer_type: str | None = None
@@ -64,31 +64,28 @@ class ReferenceTokenizer:
     vocab_file: str | None = None
     merge_file: str | None = None
     vocab_size: Count | None = None
-    tokenizer_special_tokens: Annotated[
-        tuple[str, ...] | None,
-        Written(names=("--tokenizer-special-tokens", "--special-tokens"), metavar="TOKEN"),
-    ] = None
+    tokenizer_special_tokens: Annotated[tuple[str, ...] | None, _SPECIAL] = None
     tiktoken_num_special_tokens: Count | None = None
     null_tokenizer_eod_id: Number | None = None
     tokenizer_hf_no_include_special_tokens: bool = False
 
     @property
     def has_template(self) -> bool:
-        """Whether the reference puts texts into the template of the tokenizer that these options name."""
+        """Whether the reference puts texts into the template of this tokenizer."""
         return self.tokenizer_type in _TEMPLATED and not self.tokenizer_hf_no_include_special_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerOptions(ReferenceTokenizer):
-    """Which tokenizer to load.
+    """The tokenizer.
 
     Attributes:
         tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
             folder with one; byte: bytes are ids; null:N: texts are lists of ids below N.
-        tokenizer_kind: kind of tokenizer; auto: told from the file's content.
-        tiktoken_pattern: how tiktoken cuts texts into words: r50k, p50k, cl100k, o200k or an expression (default: what
-            PATH.json says, or what belongs to a published file); v1 or v2 of TikTokenizer.
-        eod_token: token that ends a document, where the tokenizer does not say.
+        tokenizer_kind: kind of tokenizer; auto: by the content of the file.
+        tiktoken_pattern: expression by which tiktoken splits words, or r50k, p50k, cl100k, o200k (default: that of
+            PATH.json or of a published file); v1 or v2 of TikTokenizer.
+        eod_token: token that ends a document, if the tokenizer defines none.
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -104,7 +101,7 @@ class TokenizerOptions(ReferenceTokenizer):
     eod_token: str | None = None
 
     def load_tokenizer(self, *, bos_token: str | None = None) -> TextTokenizer:
-        """Returns the tokenizer that the options name; `bos_token` begins a document, where that does not say."""
+        """Returns the tokenizer; `bos_token` begins a document, if the tokenizer defines none."""
         from tokenloom.tokenizers.load import load_tokenizer
 
         if self.tokenizer is not None and (self.tokenizer_type or self.tokenizer_model):
@@ -113,37 +110,30 @@ class TokenizerOptions(ReferenceTokenizer):
         if self.tokenizer_type is None:
             for name in ("vocab_file", "merge_file", "vocab_size"):
                 if getattr(self, name) is not None:
-                    refuse(f"expected --tokenizer-type with --{name.replace('_', '-')}, found none")
-            return load_tokenizer(
-                self.tokenizer or self.tokenizer_model,
-                kind=self.tokenizer_kind,
-                eod_token=self.eod_token,
-                bos_token=bos_token,
-                pattern=self.tiktoken_pattern,
-            )
+                    refuse(f"--{name.replace('_', '-')} needs --tokenizer-type")
+            given: dict[str, Any] = {"kind": self.tokenizer_kind, "pattern": self.tiktoken_pattern}
+            given |= {"eod_token": self.eod_token, "bos_token": bos_token}
+            return load_tokenizer(self.tokenizer or self.tokenizer_model, **given)
         from tokenloom.megatron.installation import reference_version
         from tokenloom.tokenizers.reference_types import ReferenceTokenizerOptions, load_reference_tokenizer
 
-        return load_reference_tokenizer(
-            ReferenceTokenizerOptions.of(vars(self)),
-            null_has_own_eod=reference_version() < (0, 17),
-            eod_token=self.eod_token,
-        )
+        options, is_old = ReferenceTokenizerOptions.of(vars(self)), reference_version() < (0, 17)
+        return load_reference_tokenizer(options, null_has_own_eod=is_old, eod_token=self.eod_token)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions:
-    """By whom a job is done.
+    """Processes and threads of a job.
 
     Attributes:
-        num_processes: number of processes on this machine (default one per 8 processors, or fewer).
-        num_workers: number of threads (default one per processor).
-        runner: what does the work: this machine, or a Ray cluster.
-        ray_address: address of the cluster (default: one that runs here, or a new one).
-        restart: drop what an earlier run did.
+        num_processes: number of processes on this machine (default: one per 8 processors, or fewer).
+        num_workers: number of threads (default: one per processor).
+        runner: run on this machine or on a Ray cluster.
+        ray_address: address of the cluster (default: one on this machine, or a new one).
+        restart: drop the work of an interrupted run.
     """
 
-    GROUP = "how the work is done"
+    GROUP = "execution"
 
     num_processes: Annotated[int | None, Written(names=("--processes",))] = None
     num_workers: Annotated[int | None, Written(names=("--workers",))] = None
@@ -152,7 +142,7 @@ class RunnerOptions:
     restart: bool = False
 
     def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-        """Returns the options as arguments of a function that does a job; see `arguments_of`."""
+        """Returns the options as arguments of a job's function; see `arguments_of`."""
         runner: Runner | None = None
         if self.runner == "ray":
             from tokenloom.preprocess.ray_runner import RayRunner
@@ -163,13 +153,13 @@ class RunnerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(RunnerOptions):
-    """Where a job writes.
+    """Outputs of a job.
 
     Attributes:
         output_prefix: path of the outputs without suffix.
-        overwrite: replace outputs that another run made.
-        work_folder: folder of what is not finished (default PREFIX.job).
-        verbose: print all numbers of what was done, as a table.
+        overwrite: replace outputs of another run.
+        work_folder: folder of unfinished work (default PREFIX.job).
+        verbose: print all numbers as a table.
     """
 
     output_prefix: str
@@ -184,7 +174,7 @@ class JobOptions(RunnerOptions):
         return super().job_arguments(function, **{name: getattr(self, name) for name in names}, **others)
 
     def answer(self, summary: CorpusSummary) -> Answer:
-        """Returns what a job did."""
+        """Returns the summary of a job."""
         record = {**members(summary), "num_tokens": summary.num_tokens}
 
         def lines() -> Iterator[str]:
@@ -202,9 +192,9 @@ class JobOptions(RunnerOptions):
 
 
 def written(**fields: Written) -> Written:
-    """Returns how the settings of a job are written; `fields` are those that only some jobs have."""
-    origins = Written(help="write no PREFIX.origins.npy, which says of which file and record each document is")
-    aside = "set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number"
+    """Returns the options of a job's settings; `fields` are those of some jobs only."""
+    origins = Written(help="write no PREFIX.origins.npy, which maps documents to files and records")
+    aside = "move any number of bad records to PREFIX.rejected.jsonl instead of stopping"
     skipped = {"action": "store_const", "const": BadRecordBudget(most=None), "help": aside}
     others, parse = {"--skip-bad-lines": skipped}, BadRecordBudget.parse
     bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=parse, others=others)
@@ -218,25 +208,25 @@ _SETTINGS = written(
         names=("--split",),
         metavar="SPLIT",
         parse=shares,
-        help="share of documents of each dataset, assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
+        help="share of documents per dataset, assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
     ),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
-    command runs again; on several machines that share the folder, all take part.
+    """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. Run the same command again to resume an interrupted job;
+    run it on several machines with a shared folder to divide the work.
 
     Attributes:
         inputs: files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet,
             Arrow and Hugging Face datasets; gzip, zstd, bz2, xz.
-        named_inputs: the inputs; text whose name does not tell its format is JSON lines.
-        partitions: number of processes, among which --workers are divided.
-        lang: language of sentences: english only; split others before, a sentence of a list under each key.
-        dataset_impl: the one format that there is.
-        bos_token: token that begins a document, where the tokenizer does not say.
-        dry_run: show how the first N documents are tokenized, and write nothing.
+        named_inputs: the inputs; files of unknown format are JSON lines.
+        partitions: number of processes, which share --workers.
+        lang: language of sentences, only english; other texts may be lists of sentences under each key.
+        dataset_impl: the only format.
+        bos_token: token that begins a document, if the tokenizer defines none.
+        dry_run: show the first N documents as tokenized, write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
             num_duplicates, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine,
             engine_reason, seconds, in datasets key, split, prefix, num_documents, num_empty, num_sequences, num_tokens,
@@ -247,10 +237,10 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
     WITHOUT_EFFECT: ClassVar[Any] = {
         "documents have the order of the input in any case": "--keep-sequential-samples",
         "progress is shown by time": "--log-interval=N",
-        "nothing is tried: a job has a thread per processor, and says its speed as it goes": (
+        "a job has a thread per processor, and prints its speed": (
             "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
         ),
-        "texts are no conversations: see preprocess-chat": "--chat-template=N",
+        "texts are no conversations, see preprocess-chat": "--chat-template=N",
     }
 
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
@@ -277,21 +267,21 @@ def preprocess(options: TextOptions) -> Answer:
 
 
 def _settled(options: TextOptions) -> TextOptions:
-    """Returns the options with those that say the same in another way put where the command's own are."""
+    """Returns the options with those of Megatron's tool moved to ours."""
     settings, both = options.settings, "leave one out"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
     if options.inputs and options.named_inputs:
-        refuse("--input and inputs without an option both name inputs", hint=both)
+        refuse("INPUT and --input both name inputs", hint=both)
     if options.named_inputs and settings.input_format is None and not any(map(os.path.isdir, options.named_inputs)):
         from tokenloom.inputs.find import formats_by_name
 
-        told = {formats[0] for formats in map(formats_by_name, options.named_inputs) if len(formats) == 1}
-        if told <= {"jsonl"}:  # what Megatron's tool takes any file for, and no name tells another format
+        known = {formats[0] for formats in map(formats_by_name, options.named_inputs) if len(formats) == 1}
+        if known <= {"jsonl"}:  # the format that Megatron's tool assumes
             settings = replace(settings, input_format="jsonl")
     if options.partitions is not None:
         if options.num_processes is not None:
-            refuse("--partitions and --processes both say how many processes", hint=both)
+            refuse("--partitions and --processes both set the number of processes", hint=both)
         num_workers = None if options.num_workers is None else max(1, options.num_workers // options.partitions)
         options = replace(options, num_processes=options.partitions, num_workers=num_workers)
     return replace(options, settings=settings, inputs=options.inputs or options.named_inputs)
@@ -315,13 +305,12 @@ def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles.npy, which tells prompts from answers.
-    What was interrupted goes on where it was when the same command runs again; on several machines that share the
-    folder, all take part.
+    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles.npy, which marks prompts and answers. Run the
+    same command again to resume an interrupted job; run it on several machines with a shared folder to divide the work.
 
     Attributes:
         input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
-        json: print one JSON object, as `preprocess` does, with num_answer_tokens in numbers.
+        json: print one JSON object with the keys of `preprocess`, and num_answer_tokens in numbers.
     """
 
     input_path: Annotated[str, INPUT]
@@ -337,21 +326,21 @@ def preprocess_chat(options: ChatOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
-    then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
-    again; on several machines that share the folder, all take part.
+    """Tokenize texts and store their images in PREFIX.bin and .idx: a document is the text (mode 0), then the bytes of
+    the image file (mode 1). Run the same command again to resume an interrupted job; run it on several machines with a
+    shared folder to divide the work.
 
     Attributes:
         input_path: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
-        input_image: as Megatron's preprocess_mmdata.py: images that go with the records by their order, sorted by name;
-            PREFIX.pairs.jsonl says which with which.
-        json: print one JSON object, as `preprocess` does, with num_text_tokens, num_image_bytes and num_truncated in
-            numbers.
+        input_image: folder of images, one per record, sorted by name, as for Megatron's preprocess_mmdata.py;
+            PREFIX.pairs.jsonl lists the pairs.
+        json: print one JSON object with the keys of `preprocess`, and num_text_tokens, num_image_bytes and
+            num_truncated in numbers.
     """
 
     WITHOUT_EFFECT: ClassVar[Any] = {
-        "texts are not cut, and progress is shown by time": "--log-interval=N --lang=N",
-        "texts are not cut": "--split-sentences --keep-newlines",
+        "texts are not split, and progress is shown by time": "--log-interval=N --lang=N",
+        "texts are not split": "--split-sentences --keep-newlines",
     }
 
     input_path: Annotated[str, INPUT]
@@ -365,8 +354,8 @@ def preprocess_multimodal(options: MultimodalOptions) -> Answer:
 
     tokenizer, path = options.load_tokenizer(), options.input_path
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
-        message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
-        raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
+        message = f"the template of `{tokenizer.path}` adds special tokens, which this command does not support"
+        refuse(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
     if options.input_image is not None:
         images, path, key = options.input_image, f"{options.output_prefix}.pairs.jsonl", options.settings.image_key
         multimodal.write_image_records(options.input_path, images, path, image_key=key, overwrite=options.overwrite)

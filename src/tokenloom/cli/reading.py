@@ -1,4 +1,4 @@
-"""What stands at positions of a run, and where documents stand; documents taken out of it."""
+"""Commands that read a run by position: samples, their documents and origins, losses, denials, digests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -25,15 +26,7 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
-from tokenloom.inspect.texts import (
-    Match,
-    find_ids,
-    find_text,
-    find_whole_texts,
-    input_problem,
-    read_records,
-    span_tokens,
-)
+from tokenloom.inspect.texts import find_ids, find_text, find_whole_texts, input_problem, read_records, span_tokens
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
@@ -41,12 +34,7 @@ from tokenloom.loading.losses import SpanLoss, losses_folder, span_losses, torn_
 from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.rendering.words import counted, printable
 from tokenloom.run.amend import Amendment, Documents, deny_documents
-from tokenloom.run.audit.source_origins import (
-    SourceOrigins,
-    origins_missing,
-    records_may_be_elsewhere,
-    resolve_names,
-)
+from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing, records_may_be_elsewhere, resolve_names
 from tokenloom.run.audit.trace import SpanTable, trace_dataset
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import lock_path, read_lock
@@ -58,68 +46,60 @@ from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
-_TEXT_WIDTH = 100  # characters of the text of a document that is not asked for whole
-_Ranges = tuple[Sequence[range], ...]
-_AT_ONCE = 4096  # positions: a million spans of long samples at most
-_ASKED = "what is asked: numbers, ranges such as 100:200, lists of these"
-_TOLD = "what is told of each span"
 Places = dict[tuple[int, int], list[tuple[int, int] | None]]
-"""By source and document the stretches of tokens that are asked for, as start and length; None for all of it."""
+"""By source and document, the (start, length) of matching tokens; None for the whole document."""
 
-_MOST_LINES = 1000
-_MOST_HELD_OUT = 20
-_DOCUMENTS_AT_ONCE = 1000  # whose occurrences are looked for together
-_SOUGHT = "what is looked for (one or more of these)"
-_NEEDED = "what is needed for that"
-_MOST_SHOWN = 10
-_DENIED = "what is denied (one or more of these)"
-_PRINTED = "what is printed"
+_TEXT_WIDTH = 100  # characters that are shown of the text of a document
+_AT_ONCE = 4096  # positions: a million spans of long samples at most
+_DOCUMENTS_AT_ONCE = 1000  # per search of occurrences
+_MOST_LINES, _MOST_HELD_OUT, _MOST_SHOWN = 1000, 20, 10
+
+_ASKED = "positions: numbers, ranges such as 100:200, lists of these"
+_TOLD = "output per span"
+_PRINTED = "output"
 
 
 def _ranges(text: str) -> list[range]:
-    """Returns numbers from 0 on and ranges of them, such as `5,100:200`: from 100 on, up to but without 200."""
+    """Converts numbers and half-open ranges such as `5,100:200`."""
     found = []
     for item in items_of(text):
-        where = f"expected numbers or ranges such as 5 or 100:200, found {quoted(text)}: {item.place}"
+        where = f"{quoted(text)}: {item.place}"
         first, colon, stop = item.text.partition(":")
         start = parse_integer(first.strip(), where, at_least=0)
         found.append(range(start, parse_integer(stop.strip(), where, at_least=0) if colon else start + 1))
         if not found[-1]:
-            message = f"{where} ends where it begins, or before"
-            raise ConfigError(message, hint="write the first number, and the one behind the last")
+            refuse(f"{where} is empty", hint="the end of a range is exclusive: 5:6 is 5")
     return found
 
 
 def _ids(text: str) -> list[int]:
-    """Returns ids of tokens, such as `17,4,2051`."""
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError:
-        message = f"expected ids such as 17,4,2051, found {text!r}"
-        raise ConfigError(message) from None
+    return [parse_integer(item.text, f"{quoted(text)}: {item.place}") for item in items_of(text)]
+
+
+_Ranges = tuple[Sequence[range], ...]
+_Asked = Written(parse=_ranges, is_repeated=True, group=_ASKED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(SampleOptions, JsonOption):
-    """Decode a document, or a training sample: a heading per document in it, end of document and other special tokens,
-    padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, named or found by the
-    manifest, a document is shown as token ids. A terminal shows as much of a document as a screen holds, `| less` all;
-    NO_COLOR and FORCE_COLOR say whether in colour.
+    """Decode a document or a training sample: a heading per document, special tokens, padding, prompt and answer, and
+    which tokens are labels with loss. Without a tokenizer, from --tokenizer or the manifest, a document is shown as
+    token ids. A terminal shows one screen per document, `| less` shows all; NO_COLOR and FORCE_COLOR control colours.
 
     Attributes:
         prefix: path of the pair without .bin or .idx.
         run_path: run.toml of a run, for --position.
         document: show document I.
         sample: show sample K of a split.
-        position: show what stands at position N of a run.
-        holdout: of a run: show what is held out instead.
+        position: show position N of a run.
+        holdout: positions of the held-out samples of a run.
         json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind,
             part, loss and span of each.
         tokenizer: tokenizer.json or its folder (default: that of the data).
-        ids: write the id of each token behind it.
+        ids: print the id behind each token.
         split: 98,1,1 or train=0.99,valid=0.01.
         split_name: split of the sample.
-        num_samples: samples asked for (default one epoch).
+        num_samples: samples of the split (default one epoch).
         path_to_cache: folder of the index cache.
     """
 
@@ -141,24 +121,23 @@ class ShowOptions(SampleOptions, JsonOption):
 
     def __post_init__(self) -> None:
         if (self.run_path is None) == (self.prefix is None):
-            refuse_usage("name a PREFIX or --run, one of both")
+            refuse_usage("give either a PREFIX or --run")
         if (self.run_path is None) != (self.position is None):
             refuse_usage("--run and --position belong together")
         if self.holdout and self.run_path is None:
-            refuse_usage("--holdout is about positions of a run")
+            refuse_usage("--holdout needs --run")
 
 
-def show(options: ShowOptions) -> int | Answer:
+def show(options: ShowOptions) -> Answer:
     try:
         shown = _of_pair(options) if options.run_path is None else _of_run(options.run_path, options)
     except IndexError as error:
-        say(f"error: {error}")
-        return 1
+        raise ConfigError(str(error)) from error
     return Answer(shown, shown_lines(shown, look_of(ids=options.ids)))
 
 
 def _of_run(path: str, options: ShowOptions) -> Shown:
-    assert options.position is not None  # looked at before
+    assert options.position is not None  # checked by the options
     opened, is_held_out = Run.open(path), options.holdout
     dataset, run = (opened.holdout(), None) if is_held_out else (opened.dataset(), opened)
     shown = shown_sample(dataset, options.position, _tokenizer_of(opened, options.tokenizer), run=run)
@@ -167,7 +146,7 @@ def _of_run(path: str, options: ShowOptions) -> Shown:
 
 
 def _tokenizer_of(opened: Run, named: str | None) -> TextTokenizer | None:
-    """Returns the tokenizer that is named, or that of a run; None if it has none; says if it cannot be used."""
+    """Returns the tokenizer of an option or of a run; None, with a message, if that of the run cannot be loaded."""
     if named is not None:
         return load_tokenizer(named)
     try:
@@ -178,7 +157,7 @@ def _tokenizer_of(opened: Run, named: str | None) -> TextTokenizer | None:
 
 
 def _of_pair(options: ShowOptions) -> Shown:
-    assert options.prefix is not None  # looked at before
+    assert options.prefix is not None  # checked by the options
     pair, tokenizer = OpenPair(prefix_of(options.prefix)), None
     try:
         tokenizer = tokenizer_of_data(options.tokenizer, [pair.prefix])
@@ -189,8 +168,7 @@ def _of_pair(options: ShowOptions) -> Shown:
     if options.document is not None:
         return shown_document(pair, options.document, tokenizer)
     if pair.data.multimodal:
-        message = f"expected text in `{pair.prefix}`, found text and images"
-        raise ConfigError(message, hint="samples are of text: show a document with --document")
+        refuse(f"`{pair.prefix}` holds text and images", hint="samples are of text: show a document with --document")
     assert options.sample is not None
     samples = _samples(options, pair, tokenizer)
     name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
@@ -198,7 +176,7 @@ def _of_pair(options: ShowOptions) -> Shown:
 
 
 def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
-    """Returns the samples of a split alone, of conversations if the pair knows prompts from answers."""
+    """Returns the samples of one split; of conversations if the pair has roles."""
     split, kinds = Split[options.split_name], (GPTDatasetConfig, GPTDataset)
     config_class, dataset_class = kinds if pair.roles is None else (SFTDatasetConfig, SFTDataset)
     others = {"random_seed": options.seed, "blend": ([pair.prefix], None), "tokenizer": tokenizer}
@@ -212,7 +190,7 @@ def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset
 
 
 def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Iterator[str]:
-    """Yields spans as a table, if there are any; `more` are further columns. What is the same in all stands above."""
+    """Yields spans as a table, with further columns `more`; columns of one value become a line above it."""
     if not rows:
         return
     known = [name for name in ("step", "rank", *more, "pass") if any(row[name] is not None for row in rows)]
@@ -251,7 +229,7 @@ def _origin_of(row: Row) -> str:
 
 
 def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
-    """Yields texts of documents, each line behind the name of its document."""
+    """Yields texts of documents, each line prefixed with its document."""
     for row, name in itertools.product(rows, names):
         if row.get(name) is not None:
             lines = printable(row[name]).removesuffix("\n").split("\n")
@@ -259,25 +237,53 @@ def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceOptions(RunPath, Dealing):
-    """Print what stands at steps or positions of a run: the spans of documents that each sample is made of, with source
-    and pass, and the line or row of the input file that each document was made of. Nothing is read of the tokens unless
-    their text is asked for. With --worst the documents are ranked by their share of the loss that a training loop
-    recorded there (`LossRecorder`), and the command that denies them is printed. The exit status is 0 if all is well, 1
-    for an error or where --check-inputs finds a problem, and 2 for wrong usage.
+class RunFiles(RunPath, Dealing):
+    """Files that reading a run may need.
 
     Attributes:
-        step: steps, from 0 on.
-        position: positions: samples from 0 on.
-        rank: only these data-parallel ranks.
-        holdout: positions of what is held out instead.
-        text: its text, decoded.
-        from_input: the record of the input file, read again.
-        check_inputs: whether input files are what they were.
-        worst: instead the N documents with the largest share of the loss, with origin and how they begin, or --text.
-        losses: folder of recorded losses, for --worst (default: `losses` beside run.toml).
         tokenizer: tokenizer.json or its folder (default: that of the run).
         path_to_cache: folder of the index cache, with order = "megatron".
+        losses: folder of recorded losses (default: `losses` beside run.toml).
+    """
+
+    GROUP = "files"
+
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER")] = None
+    losses: Annotated[str | None, Written(metavar="FOLDER")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedDocuments(RunPath):
+    """Documents of a run.
+
+    Attributes:
+        document: document N, from 0, of source NAME.
+        record: the document of line or row N, from 1, of FILE.
+    """
+
+    GROUP = "documents (one or more of these)"
+
+    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True)] = ()
+    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions(RunFiles):
+    """Print the samples at steps or positions of a run: their spans of documents, with source, pass, and the line or
+    row of the input file. Tokens are read for --text and --worst only. With --worst, documents are ranked by their
+    share of the loss that a training loop recorded (`LossRecorder`), and the command that denies them is printed. The
+    exit status is 1 for an error, or if --check-inputs finds a problem.
+
+    Attributes:
+        step: steps, from 0.
+        position: positions (samples), from 0.
+        rank: only these data-parallel ranks.
+        holdout: positions of the held-out samples.
+        text: the decoded text.
+        from_input: the record, read again from the input file.
+        check_inputs: whether input files have changed.
+        worst: the N documents with the largest share of the loss instead, with origin and first words, or --text.
         json: print one JSON object per span, a line each: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run, and with --text and
             --from-input text and input; null where something is not known. With --worst one per document: source,
@@ -288,32 +294,26 @@ class TraceOptions(RunPath, Dealing):
     EITHER: ClassVar[Any] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
     ONE_OF: ClassVar[Any] = {"--step or --position": ("step", "position")}
 
-    step: Annotated[_Ranges, Written(parse=_ranges, is_repeated=True, group=_ASKED)] = ()
-    position: Annotated[
-        _Ranges, Written(names=("--position", "--sample"), metavar="N", parse=_ranges, is_repeated=True, group=_ASKED)
-    ] = ()
-    rank: Annotated[_Ranges, Written(metavar="R", parse=_ranges, is_repeated=True, group=_ASKED)] = ()
+    step: Annotated[_Ranges, _Asked] = ()
+    position: Annotated[_Ranges, dataclasses.replace(_Asked, names=("--position", "--sample"), metavar="N")] = ()
+    rank: Annotated[_Ranges, dataclasses.replace(_Asked, metavar="R")] = ()
     holdout: Annotated[bool, Written(group=_ASKED)] = False
     text: Annotated[bool, Written(group=_TOLD)] = False
     from_input: Annotated[bool, Written(group=_TOLD)] = False
     check_inputs: Annotated[bool, Written(group=_TOLD)] = False
     worst: Annotated[Count | None, Written(metavar="N", group=_TOLD)] = None
-    losses: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
-    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_TOLD)] = None
-    path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.step and not self.has_batch_sizes:
-            refuse_usage(NO_STEPS)
-        if self.rank and self.micro_batch_size is None:
-            refuse_usage("--rank needs --micro-batch-size and --data-parallel-size")
-        if self.holdout and (self.step or self.has_batch_sizes):
-            refuse_usage("--holdout is about positions: what is held out has no steps")
-        if self.holdout and self.worst is not None:
-            refuse_usage("--worst is about losses of training: what is held out has none")
-        if self.losses is not None and self.worst is None:
-            refuse_usage("--losses needs --worst")
+        for is_wrong, message in (
+            (self.step and not self.has_batch_sizes, NO_STEPS),
+            (self.rank and self.micro_batch_size is None, "--rank needs --micro-batch-size and --data-parallel-size"),
+            (self.holdout and (self.step or self.has_batch_sizes), "--holdout has positions, no steps"),
+            (self.holdout and self.worst is not None, "--holdout has no losses for --worst"),
+            (self.losses is not None and self.worst is None, "--losses needs --worst"),
+        ):
+            if is_wrong:
+                refuse_usage(message)
 
 
 def trace(options: TraceOptions) -> Iterator[Answer]:
@@ -357,49 +357,36 @@ def trace(options: TraceOptions) -> Iterator[Answer]:
 
 
 def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
-    """Yields the positions that are asked for, some thousand at a time."""
-    ranks, num_ranks = _flat(options.rank), options.data_parallel_size
+    """Yields the positions that the options name, some thousand at a time."""
+    asked, steps, ranks = ([*chain(*given)] for given in (options.position, options.step, options.rank))
+    num_ranks, what = options.data_parallel_size, "the held-out part" if options.holdout else "the run"
     if ranks and num_ranks and (largest := max(each.stop for each in ranks) - 1) >= num_ranks:
-        refuse(f"expected ranks below {num_ranks}, as --data-parallel-size says, found {largest}")
-    for start, stop in _stretches(options, topology, end):
-        for begin in range(start, stop, _AT_ONCE):
-            chosen = np.arange(begin, min(begin + _AT_ONCE, stop), dtype=np.int64)
-            if topology is not None and ranks:
-                chosen = chosen[np.isin(topology.ranks(chosen), [*itertools.chain(*ranks)])]
-            yield chosen
-
-
-def _stretches(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[tuple[int, int]]:
-    """Yields the same of all ranks, as first position and one past the last."""
-    asked, what = _flat(options.position), "what is held out" if options.holdout else "the run"
+        refuse(f"rank {largest} out of range: --data-parallel-size is {num_ranks}")
     if (last := max((each.stop for each in asked), default=0)) > end:
-        refuse(f"expected positions below {end:,}, where {what} ends, found {last - 1:,}")
-    yield from ((each.start, each.stop) for each in asked)
-    if not options.step:
-        return
-    assert topology is not None  # a step has batch sizes
-    sizes, steps = topology.batch_sizes, _flat(options.step)
-    last = max(each.stop for each in steps) - 1
-    if (stop := sizes.position_of_step(last + 1)) > end:
-        found = f"step {last:,}, which reads positions {sizes.position_of_step(last):,} to {stop - 1:,}"
-        message = f"expected a step of the run, which has {end:,} positions, found {found}"
-        raise ConfigError(message, hint=f"it has {sizes.step_of_position(end):,} whole steps, from 0 on")
-    for step in itertools.chain(*steps):
-        yield sizes.position_of_step(step), sizes.position_of_step(step + 1)
-
-
-def _flat(given: Sequence[Sequence[range]]) -> list[range]:
-    return [*itertools.chain(*given)]
+        refuse(f"position {last - 1:,} out of range: {what} has {end:,} positions")
+    if steps and topology is not None:
+        at = topology.batch_sizes.position_of_step
+        last = max(each.stop for each in steps) - 1
+        if (stop := at(last + 1)) > end:
+            whole = f"it has {topology.batch_sizes.step_of_position(end):,} whole steps, from 0"
+            reads = f"which reads positions {at(last):,} to {stop - 1:,}"
+            refuse(f"step {last:,}, {reads}, is out of range: the run has {end:,} positions", hint=whole)
+        asked += [range(at(step), at(step + 1)) for step in chain(*steps)]
+    for each in asked:
+        for begin in range(each.start, each.stop, _AT_ONCE):
+            chosen = np.arange(begin, min(begin + _AT_ONCE, each.stop), dtype=np.int64)
+            if topology is not None and ranks:
+                chosen = chosen[np.isin(topology.ranks(chosen), [*chain(*ranks)])]
+            yield chosen
 
 
 def _worst(
     options: TraceOptions, opened: Run, positions: NDArray[np.int64], origins: SourceOrigins, tokenizer: Any
 ) -> Answer:
-    """Returns the documents with the largest share of the loss, those with NaN or infinity first, which have no share;
-    and how they are denied."""
+    """Returns the documents with the largest share of the loss, NaN first; and how to deny them."""
     if (folder := _open_losses(opened, options.losses)) is None:
-        message = f"expected losses that training recorded, in `losses` beside `{opened.path}`, found no such folder"
-        raise DatasetNotFoundError(message, hint="record them with `LossRecorder`, and name the folder with --losses")
+        message = f"no folder `losses` beside `{opened.path}`"
+        raise DatasetNotFoundError(message, hint="record losses with `LossRecorder`, and name the folder with --losses")
     losses = span_losses(opened, folder, positions.tolist())
     table = opened.trace(positions).with_origins(origins)
     documents: dict[tuple[str, int], Row] = {}
@@ -425,15 +412,15 @@ def _worst(
 
 
 def _open_losses(opened: Run, named: str | None) -> str | None:
-    """Returns the folder of losses that is named, or lies beside `run.toml`; says which files in it are torn."""
+    """Returns the folder of losses, of an option or beside `run.toml`; reports torn files in it."""
     folder = losses_folder(opened, named)
     for file in () if folder is None else torn_files(folder):
-        say(f"`{file}` ends within a record, which does not count")
+        say(f"`{file}` ends within a record, which is ignored")
     return folder
 
 
 def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
-    """Returns what is known of a span: `loss`, what it was recorded of, `loss_of`, and `loss_level`."""
+    """Returns `loss`, `loss_of` and `loss_level` of a span."""
     if (found := losses.get((row["position"], row["slot"]))) is None:
         return {"loss": None, "loss_of": None, "loss_level": None}
     return {"loss": found.loss, "loss_of": "document" if found.is_recorded else "sample", "loss_level": found.level}
@@ -442,7 +429,7 @@ def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
 def _worst_lines(
     documents: Sequence[Row], positions: Iterable[int], losses: Mapping[tuple[int, int], SpanLoss], *, whole_text: bool
 ) -> Iterator[str]:
-    """Yields the documents as a table, each with its origin and its text, or how that begins."""
+    """Yields the documents as a table, with origin and text, whole or its first words."""
     asked, known = set(positions), {position for position, _ in losses}
     total = sum(each.loss for each in losses.values())
     missing = f", {len(asked - known):,} without a recorded loss" if asked - known else ""
@@ -462,7 +449,7 @@ def _worst_lines(
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields the command that denies documents from a position on, or from the first that is not consumed."""
+    """Yields the command that denies documents from a position on, or from the first unread one."""
     position = max(first, opened.lock.consumed)
     words: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:
@@ -477,41 +464,30 @@ def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], firs
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhenOptions(RunPath, Dealing):
-    """Print every position of a run at which documents are read, past and to come, with pass and stage. By arithmetic,
-    whatever the length of the run; only texts and tokens are looked for in the data. The exit status is 0 also if
-    nothing reads the tokens, 1 for an error and 2 for wrong usage.
+class WhenOptions(NamedDocuments, RunFiles):
+    """Print every position of a run that reads given documents, past and future, with pass and stage. Positions are
+    computed, whatever the length of the run; only texts and tokens are searched in the data. The exit status is 0 also
+    if no position reads them. Losses are shown per token, high ones in colour, if there are any.
 
     Attributes:
-        document: document N, from 0, of source NAME.
-        record: what line or row N, from 1, of FILE became.
-        text_file: documents of this text, by their hashes.
-        tokens: this text within documents; all data are read.
-        ids: the same, given as ids of tokens.
-        until_position: before position N.
-        tokenizer: tokenizer.json or its folder (default: that of the run).
-        path_to_cache: folder of the index cache, with order = "megatron".
-        losses: folder of recorded losses, shown per token, in colour where it is high (default: `losses` beside
-            run.toml, where there is one).
-        json: print one JSON object per span, a line each: what `trace --json` has, and match, the first of the tokens
-            that were looked for, num_matched, how many these are, and seen, whether training has consumed the position,
-            as far as run.lock knows; null where something is not known. Where losses were recorded, also loss and
-            loss_of (document, or sample: a share by tokens) and loss_level (1, 2: above 1.5 and 3 times the median).
+        text_file: documents with this text, by their hashes.
+        tokens: this text within documents; reads all data.
+        ids: the same, as token ids.
+        until_position: only before position N.
+        json: print one JSON object per span, a line each: the keys of `trace --json`, match (first matching token),
+            num_matched (matching tokens) and seen (whether training has consumed the position, by run.lock); null where
+            unknown. With losses, also loss, loss_of (document, or sample: a share by tokens) and loss_level (1, 2:
+            above 1.5 and 3 times the median).
     """
 
     ONE_OF: ClassVar[Any] = {
         "--document, --record, --text-file, --tokens or --ids": ("document", "record", "text_file", "tokens", "ids")
     }
 
-    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_SOUGHT)] = ()
-    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_SOUGHT)] = ()
-    text_file: Annotated[str | None, Written(metavar="FILE", group=_SOUGHT)] = None
-    tokens: Annotated[str | None, Written(metavar="TEXT", group=_SOUGHT)] = None
-    ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=_ids, group=_SOUGHT)] = None
-    until_position: Annotated[Position | None, Written(group="where (default: in the whole run)")] = None
-    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
-    path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
-    losses: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
+    text_file: Annotated[str | None, Written(metavar="FILE", group=NamedDocuments.GROUP)] = None
+    tokens: Annotated[str | None, Written(metavar="TEXT", group=NamedDocuments.GROUP)] = None
+    ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=_ids, group=NamedDocuments.GROUP)] = None
+    until_position: Annotated[Position | None, Written(group="range (default: the whole run)")] = None
 
 
 def when(options: WhenOptions) -> Iterator[Answer]:
@@ -519,20 +495,19 @@ def when(options: WhenOptions) -> Iterator[Answer]:
     topology = options.topology(opened.lock)
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
-        message = f"expected where to stop, since the last stage of `{options.run_path}` has no end, found nothing"
-        raise ConfigError(message, hint="give --until-position or --until-step")
+        refuse(f"`{options.run_path}` has no end", hint="give --until-position or --until-step")
     places = _places_of(options, opened)
     origins = SourceOrigins(opened.lock)
     folder, consumed, documents = _open_losses(opened, options.losses), opened.lock.consumed, sorted(places)
 
     def rows() -> Iterator[Row]:
-        """Yields the spans that hold something of what is looked for, once for each of these."""
+        """Yields the spans with matching tokens, once per match."""
         parts = (documents[at : at + _DOCUMENTS_AT_ONCE] for at in range(0, len(documents), _DOCUMENTS_AT_ONCE))
         tables: Iterable[SpanTable] = (opened.occurrences(_by_source(part), stop=stop) for part in parts)
         losses = None
-        if folder is not None:  # of all documents, as files of losses are read from end to end
+        if folder is not None:  # for all documents at once: files of losses are read from end to end
             tables = list(tables)
-            losses = span_losses(opened, folder, itertools.chain(*(table.positions.tolist() for table in tables)))
+            losses = span_losses(opened, folder, chain(*(table.positions.tolist() for table in tables)))
         for found in tables:
             table = _with_steps(found.with_origins(origins), topology)
             for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
@@ -567,7 +542,6 @@ def when(options: WhenOptions) -> Iterator[Answer]:
 
 
 def _places_of(options: WhenOptions, opened: Run) -> Places:
-    """Returns what is looked for."""
     lock, places = opened.lock, Places()
     names = [source.name for source in lock.sources]
     asked = [*options.document, *(record_name(each, names) for each in options.record)]
@@ -581,15 +555,10 @@ def _places_of(options: WhenOptions, opened: Run) -> Places:
     if options.text_file is not None:
         for place in _whole_texts(options.text_file, opened):
             places.setdefault(place, []).append(None)
-    matches: list[Match] = []
+    matches = [] if options.ids is None else find_ids(lock, options.ids)
     if options.tokens is not None:
         tokenizer = opened.tokenizer.loaded if options.tokenizer is None else load_tokenizer(options.tokenizer)
-        try:
-            matches += find_text(lock, options.tokens, tokenizer)
-        except ConfigError as error:
-            raise ConfigError(error.message, hint=(error.hint or "").replace("the ids themselves", "--ids")) from error
-    if options.ids is not None:
-        matches += find_ids(lock, options.ids)
+        matches = find_text(lock, options.tokens, tokenizer) + matches
     for match in matches:
         places.setdefault((match.source, match.document), []).append((match.start, match.length))
     return places
@@ -598,13 +567,9 @@ def _places_of(options: WhenOptions, opened: Run) -> Places:
 def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
     text = read_text(path, missing="name a file with the text")
     texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
-    try:
-        found, missing = find_whole_texts(opened.lock, texts)
-    except ConfigError as error:
-        hint = "tokenize with `tokenloom preprocess --document-hashes`, or look for a part of the text with --tokens"
-        raise ConfigError(error.message, hint=hint) from error
+    found, missing = find_whole_texts(opened.lock, texts)
     if missing:
-        say(f"{counted(len(missing), 'pair')} without hashes were not looked at: `{missing[0]}`, …")
+        say(f"{counted(len(missing), 'pair')} without hashes not searched: `{missing[0]}`, …")
     return found
 
 
@@ -614,24 +579,22 @@ def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenyOptions(RunPath, Dealing):
-    """Deny documents from a position on, which training has not read yet: they become padding without loss, and all
-    else stays where it is. Adds a [[denied]] to run.toml and locks the run anew; both files change or none. Prints the
-    steps that change, and digests that show that nothing else moved.
+class DenyOptions(NamedDocuments, Dealing):
+    """Deny documents from an unread position on: they become padding without loss, and nothing else moves. Adds
+    [[denied]] to run.toml and locks the run; both files change or none. Prints the changed steps, and digests that show
+    that nothing else moved.
 
     Attributes:
-        document: document N, from 0, of source NAME.
-        record: what line or row N, from 1, of FILE became.
-        documents_file: a list of both, one a line.
-        reason: why; kept in run.toml.
-        from_position: from where on, as samples from 0 on.
+        documents_file: a list of both, one per line.
+        reason: a reason, kept in run.toml.
+        from_position: the first position with padding, from 0.
         until_position: list changes before position N.
-        since_start: also at which steps before that the documents were trained on.
-        dry_run: only say what would change.
+        since_start: also list earlier steps that read the documents.
+        dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, reason, documents, already_denied, held_out and
-            no_document (names), unknown_pairs (prefixes that do not know their input), listed_until, num_positions,
-            num_tokens, changed and seen (spans as `trace --json` has them; seen is null without --since-start), digest
-            and order_without_denials (before and after), and diff.
+            no_document (names), unknown_pairs (prefixes without origins), listed_until, num_positions, num_tokens,
+            changed and seen (spans as in `trace --json`; seen is null without --since-start), digest and
+            order_without_denials (before and after), and diff.
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -639,10 +602,8 @@ class DenyOptions(RunPath, Dealing):
         "--from-step or --from-position": ("from_position",),
     }
 
-    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_DENIED)] = ()
-    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_DENIED)] = ()
-    documents_file: Annotated[str | None, Written(metavar="FILE", group=_DENIED)] = None
-    reason: Annotated[str | None, Written(metavar="TEXT", group=_DENIED)] = None
+    documents_file: Annotated[str | None, Written(metavar="FILE", group=NamedDocuments.GROUP)] = None
+    reason: Annotated[str | None, Written(metavar="TEXT")] = None
     from_position: Position | None = None
     until_position: Annotated[Position | None, Written(group=_PRINTED)] = None
     since_start: Annotated[bool, Written(group=_PRINTED)] = False
@@ -652,19 +613,14 @@ class DenyOptions(RunPath, Dealing):
 def deny(options: DenyOptions) -> Answer:
     lock = read_lock(lock_path(options.run_path))
     position = options.position_of(options.from_position, lock)
-    assert position is not None  # one of both is needed
+    assert position is not None  # required by the options
     topology = options.topology(lock)
-    until = options.position_of(options.until_position, lock)
+    until, write = options.position_of(options.until_position, lock), not options.dry_run
     names = [source.name for source in lock.sources]
-    denial = Amendment(
-        position=position,
-        denied_documents=(*options.document, *(record_name(record, names) for record in options.record)),
-        denied=options.documents_file,
-        reason=options.reason,
-    )
-    denied = deny_documents(
-        options.run_path, denial, until=until, since_start=options.since_start, write=not options.dry_run
-    )
+    documents = (*options.document, *(record_name(record, names) for record in options.record))
+    given: dict[str, Any] = {"denied_documents": documents, "denied": options.documents_file, "reason": options.reason}
+    denial = Amendment(position=position, **given)
+    denied = deny_documents(options.run_path, denial, until=until, since_start=options.since_start, write=write)
     locked = denied.amended.locked
 
     def names_of(documents: Documents) -> list[str]:
@@ -676,7 +632,7 @@ def deny(options: DenyOptions) -> Answer:
 
     record = {
         "path": options.run_path,
-        "written": not options.dry_run,
+        "written": write,
         **members(denial, "position", "reason"),
         "documents": names_of(denied.documents),
         "already_denied": names_of(denied.again),
@@ -698,7 +654,7 @@ def deny(options: DenyOptions) -> Answer:
     def lines() -> Iterator[str]:
         yield from (*record["diff"], "")
         told = {name: value for name, value in record.items() if name not in ("changed", "seen", "diff")}
-        yield from facts_lines("denied" if record["written"] else "to be denied", told)
+        yield from facts_lines("denied" if write else "to be denied", told)
         for name, what in (("changed", "become padding"), ("seen", "were trained on before, or are about to be")):
             if rows := record[name]:
                 yield f"{what}:"
@@ -716,15 +672,15 @@ def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(RunPath, BatchSizes):
-    """Read a range of positions again and print its digest: a sum over positions and tokens, the same for any ranks,
-    micro-batches and threads, as `check_reading` gives it at a checkpoint. With --expect the exit status is 0 if it is
-    that one, and 1 if it is not.
+    """Read a range of positions again and print its digest: a sum over positions and tokens, the same for any number of
+    ranks, micro-batches and threads, as `check_reading` prints it at a checkpoint. With --expect, the exit status is 1
+    if the digest differs.
 
     Attributes:
         from_position: the first position (default: that of --expect, else 0).
-        to_position: the position behind the last (default: that of --expect, else the end).
-        expect: what it should be.
-        expect_file: a digest per line, one for each range to read, such as of each checkpoint.
+        to_position: the position after the last (default: that of --expect, else the end).
+        expect: the expected digest.
+        expect_file: expected digests, one per line and range, such as one per checkpoint.
         threads: threads that read.
         json: print one JSON object: digest, run, start, stop and num_samples, and with --expect also expected and
             matches.
@@ -744,12 +700,9 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
     name, dataset = name_of_run(opened.identity), opened.dataset()
     for asked, expected in _wanted(options, opened, name):
         if asked.stop > len(dataset):
-            found = f"{asked.start}-{asked.stop}"
-            refuse(f"expected a range of the {len(dataset):,} positions of `{opened.path}`, found {found}")
-        positions: Sequence[int] = range(asked.start, asked.stop)
-        if asked.share is not None:
-            positions = list(itertools.chain.from_iterable(asked.share.positions(asked.start, asked.stop)))
-        digest = digest_of_positions(dataset, positions, num_threads=options.threads)
+            size = f"`{opened.path}` has {len(dataset):,} positions"
+            refuse(f"range {asked.start}-{asked.stop} out of range: {size}")
+        digest = digest_of_positions(dataset, range(asked.start, asked.stop), num_threads=options.threads)
         answer = dataclasses.replace(asked, run=name, digest=digest)
         record = {"digest": str(answer), "num_samples": digest.num_samples, **members(answer, "run", "start", "stop")}
         is_same, said = expected in (None, digest.hexdigest()), str(answer)
@@ -763,36 +716,33 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
 
 
 def _wanted(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeDigest, str | None]]:
-    """Returns the ranges to read, and the sum expected of each, as 32 hex digits."""
+    """Returns the ranges to read, each with its expected sum as 32 hex digits."""
     start = options.position_of(options.from_position, opened.lock)
     stop = options.position_of(options.to_position, opened.lock)
     if options.expect_file is not None:
         lines = read_text(options.expect_file, missing="`replay` prints digests").split("\n")
         given = [_parsed(line.strip(), name) for line in lines if line.strip()]
         if not given:
-            refuse(f"expected a digest per line in `{options.expect_file}`, found none")
+            refuse(f"`{options.expect_file}` has no digests")
         if (start, stop) != (None, None):
-            refuse_usage("--expect-file says itself which positions to read")
+            refuse_usage("--expect-file has the positions to read already")
         return [(each, each.digest.hexdigest()) for each in given]
     if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):  # the sum alone, of a loader
         stop = opened.num_samples if stop is None else stop
         if stop is None:
             refuse_usage("a run without an end needs --to-position or --to-step")
         if (start := start or 0) > stop:
-            refuse(f"expected a range of positions, found {start}-{stop}")
+            refuse(f"range {start}-{stop} ends before it begins")
         return [(RangeDigest(run=name, start=start, stop=stop), options.expect)]
     expected = _parsed(options.expect, name)
-    asked = (expected.start if start is None else start, expected.stop if stop is None else stop)
-    if asked != (expected.start, expected.stop):
-        found = f"{expected.start}-{expected.stop}"
-        refuse(f"expected the digest of positions {asked[0]}-{asked[1]}, found one of {found}")
+    own = (expected.start, expected.stop)
+    if (asked := (own[0] if start is None else start, own[1] if stop is None else stop)) != own:
+        refuse(f"expected the digest of positions {asked[0]}-{asked[1]}, found one of {own[0]}-{own[1]}")
     return [(expected, expected.digest.hexdigest())]
 
 
 def _parsed(text: str, name: str) -> RangeDigest:
-    """Returns a digest of this run."""
-    found = RangeDigest.parse(text)
-    if found.run != name:
-        message = f"expected a digest of this run, {name}, found one of {found.run}"
-        raise ConfigError(message, hint="another seed, another order or other data at its beginning make another run")
+    if (found := RangeDigest.parse(text)).run != name:
+        hint = "another seed, another order or other data at its beginning make another run"
+        refuse(f"expected a digest of run {name}, found one of {found.run}", hint=hint)
     return found

@@ -1,5 +1,4 @@
-"""Commands about a run as two files: written, locked, changed, checked and named; what it reads of each source, where
-its tokens went, and what two runs have in common."""
+"""Commands that write, lock, amend, check, name, plan, compare and stream a run, and count its tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -17,7 +16,6 @@ from typing import Annotated, Any, ClassVar
 from tokenloom.cli.options import JsonOption, Position, Written, arguments_of, named_values, refuse, refuse_usage
 from tokenloom.cli.output import Answer, facts_lines, members, say, table
 from tokenloom.cli.run_options import BatchSizes, RunPath, difference, lock_at, stage_of
-from tokenloom.errors import ConfigError
 from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
@@ -41,69 +39,63 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 
+_NEW = ("prefix", "num_tokens", "since")
 _DEFAULT_LENGTH = 4096
 _MOST_NAMED = 4
-_SAID = "what the run says; before what an arguments file says"
-_STAGE = "a new stage, in place of what is left of the one that it cuts short"
+_SAID = "the run; these override --args-file"
+_STAGE = "a new stage, instead of the rest of the current one"
 
 
 def _count(text: str) -> int:
-    """Returns a number of tokens or samples from 1 on, such as 900B."""
-    return count_of(text.strip(), quoted(text))
+    return count_of(text.strip())
 
 
 def _share(text: str) -> Fraction:
-    """Returns a share such as 0.1%."""
     stripped = text.strip()
-    return share_of(stripped if number_or_none(stripped, quoted(text)) is None else Decimal(stripped), quoted(text))
+    return share_of(stripped if number_or_none(stripped, quoted(text)) is None else Decimal(stripped))
 
 
 def _weights(text: str) -> tuple[tuple[str, Fraction], ...]:
-    """Returns weights by name, such as `web=5,code=5`."""
+    """Converts weights by name, such as `web=5,code=5`."""
     named = []
-    expected = "expected names and weights such as web=5,code=5, found "
-    for name, weight, where in named_values(text, "a source", "weight", expected=expected):
+    for name, weight, where in named_values(text, "a source", "weight", hint="write weights such as web=5,code=5"):
         if number_or_none(weight, where) is None:
             refuse(f"{where} has no number as weight")
-        named.append((name, weight_of(Decimal(weight.strip()), f"the weight of {name!r}")))
+        named.append((name, weight_of(Decimal(weight.strip()))))
     return tuple(named)
 
 
 def _named_data(text: str) -> tuple[str, str]:
-    """Returns name and data of a source, such as `books=data/books/*`."""
     name, equals, data = (part.strip() for part in text.partition("="))
     if not (equals and name and data):
-        refuse(f"expected a name and data such as books=data/books/*, found {quoted(text)}")
+        refuse(f"{quoted(text)} is no name and data such as books=data/books/*")
     return name, data
 
 
 def _date(text: str) -> datetime:
-    """Returns a date, with or without a time, such as 2026-12-01T08:00."""
     try:
         return datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        message = f"expected a date such as 2026-12-01 or 2026-12-01T08:00, found {quoted(text)}"
-        raise ConfigError(message) from error
+    except ValueError:
+        refuse(f"{quoted(text)} is no date such as 2026-12-01 or 2026-12-01T08:00")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions(JsonOption):
-    """Write a run.toml with comments: from a blend as Megatron has it, from the arguments of a Megatron run, or from
-    folders, each of which becomes a source. Data without weights are read in proportion to their tokens: once, if no
-    size is given.
+    """Write a run.toml with comments: from a blend as in Megatron, from the arguments of a Megatron run, or from
+    folders, one source each. Data without weights are read in proportion to their tokens, once if no size is given.
 
     Attributes:
-        folders: folders, globs or prefixes, a source each.
+        folders: folders, globs or prefixes, one source each.
         data_path: prefixes, globs or folders; or a weight before each.
         args_file: arguments of a Megatron run: a script, a list of arguments, or YAML.
-        output: file to write.
-        overwrite: replace a file that is there.
+        output: output file.
+        overwrite: replace an existing file.
         sequence_length: tokens per sample (default 4096).
         tokens: tokens of the run, such as 900B.
         samples: samples of the run.
         seed: seed of the order (default 1234).
-        tokenizer: the tokenizer that made the data.
-        holdout: share of each to hold out, such as "0.1%".
+        tokenizer: tokenizer of the data.
+        holdout: share of each source to hold out, such as "0.1%".
         json: print one JSON object: path, data, not_taken and others.
     """
 
@@ -127,7 +119,7 @@ def run_init(options: InitOptions) -> Answer:
     taken = TakenArguments() if options.args_file is None else take_arguments(read_arguments(options.args_file))
     entries = options.data_path or options.folders or taken.entries
     if not entries:
-        refuse(f"`{options.args_file}`: expected `--data-path`, found none", hint="give `--data-path` yourself")
+        refuse(f"`{options.args_file}` has no `--data-path`", hint="give `--data-path` yourself")
     data, weights = weighted_entries(entries)
     is_sized = options.tokens is not None or options.samples is not None
     others = {
@@ -139,14 +131,13 @@ def run_init(options: InitOptions) -> Answer:
     given = {"data": data, "weights": weights, "settings": taken.settings, **others}
     text = draft_text(**arguments_of(options, draft_text, path=options.output, **given))
     if os.path.lexists(options.output) and not options.overwrite:
-        message = f"expected no file `{options.output}`, found one"
-        raise ConfigError(message, hint="give another name with --output, or --overwrite to replace it")
+        refuse(f"`{options.output}` exists", hint="give another name with --output, or --overwrite to replace it")
     make_folder_of(options.output)
     with open_pending(options.output) as file:
         file.write(text.encode())
     if not options.json:
         for name, reason in taken.not_taken:
-            say(f"not taken over: --{name}: {reason}")
+            say(f"ignored: --{name}: {reason}")
         if taken.others:
             say(f"not about data: {', '.join(f'--{name}' for name in taken.others)}")
     not_taken = [{"argument": name, "reason": reason} for name, reason in taken.not_taken]
@@ -158,18 +149,17 @@ def run_init(options: InitOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class LockOptions(RunPath, BatchSizes):
-    """Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says what has
-    changed, and the first position that holds another sample than before; what was consumed cannot, or nothing is
-    written.
+    """Write run.lock beside run.toml: the data that the run reads, from headers and manifests alone. Prints changes and
+    the first position with another sample than before; if that position was consumed, nothing is written.
 
     Attributes:
-        consumed_samples: how far training has come, as samples from 0 on.
-        drop: let go of denials that run.toml has no more; or of what was consumed, after going back to an earlier
+        consumed_samples: samples that training has read.
+        drop: drop denials that run.toml no longer has; or consumed positions, after going back to an earlier
             checkpoint.
-        dry_run: only say what would change.
+        dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, consumed, digest, num_samples, num_sources, num_pairs, num_tokens,
-            segments, changes, exhausted, stopped, cut_short, no_document (records that gave none), unknown_pairs
-            (prefixes that do not know their input), dropped and moved.
+            segments, changes, exhausted, stopped, cut_short, no_document (records without a document), unknown_pairs
+            (prefixes without origins), dropped and moved.
     """
 
     consumed_samples: Position | None = None
@@ -187,22 +177,15 @@ def run_lock(options: LockOptions) -> Answer:
 def _answer(
     locked: LockedRun, head: dict[str, Any], *, position: int | None = None, above: Sequence[str] = ()
 ) -> Answer:
-    """Returns what locking came to, and that nothing changed before a position, or of what was consumed.
-
-    The status is 1 if the run ends before its stages do, which is said.
-    """
+    """Returns the result of locking; its status is 1 if the run ends before its stages do."""
     lock, changes = locked.lock, None if locked.old is None else lock_changes(locked.old, locked.lock)
-    kept, pairs = (
-        lock.consumed if position is None else position,
-        [pair for each in lock.sources for pair in each.pairs],
-    )
-    told = None
+    kept = lock.consumed if position is None else position
+    pairs = [pair for each in lock.sources for pair in each.pairs]
+    told: dict[str, Any] | None = None
     if changes is not None:
         new_pairs = [(data.name, pair) for data in changes.new_data for pair in data.pairs]
         told = {
-            "new_pairs": [
-                {"source": name, **members(each, "prefix", "num_tokens", "since")} for name, each in new_pairs
-            ],
+            "new_pairs": [{"source": name, **members(each, *_NEW)} for name, each in new_pairs],
             "new_sources": changes.new_sources,
             "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
             "settings": changes.others,
@@ -238,9 +221,11 @@ def _answer(
             "denied without a document": locked.empty_records,
             "dropped": locked.dropped,
         }
-        if changes is not None and locked.old is not None and told is not None:
-            known["consumed before"] = locked.old.consumed if lock.consumed < locked.old.consumed else None
-            known |= told | {"new_segments": [_segment(lock, each, in_words=True) for each in changes.new_segments]}
+        if changes is not None:
+            was_consumed = locked.old.consumed if locked.old is not None else 0
+            known["consumed before"] = was_consumed if lock.consumed < was_consumed else None
+            known |= told or {}
+            known["new_segments"] = [_segment(lock, each, in_words=True) for each in changes.new_segments]
             known["moved"] = locked.moved and members(locked.moved)
         title = "" if changes is None else "changes"
         yield from facts_lines(title, {name: value for name, value in known.items() if value})
@@ -255,7 +240,7 @@ def _answer(
 
 
 def _segment(lock: RunLock, segment: LockedSegment, *, in_words: bool = False) -> dict[str, Any]:
-    """Returns what there is to say of a segment, with weights by source, or as shares in words, the largest first."""
+    """Returns the facts of a segment, with weights by source, or as shares in words, the largest first."""
     weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
     if in_words:
         total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
@@ -268,22 +253,21 @@ def _segment(lock: RunLock, segment: LockedSegment, *, in_words: bool = False) -
 
 @dataclass(frozen=True, kw_only=True)
 class AmendOptions(RunPath, BatchSizes):
-    """Change a run from a position on, which training has not read yet: edit run.toml, as a person would, and lock the
-    run anew. Prints the edit and what it means. Both files change, or none: what would move a sample before the
-    position is refused.
+    """Change a run from an unread position on: edit run.toml and lock the run. Prints the edit and its effects. Both
+    files change or none: a change that moves a sample before the position is refused.
 
     Attributes:
-        at_position: from where on, as samples from 0 on.
+        at_position: the first position that changes, from 0.
         weights: shares, such as web=5,code=5.
         stage_name: name of the stage (default "from" and the position).
         sequence_length: tokens per sample.
         tokens: its tokens, such as 50B.
         samples: its samples.
         add_source: a new source, such as books='data/books/*'; may be repeated.
-        deny: documents to be padding, such as web:12345, one a line.
-        grow: take up pairs that sources did not have.
-        dry_run: only say what would change.
-        json: print one JSON object: path, written, position, diff, and what `run lock` prints.
+        deny: file of documents to deny, such as web:12345, one per line.
+        grow: add new pairs of the sources.
+        dry_run: print the changes, write nothing.
+        json: print one JSON object: path, written, position, diff, and the keys of `run lock`.
     """
 
     EITHER: ClassVar[Any] = (("tokens", "samples"),)
@@ -306,15 +290,13 @@ class AmendOptions(RunPath, BatchSizes):
 def run_amend(options: AmendOptions) -> Answer:
     lock = read_lock(lock_path(options.run_path))
     position = options.position_of(options.at_position, lock)
-    assert position is not None  # one of both is needed
+    assert position is not None  # required by the options
     sources = dict(options.add_source)
     if len(sources) < len(options.add_source):
-        message = "expected each new source once, found one twice in --add-source"
-        raise ConfigError(message, hint="list several data of a source in run.toml")
+        refuse("--add-source repeats a source", hint="list several data of a source in run.toml")
     others = {"position": position, "sources": sources, "denied": options.deny, "grows": options.grow}
-    amended = amend_run(
-        options.run_path, Amendment(**arguments_of(options, Amendment, **others)), write=not options.dry_run
-    )
+    amendment = Amendment(**arguments_of(options, Amendment, **others))
+    amended = amend_run(options.run_path, amendment, write=not options.dry_run)
     diff = difference(options.run_path, amended, after=f"from position {position} on")
     head = {"path": lock_path(options.run_path), "written": not options.dry_run, "position": position, "diff": diff}
     return _answer(amended.locked, head, position=position, above=[*diff, *([""] if diff else [])])
@@ -326,7 +308,7 @@ class CheckOptions(RunPath):
     The exit status is 1 if anything differs.
 
     Attributes:
-        full: read all data, and compare the checksums of all bytes.
+        full: read all data and compare their checksums.
         json: print one JSON object: path, run, num_pairs, full and problems.
     """
 
@@ -346,12 +328,12 @@ def run_check(options: CheckOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class IdOptions(RunPath, BatchSizes):
-    """Print what names a run: a SHA-256 of its seed and of the data that it began with, which stays while the run
-    changes and goes on, and stands in the state of loaders as `run`. And with a position, or where some were consumed,
-    the digest of the order before it. A lock may be named instead of a run.toml.
+    """Print the identity of a run: a SHA-256 of its seed and its first data, which stays the same while the run changes
+    and is `run` in the state of loaders. Also print the digest of the order before a position, given or consumed. RUN
+    may be a lock.
 
     Attributes:
-        position: a position, as samples from 0 on (default: what was consumed).
+        position: a position, from 0 (default: consumed samples).
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
@@ -373,11 +355,11 @@ def run_id(options: IdOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class DigestOptions(RunPath, BatchSizes):
-    """Print a SHA-256 of all that decides which samples stand before a position, and of nothing else: two runs with one
-    digest have read the same up to there.
+    """Print a SHA-256 of everything that decides the samples before a position, and of nothing else: two runs with the
+    same digest read the same up to there.
 
     Attributes:
-        position: the position, as samples from 0 on (default: what was consumed, or the end).
+        position: the position, from 0 (default: consumed samples, or the end).
         json: print one JSON object: position, digest and run.
     """
 
@@ -395,19 +377,19 @@ def run_digest(options: DigestOptions) -> Answer:
 
 
 _EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
-"""What follows where a source has been read `max_passes` times."""
+"""By `on_exhausted`, what follows once a source was read `max_passes` times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunPath, BatchSizes):
-    """What a run will read, from its lock alone: per stage and source samples, tokens and passes, where passes end,
-    where a source has been read as often as it may be, and what stays unseen; with dates, if its speed is given.
+    """Print what a run will read, from its lock alone: per stage and source samples, tokens and passes, where passes
+    end, where a source reaches its limit of passes, and what stays unseen; with dates, if its speed is given.
 
     Attributes:
-        tokens_per_second: speed of the training run, all ranks.
-        start: when it reads what follows on what was consumed.
-        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end, with step
-            and date of stages and caps where they are known.
+        tokens_per_second: speed of training, all ranks.
+        start: date at which the first unread position is read.
+        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end; stages
+            and caps with step and date where known.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -417,7 +399,7 @@ class PlanOptions(RunPath, BatchSizes):
 def run_plan(options: PlanOptions) -> Answer:
     opened = Run.open(options.run_path)
     found, marks = opened.plan(), _Marks(options, opened.lock)
-    told = found.as_json()
+    told = asdict(found)
     for each, name in [*((each, "start") for each in told["segments"]), *((each, "position") for each in told["caps"])]:
         each.update(marks.known(each[name]))
     if found.num_samples is not None:
@@ -454,18 +436,18 @@ def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks
 
 
 class _Marks:
-    """Positions with step and date, where these are known: dates count from when the first unread position is read."""
+    """Steps and dates of positions; dates count from the first unread position."""
 
     def __init__(self, options: PlanOptions, lock: RunLock) -> None:
         self._lock, self._sizes = lock, options.batch_sizes(lock)
         self._speed, self._start = options.tokens_per_second, options.start
         if self._speed is None and self._start is not None:
-            refuse("expected --tokens-per-second beside --start, found none")
+            refuse("--start needs --tokens-per-second")
         if self._speed is not None and not self._speed > 0:
-            refuse(f"expected --tokens-per-second above 0, found {self._speed}")
+            refuse(f"--tokens-per-second must be above 0, got {self._speed}")
 
     def known(self, position: int | None) -> dict[str, Any]:
-        """Returns what is known of a position beside its number, for JSON."""
+        """Returns step, seconds and date of a position, as far as known."""
         found: dict[str, Any] = {}
         if position is not None and self._sizes is not None:
             found["step"] = self._sizes.step_of_position(position)
@@ -475,13 +457,13 @@ class _Marks:
             if self._start is not None:
                 try:
                     found["date"] = self._start + timedelta(seconds=found["seconds"])
-                except OverflowError as error:
-                    message = f"expected a date up to the year 9999 for position {position}, found a later one"
-                    raise ConfigError(message, hint="is the speed in tokens per second, of all ranks?") from error
+                except OverflowError:
+                    hint = "is the speed in tokens per second, of all ranks?"
+                    refuse(f"the date of position {position} is after the year 9999", hint=hint)
         return found
 
     def of(self, position: int) -> str:
-        """Returns a position in words: with its date to the minute, or without a start the time from there on."""
+        """Returns a position with step and date in words; without a start, with the time until then."""
         known = self.known(position)
         words = [f"step {known['step']:,}"] if "step" in known else []
         if "date" in known:
@@ -512,19 +494,16 @@ def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions(RunPath, BatchSizes):
-    """Where the tokens of a run went before a step: per stage and source how many its passes hold, which of them were
-    seen with loss, which without and why, which are never seen, and which are left; and what filled the samples. All
-    comes to a balance of 0; the exit status is 1 if it does not. Data are looked into only where they decide what has
-    loss.
+    """Account for the tokens of a run before a step: per stage and source the tokens of its passes, those seen with
+    loss, without loss and why, never seen, and left; and the contents of the samples. The exit status is 1 if the
+    balance is not 0. Data are read only where they decide what has loss.
 
     Attributes:
-        until_position: up to where, as samples from 0 on (default: the whole run).
-        no_reading: count nothing for which data would have to be looked into.
+        until_position: count before position N (default: the whole run).
         json: print one JSON object: run, position, balance, total, sources and stages.
     """
 
     until_position: Position | None = None
-    no_reading: bool = False
 
 
 def ledger(options: LedgerOptions) -> Answer:
@@ -532,7 +511,7 @@ def ledger(options: LedgerOptions) -> Answer:
     position = options.position_of(options.until_position, opened.lock)
     if position is None and opened.num_samples is None:
         refuse_usage("a run without an end needs --until-step or --until-position")
-    found = opened.ledger(until=position, reads_data=not options.no_reading)
+    found = opened.ledger(until=position)
     record = {"run": opened.identity, **found.as_json()}
     return Answer(record, _ledger_lines(options.run_path, found), 1 if found.balance else 0)
 
@@ -563,15 +542,14 @@ def _row_lines(rows: Sequence[tuple[str, LedgerRow]]) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(JsonOption):
-    """Compare two runs by their locks: the first position that differs and what stands there in each, which settings
-    differ, and per source the tokens of samples that both read, wherever in the run, and of data with the same
-    checksums under any name. Each is named by its run.toml or by a lock, such as an older one. The exit status is 0 if
-    all positions are the same, 1 if not.
+    """Compare two runs by their locks: the first position that differs, the settings that differ, and per source the
+    tokens of samples that both read, at any position, and of data with equal checksums under any name. The exit status
+    is 1 if any position differs.
 
     Attributes:
-        before: a run.toml, or a lock.
+        before: a run.toml or a lock, such as an older one.
         after: another.
-        until_position: compare the positions before N (default: all).
+        until_position: compare positions before N (default: all).
         json: print one JSON object: position, before, after, reason, runs, ends, stop, settings and sources.
     """
 
@@ -582,12 +560,12 @@ class DiffOptions(JsonOption):
 
 def run_diff(options: DiffOptions) -> Answer:
     found = differences(lock_at(options.before), lock_at(options.after), until=options.until_position)
-    return Answer(found.as_json(), _diff_lines(found), 0 if found.are_equal else 1)
+    return Answer(asdict(found), _diff_lines(found), 0 if found.are_equal else 1)
 
 
 def _diff_lines(found: RunDifferences) -> Iterator[str]:
-    told = found.as_json()
-    sources = sorted(told["sources"] or (), key=lambda source: -source["tokens_before"] - source["tokens_after"])
+    told = asdict(found)
+    sources = sorted(told["sources"], key=lambda source: -source["data_before"] - source["data_after"])
     shared = [{**source, "names_after": ", ".join(source["names_after"])} for source in sources]
     yield from facts_lines("before: A, after: B", {**told, "sources": shared})
     if found.position is not None:
@@ -596,20 +574,18 @@ def _diff_lines(found: RunDifferences) -> Iterator[str]:
         yield "all positions are the same"
     else:
         yield f"positions before {found.stop:,} are the same"
-    if found.sources is None and found.stop is None:
-        yield "neither run has an end: --until-position N tells what they have in common"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStreamOptions(RunPath, BatchSizes):
-    """Read batches of a run from a position on as fast as they come. Prints throughput, how long the loop waited and,
-    for data in object storage, what was fetched.
+    """Read batches of a run from a position on, and print throughput, time waited and, for data in object storage, the
+    bytes fetched.
 
     Attributes:
-        position: where to begin, as samples from 0 on (default 0).
+        position: the first position, from 0 (default 0).
         micro_batch_size: samples per batch.
-        batches: stop after so many batches.
-        holdout: read what is held out instead.
+        batches: number of batches.
+        holdout: read the held-out samples.
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
             longest_wait_seconds and storage (by source).
     """
@@ -626,13 +602,13 @@ def run_stream(options: RunStreamOptions) -> Answer:
     dataset = opened.holdout() if options.holdout else opened.dataset()
     size = options.micro_batch_size
     if start + size > len(dataset):
-        found = f"{max(0, len(dataset) - start)} samples there"
-        refuse(f"expected a batch of {size} samples from position {start} on, found {found}")
+        left = max(0, len(dataset) - start)
+        refuse(f"no batch of {size} samples from position {start} on: {left} samples are left")
     return read_batches(dataset, start, size, options.batches)
 
 
 def read_batches(dataset: Any, start: int, size: int, most: int | None) -> Answer:
-    """Reads batches from a position on as fast as they come; answers what that took, and what was fetched."""
+    """Reads batches from a position on; answers with throughput, waits and fetched bytes."""
     loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), start, size, 0, 1))
     num_batches = num_tokens = 0
     started = time.perf_counter()

@@ -2,6 +2,7 @@ from .attention import block_mask_arrays as block_mask_arrays
 from .attention import flex_block_mask as flex_block_mask
 from .attention import future_labels as future_labels
 from .base import MegatronDataset as MegatronDataset
+from .base import verification_of as verification_of
 from .chat_config import SFTDatasetConfig as SFTDatasetConfig
 from .chat_config import VarlenDatasetConfig as VarlenDatasetConfig
 from .config import BlendedMegatronDatasetConfig as BlendedMegatronDatasetConfig
@@ -26,6 +27,5 @@ from .mock import MockGPTDataset as MockGPTDataset
 from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
 from .mock import MockMultimodalDataset as MockMultimodalDataset
 from .mock import MultimodalDatasetConfig as MultimodalDatasetConfig
-from .pair_samples import verification_of as verification_of
 from .splits import Split as Split
 from .tensors import SampleBatch as SampleBatch

@@ -1,31 +1,47 @@
-"""The base class of all datasets that give a sample by number."""
+"""The base classes of datasets: any samples by number, and those of one `.bin`/`.idx` pair."""
 
 from __future__ import annotations
 
 import operator
+import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.data_match import check_tokenizer
-from tokenloom.datasets.protocols import KnowsOrder, pair_of
-from tokenloom.datasets.shortcuts import HasHooks
+from tokenloom.datasets.data_match import Kind, check_kind, check_tokenizer
+from tokenloom.datasets.protocols import Int64s, KnowsOrder, Positions, pair_of
+from tokenloom.datasets.shortcuts import HasHooks, as_arrays, is_within_item, makes_batches, stack
 from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
-from tokenloom.errors import ConfigError
-from tokenloom.order.documents import Rows
+from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.forks import cached_property
+from tokenloom.indexed.dataset import IndexedDataset, ReadSpans, dataset_identity, span_reader
+from tokenloom.indexed.joined import JoinedPairs
+from tokenloom.indexed.verify import Verification, check_columns, check_index, verification
+from tokenloom.order.arrays import ArrayStore, DataOrigin
+from tokenloom.order.cache import index_cache
+from tokenloom.order.documents import Documents, Rows
 from tokenloom.order.keys import describe
+from tokenloom.order.protocols import Order
+from tokenloom.order.windows import SpanBatch, Spans
 from tokenloom.rendering.card import HasFacts
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.objects import object_storage, own_folder
 
 
 class MegatronDataset(HasFacts, HasHooks, ABC):
     """A split of one low-level dataset, as samples.
 
-    Works as a map-style dataset of torch without inheriting from it, so that importing needs no torch.
+    A map-style dataset of torch that does not inherit from it, so that importing needs no torch.
 
     A class of your own needs the four methods below; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then split,
     size and blend it. It must have `num_samples` samples or more. Settings of its own go into a subclass of the config.
@@ -65,21 +81,21 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     Args:
         dataset: the low-level dataset, for example an `IndexedDataset`.
-        dataset_path: its path, for cache keys and messages; None for made-up data.
-        indices: integers[num_elements], the elements of it that this split exposes; or a range of them.
-        num_samples: how many samples to offer at least; None for one epoch.
-        index_split: which split this is.
+        dataset_path: its path, for cache keys and messages; None for mock data.
+        indices: integers[num_elements], its elements in this split; or a range of them.
+        num_samples: samples wanted at least; None for one epoch.
+        index_split: the split.
         config: the settings.
 
     Raises:
-        ConfigError: the class overrides a method that nothing calls, or one that gives samples other than `dataset[k]`.
+        ConfigError: the class overrides a method that nothing calls, or one whose samples differ from `dataset[k]`.
     """
 
     run_order: KnowsOrder | None = None
-    """What knows the order, where this is all of a run."""
+    """Knows the order if this is all of a run."""
 
     in_place_of: ClassVar[type | None] = None
-    """Of a class of made-up data, which needs a config that names none: the class that reads data."""
+    """For a class of mock data: the class that reads data."""
 
     _indices: NDArray[Any] | None = None
 
@@ -94,15 +110,14 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     ) -> None:
         self._check_overrides()
         if self.in_place_of is not None and not config.mock:
-            message = "expected a config without `blend` for made-up data, found one that names data"
+            message = f"{type(self).__name__} is for made-up data, got a config with `blend`"
             raise ConfigError(message, hint=f"use {self.in_place_of.__name__}")
         if not isinstance(index_split, Enum):
-            message = f"expected a `Split` as `index_split`, found {index_split!r}"
-            raise ConfigError(message, hint="such as `Split.train`")
+            raise ConfigError(f"`index_split`: must be a `Split`, got {index_split!r}", hint="such as `Split.train`")
         self.dataset = dataset
         self.dataset_path = dataset_path
         self.rows: Rows = Rows.of(indices)
-        """The elements that this split exposes, without an array of them."""
+        """The elements of this split, without an array of them."""
         self.num_samples: int | None = None if num_samples is None else operator.index(num_samples)
         self.index_split = index_split
         self.config = config
@@ -123,12 +138,12 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     @property
     def _opens_later(self) -> bool:
-        """Whether the data are opened, and the tokenizer compared with them, when a sample is first asked for."""
+        """Whether the data are opened, and compared with the tokenizer, for the first sample."""
         return False
 
     @property
     def indices(self) -> NDArray[Any]:
-        """integers[num_elements], the elements that this split exposes."""
+        """integers[num_elements], the elements of this split."""
         if self._indices is None:
             self._indices = self.rows.array()
         return self._indices
@@ -141,7 +156,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     @staticmethod
     @abstractmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns how many elements of the low-level dataset the splits divide."""
+        """Returns the number of elements that the splits divide."""
 
     @staticmethod
     @abstractmethod
@@ -154,7 +169,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return ["random_seed", "sequence_length", "split", "split_matrix", "tokenizer"]
 
     def _further_identifiers(self) -> dict[str, Any]:
-        """Returns what else is part of the cache key: settings that the reference lacks, where they matter."""
+        """Returns settings of ours that are part of the cache key."""
         return {}
 
     @abstractmethod
@@ -169,7 +184,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns what is known of the samples and their pair; see `HasFacts`."""
+        """Returns facts of the samples and their pair; see `HasFacts`."""
         pair = pair_of(self.dataset)
         return {
             "path": self.dataset_path,
@@ -182,3 +197,287 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     def _sample_facts(self) -> dict[str, Any]:
         return {"samples": len(self)}
+
+
+def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:
+    """Returns the background check of datasets with `verify="full"`; None with "quick".
+
+    `wait()` waits for the end of the check, and raises what it found. Every later sample raises it too, in this process
+    and in workers forked from it.
+    """
+    if config.verify != "full" or config.mock:
+        return None
+    if config.path_to_cache is not None and not is_remote(config.path_to_cache):
+        return verification(os.path.join(config.path_to_cache, "verified"))
+    path = os.path.join(config.storage_settings.folder, f"verified-{os.geteuid()}")
+    return verification(own_folder(path, hint="name a folder for indices with `path_to_cache`"))
+
+
+def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -> IndexedDataset:
+    """Opens the pair at a path as a config says."""
+    return IndexedDataset(
+        path,
+        mmap=config.mmap_bin_files,
+        fast_cache_load=config.fast_cache_load,
+        object_storage=config.storage_settings,
+        **options,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOrigin:
+    """A low-level dataset as the `DataOrigin` of index arrays.
+
+    Attributes:
+        dataset: the data; mock data need no check and no identity.
+        further: dependencies of the arrays that are not in the cache key.
+        tell: returns the identity of the data; None for `dataset_identity` of a pair.
+    """
+
+    dataset: Any
+    further: Mapping[str, Any] = field(default_factory=dict)
+    tell: Callable[[], dict[str, Any]] | None = None
+
+    def check(self) -> None:
+        """Checks all rows of the index and all roles, once per opened pair; compares with the manifest."""
+        if (pair := pair_of(self.dataset)) is not None:
+            check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
+            if not pair.is_remote:
+                check_columns(pair, names=("roles",))
+
+    @property
+    def identity(self) -> Callable[[], dict[str, Any]] | None:
+        """Returns the identity of the data; None for mock data."""
+        if self.tell is None and pair_of(self.dataset) is None:
+            return None
+        tell = self.tell or partial(dataset_identity, self.dataset)
+        return lambda: {**tell(), **self.further}
+
+
+class PairSamples(MegatronDataset):
+    """The base of datasets of one pair: an order, batches, and announcements. A class sets `order` and has `_batch`.
+
+    A position may count from the end. None gives a sample with an all-zero `loss_mask`, for filling up a batch.
+
+    `dataset[k]` defines the samples: if a class overrides `__getitem__` or `sample`, all methods that return samples,
+    and all loaders, call it.
+    """
+
+    _reads: ClassVar[Kind] = "documents"
+    """The kind of the sequences."""
+
+    def _check_pair(self) -> None:
+        """Checks the open pair, and starts its verification with `verify="full"`; part of making a dataset."""
+        if self.num_samples is not None and self.num_samples < 0:
+            raise ConfigError(f"{self._name()}: `num_samples` must be 0 or more, got {self.num_samples}")
+        if isinstance(self.dataset, IndexedDataset) and self.dataset.dtype.kind not in "iu":
+            raise ConfigError(f"{self._name()}: tokens must be integers, got {self.dataset.dtype}")
+        self._verification = verification_of(self.config)
+        if self._verification is not None and (pair := pair_of(self.dataset)) is not None:
+            self._verification.add(pair.path_prefix, pair.object_storage)
+        name = f"`{self.dataset_path or type(self).__name__}`"
+        check_kind(self.dataset, self.config, name=name, reads=self._reads)
+
+    order: Order
+    """The tokens of each sample."""
+
+    _asks_items: ClassVar[bool] = False
+    """Whether a user's low-level dataset may return sequences by `dataset[k]` too."""
+
+    @cached_property
+    def _read_spans(self) -> ReadSpans:
+        return span_reader(self.dataset, whole=self._asks_items)
+
+    @abstractmethod
+    def _batch(self, rows: Int64s) -> Sample:
+        """Returns the samples at positions that are known to exist: int64[count]."""
+
+    def verify_indices(self) -> list[str]:
+        """Builds the order again and returns one sentence for each difference from the one in use.
+
+        Finds any flipped bit. As costly as the first build.
+        """
+        return self.order.verify()
+
+    def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
+        """Returns many samples as torch tensors, made as one batch if possible; torch's DataLoader calls this."""
+        if makes_batches(self) or is_within_item(self):
+            return sample_batch(self.batch(positions), len(positions))
+        return self._items(positions)
+
+    def sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
+        if self._must_ask("sample"):
+            return as_arrays(self._items((idx,))[0])
+        return self._sample(idx)
+
+    def _sample_for_item(self, idx: int | None) -> Sample:
+        """Returns the arrays for `__getitem__`: those of a user's `sample`, or ours."""
+        return self.sample(idx) if "sample" in self._overrides.found else self._sample(idx)
+
+    def _sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, without a user's hooks."""
+        if idx is None:
+            batch = self._rows_or_fillers((None,))
+        else:
+            batch = self._batch(np.array([self._position(idx)], dtype=np.int64))
+            self.order.check()
+        return {name: array[0] for name, array in batch.items()}
+
+    def batch(self, positions: Positions) -> Sample:
+        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+
+        Args:
+            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: samples of a user's class differ in names or shapes.
+        """
+        if self._must_ask("batch"):
+            return stack(self._items(positions), name=type(self).__name__)
+        return self._rows_or_fillers(positions)
+
+    def _rows_or_fillers(self, positions: Positions) -> Sample:
+        rows, fillers = self._rows(positions)
+        batch = self._batch(rows)
+        self.order.check()
+        if fillers:
+            batch["loss_mask"][fillers] = 0
+        return batch
+
+    def _name(self) -> str:
+        return f"`{self.dataset_path or type(self).__name__}` ({self.index_split.name})"
+
+    def _damaged(self, error: IndexError) -> IndexCacheError:
+        """Not an `IndexError`, which would end a loop over the dataset silently."""
+        self.order.check()
+        message = f"the indices of {self._name()} do not fit the data: {error}"
+        return IndexCacheError(message, hint="remove them from the index cache, and they are built again")
+
+    def _position(self, idx: int) -> int:
+        """Returns the non-negative position for one that may count from the end."""
+        if self._verification is not None:
+            self._verification.check()
+        num_samples = len(self)
+        position = operator.index(idx)
+        if not -num_samples <= position < num_samples:
+            raise IndexError(f"sample {position} out of range: {self._name()} has {num_samples} samples")
+        return position if position >= 0 else position + num_samples
+
+    def _rows(self, positions: Positions) -> tuple[Int64s, list[int]]:
+        if self._verification is not None:
+            self._verification.check()
+        rows, fillers = positions_and_fillers(positions)
+        num_samples = len(self)
+        if rows.size and not _all_within(rows, num_samples):
+            rows = np.array([self._position(position) for position in rows.tolist()], dtype=np.int64)
+        return rows, fillers
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self.rows.consecutive is not None:  # 4 bytes per document otherwise
+            state.pop("_indices", None)
+        return state
+
+    def spans(self, idx: int) -> Spans:
+        """Returns the pieces of sequences that a sample reads, an extra token included."""
+        return self.span_batch((idx,))[0]
+
+    @abstractmethod
+    def span_batch(self, positions: Positions) -> SpanBatch:
+        """Returns the spans of many samples."""
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        return [] if (source := self._pairs) is None else source.remote_paths
+
+    @property
+    def _pairs(self) -> JoinedPairs | IndexedDataset | None:
+        return self.dataset if type(self.dataset) is JoinedPairs else pair_of(self.dataset)
+
+    def will_need(self, positions: Sequence[int | None]) -> None:
+        """Announces samples to be read, in this order, so that their bytes are fetched from object storage."""
+        if (source := self._pairs) is not None and source.remote_paths:
+            rows, _ = self._rows(positions)
+            spans = self.span_batch(rows)
+            read = spans.documents >= 0  # not denied
+            chosen = (spans.documents[read], spans.starts[read], spans.lengths[read])
+            blocks = getattr(self.config, "block_shuffle", None)
+            source.will_need(*chosen, block_bytes=None if blocks is None else blocks.block_bytes)
+
+    @property
+    def documents(self) -> Documents:
+        """The sequences of this split, with their lengths."""
+        return Documents(self.dataset, self.rows)
+
+    def _sample_facts(self) -> dict[str, Any]:
+        is_built = self.order.is_built
+        return {
+            "samples" if is_built else "samples, at least": len(self) if is_built else self.num_samples,
+            "documents exposed": f"{len(self.rows):,} of {len(self.dataset):,}",
+        }
+
+    def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
+        """Returns the store of the order's arrays: the index cache, or memory for mock data without one.
+
+        Args:
+            origin: the data they are built from.
+            base: prefix of their file names; None for that of a split.
+        """
+        config = self.config
+        is_kept = config.path_to_cache is not None or not config.mock
+        base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
+        cache = None
+        if is_kept:
+            is_full = config.verify == "full"
+            cache = index_cache(self._index_folder(), base, config.storage_settings, compares_all=is_full)
+        return ArrayStore(
+            cache=cache,
+            description=self.unique_description,
+            name=self._name(),
+            origin=origin,
+            must_exist=config.fast_cache_load or config.defer_npy_index_mmap,
+            deferred=config.defer_npy_index_mmap,
+            may_stay_unwritten=config.path_to_cache is None,
+        )
+
+    def _index_folder(self) -> str:
+        """Returns the folder of the index cache: `path_to_cache`, or one beside the data, or of this node."""
+        if self.config.path_to_cache is not None:
+            folder: str = self.config.path_to_cache
+            return folder
+        if self.remote_paths:
+            return local_index_folder(self.config)
+        return os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
+
+
+def local_index_folder(config: BlendedMegatronDatasetConfig) -> str:
+    """Returns this node's folder for indices of data in object storage without `path_to_cache`."""
+    return os.path.join(object_storage(config.storage_settings).folder, "indices")
+
+
+def has_own_lengths(source: Any) -> bool:
+    """Whether a low-level dataset has lengths of a user's own, or is no pair."""
+    kind = type(source)  # not `__class__` of a wrapper
+    return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
+
+
+def positions_and_fillers(positions: Positions) -> tuple[Int64s, list[int]]:
+    """Returns positions, int64[count], with 0 for None, and the rows of None."""
+    fillers: list[int] = []
+    if not isinstance(positions, np.ndarray) and None in positions:
+        fillers = [row for row, position in enumerate(positions) if position is None]
+        positions = [0 if position is None else position for position in positions]
+    given = np.asarray(positions)
+    if given.dtype.kind not in "iu" and given.size:
+        raise TypeError(f"positions of samples must be integers, got {given.dtype}")
+    return np.ascontiguousarray(given, dtype=np.int64), fillers
+
+
+def _all_within(rows: Int64s, count: int) -> bool:
+    if rows.size <= 64 and rows.ndim == 1:  # faster than NumPy for so few
+        numbers = rows.tolist()
+        return bool(min(numbers) >= 0 and max(numbers) < count)
+    return bool(rows.min() >= 0 and rows.max() < count)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from tokenloom.datasets.attention import check_prefixes
 from tokenloom.datasets.columns import LOSS_WEIGHT
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.errors import ConfigError
@@ -21,22 +20,19 @@ TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 @dataclass
 class SFTDatasetConfig(GPTDatasetConfig):
-    """What datasets of conversations need to know; a `GPTDatasetConfig` will do where the defaults do.
+    """Settings of datasets of conversations; a `GPTDatasetConfig` will do for the defaults.
 
     Attributes:
         reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries and
             loss come from the index.
-        train_on: which tokens have loss: what the assistant says, only its last turn, or everything. Plain text has
-            loss under each of them.
-        long_conversations: what happens to those longer than a sample: cut at its end, left out, or an error.
-        untrainable_conversations: what happens to those without a token to train on (a prompt longer than a sample,
-            for example): left out, kept, or an error. A sample of nothing else makes a mean of no losses, which is
-            NaN.
-        most_conversations: most conversations of a sample, for many tiny ones make steps slow; others go to further
-            samples. None for any number.
+        train_on: tokens with loss: answers of the assistant, its last one, or everything. Plain text always has loss.
+        long_conversations: those longer than a sample are cut at its end, dropped, or an error.
+        untrainable_conversations: those without a token to train on (a prompt longer than a sample, for example) are
+            dropped, kept, or an error. A sample of nothing else makes a mean of no losses, which is NaN.
+        most_conversations: most conversations of a sample, since many tiny ones make steps slow; None for any number.
         attention_prefix: whether the tokens of a conversation up to the first one with loss see each other, as in a
-            prefix language model; with `attention="block_mask"`, whose samples then hold `seen_stop` int32[S], where
-            what each token sees ends.
+            prefix language model; needs `attention="block_mask"`. Samples then hold `seen_stop` int32[S]: token i sees
+            tokens before `seen_stop[i]`.
         chat_template: template for input that is not tokenized yet, see `find_chat_template`.
         schema: likewise, see `preprocess_chat`.
         skip_bad_lines: likewise.
@@ -57,10 +53,10 @@ class SFTDatasetConfig(GPTDatasetConfig):
 
     @property
     def slot_multiple(self) -> int:
-        """What the slots of each conversation are a multiple of.
+        """The slots of a conversation are a multiple of this: the reference's rule.
 
-        2 × context parallel size where that is above 1 (× data parallel size with hybrid context parallelism), times
-        the sequence parallel size where that is above 0: the reference's rule.
+        2 × context parallel size if that is above 1 (× data parallel size with hybrid context parallelism), times the
+        sequence parallel size if that is above 0.
         """
         context = self.context_parallel_size or 1
         multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1
@@ -73,32 +69,29 @@ class SFTDatasetConfig(GPTDatasetConfig):
         super().__post_init__()
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"):
             if getattr(self, name):
-                message = f"expected `{name}` to be False for conversations, found True"
-                raise ConfigError(message, hint="boundaries and loss come from the index, not from tokens")
-        if self.sequence_length % self.slot_multiple:
-            message = (
-                f"expected sequence_length to be a multiple of {self.slot_multiple}, which context and sequence "
-                f"parallelism ask of every conversation, found {self.sequence_length}"
-            )
-            raise ConfigError(message)
+                hint = "boundaries and loss come from the index, not from tokens"
+                raise ConfigError(f"`{name}`: must be False for conversations, got True", hint=hint)
+        if self.sequence_length % (multiple := self.slot_multiple):
+            message = f"`sequence_length`: must be a multiple of {multiple}, got {self.sequence_length}"
+            raise ConfigError(message, hint="context and sequence parallelism need that of every conversation")
         if self.most_conversations is not None:
             checked_integer("most_conversations", self.most_conversations, at_least=1)
         if self.attention_prefix:
             if self.attention != "block_mask":
-                message = f'expected `attention="block_mask"` with `attention_prefix`, found {self.attention!r}'
-                raise ConfigError(message)
-            check_prefixes(self.attention_window)
+                raise ConfigError(f'`attention_prefix`: needs `attention="block_mask"`, got {self.attention!r}')
+            if self.attention_window is not None:
+                raise ConfigError("`attention_prefix` and `attention_window` exclude each other, got both")
         if self.window_policy != "concat":
-            message = f"`window_policy` cuts documents; conversations are packed whole, found {self.window_policy!r}"
+            message = f"`window_policy`: conversations are packed whole, got {self.window_policy!r}"
             raise ConfigError(message, hint="leave it out")
 
 
 @dataclass
 class VarlenDatasetConfig(SFTDatasetConfig):
-    """What `VarlenDataset` and `MockVarlenDataset` need to know.
+    """Settings of `VarlenDataset` and `MockVarlenDataset`.
 
     Attributes:
-        mock_dataset_config: settings of made-up data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
+        mock_dataset_config: settings of mock data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
             "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": a file with a
             heading and one length per line}. None: between half a sample and a whole one, three quarters in the mean.
     """
@@ -115,16 +108,15 @@ class VarlenDatasetConfig(SFTDatasetConfig):
             ("columns", others or None, f"a packing scheduler carries none; but for {LOSS_WEIGHT}, in the loss mask"),
         ):
             if found is not None:
-                message = f"expected no `{name}` for samples of one conversation each, found {found!r}"
-                raise ConfigError(message, hint=hint)
+                raise ConfigError(f"`{name}`: not for samples of one conversation, got {found!r}", hint=hint)
 
 
 def as_chat_config(config: Any, kind: type[SFTDatasetConfig] = SFTDatasetConfig) -> Any:
-    """Returns a configuration as one for conversations: itself, or its settings with defaults for the rest."""
+    """Returns settings of conversations: the config itself, or its settings with defaults for the rest."""
     if isinstance(config, kind):
         return config
     settings = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
     if settings.get("blend_per_split") is None and settings.get("blend") is None:
-        settings["split"] = None  # of made-up data, and computed
+        settings["split"] = None  # of mock data, and computed
     known = {field.name for field in fields(kind)}
     return kind(**{name: value for name, value in settings.items() if name in known})

@@ -1,4 +1,4 @@
-"""Columns in samples: values beside their tokens, or beside their labels, read through the same spans."""
+"""Columns in samples: values per token or label, read through the same spans."""
 
 from __future__ import annotations
 
@@ -26,29 +26,27 @@ ColumnNames = Sequence[str] | Mapping[str, float | str]
 """See `GPTDatasetConfig.columns`."""
 
 REQUIRED = "required"
-"""Stands for the value of a column that no data may lack."""
+"""In place of a default value: all data need the column."""
 
 LOSS_WEIGHT = "loss_weight"
-"""Name of the column that multiplies the loss mask."""
+"""The column that multiplies the loss mask."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chosen:
-    """A column of samples: what it is, and where kernels read it."""
-
     facts: ColumnFacts
     dtype: np.dtype[Any]
     native: SampleColumn
 
 
 class SampleColumns:
-    """The columns that samples of a dataset have. Safe from several threads; not picklable (owners make it again).
+    """The columns of a dataset's samples. Thread-safe; not picklable (owners make it again).
 
     Args:
         source: the low-level dataset: a pair, or several.
-        columns: their names, or the value of each where data lack it, see `GPTDatasetConfig.columns`.
-        shifts: whether what lies beside labels is one place further on; else spans say so.
-        elsewhere: prefixes of the data beside these, which say what a column is that these lack.
+        columns: see `GPTDatasetConfig.columns`.
+        shifts: whether columns of labels are read one place further on; else spans are shifted already.
+        elsewhere: prefixes of other data, for the dtype of a missing column.
     """
 
     def __init__(
@@ -68,27 +66,24 @@ class SampleColumns:
         ]
 
     def arrays(self, out: Sample) -> list[tuple[SampleColumn, NDArray[Any]]]:
-        """Returns what kernels fill beside tokens: columns, and arrays of a sample or batch."""
-        found = []
+        """Returns each column's kernel and its array in `out`."""
         for name, each in self._chosen.items():
-            if out[name].dtype != each.dtype:
-                message = (
-                    f"column `{name}` is {each.facts.dtype} here, and {out[name].dtype} in other data of the blend"
-                )
+            if (other := out[name].dtype) != each.dtype:
+                message = f"column `{name}`: {each.facts.dtype} here, {other} in other data of the blend"
                 raise ConfigError(message, hint="give all data columns of one dtype")
-            found.append((each.native, out[name]))
-        return found
+        return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
-        """Fills rows from spans, for samples whose tokens are not mapped."""
+        """Fills rows from spans, for tokens that are not mapped."""
         for native, array in self.arrays(out):
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 
     def fill_slots(self, segments: Int64s, row_offsets: Int64s, out: Sample) -> None:
-        """Fills rows of conversations: each takes its slots, of which some at its end may be padding.
+        """Fills rows of conversations.
 
         Args:
-            segments: int64[count, 4], sequence, inputs, tokens and slots of each, row by row.
+            segments: int64[count, 4], sequence, inputs, tokens and slots of each, row by row; slots at the end of one
+                may be padding.
             row_offsets: int64[num_rows + 1].
             out: a batch.
         """
@@ -104,7 +99,7 @@ class SampleColumns:
 
 
 def weigh_loss(out: Sample, rows: Int64s | None, weight: float) -> None:
-    """Multiplies the loss mask of rows, or of all, by a number, and by the weights beside it, if there are any."""
+    """Multiplies the loss mask of rows (None: all) by a number, and by the column `loss_weight`, if there is one."""
     mask, chosen = out["loss_mask"], slice(None) if rows is None else rows
     if LOSS_WEIGHT in out:
         mask[chosen] = mask[chosen] * out[LOSS_WEIGHT][chosen]
@@ -119,8 +114,8 @@ def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsew
         counts, first = [pair.num_sequences for pair in source.pairs], source.open(0)
         elsewhere = (*(pair.prefix for pair in source.pairs), *source.beside)
     else:
-        message = f"expected a pair with column `{name}`, found {type(source).__name__}"
-        raise ConfigError(message, hint="columns lie beside pairs; classes of your own add arrays in `sample`")
+        message = f"column `{name}`: only pairs have columns, got {type(source).__name__}"
+        raise ConfigError(message, hint="classes of your own add arrays in `sample`")
     opened = _opened(first, name, default)
     facts = opened.facts if opened is not None else _facts_of(name, elsewhere, first)
     dtype = np.dtype(facts.dtype)
@@ -128,7 +123,7 @@ def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsew
         check_padding(default, dtype, name=f"value of `{name}` in `columns`:")
     width = int(np.prod(facts.shape[1:])) * dtype.itemsize
     if not 0 < width <= _MOST_WIDTH:
-        message = f"column `{name}` has {width} bytes per token, samples take 1 to {_MOST_WIDTH}"
+        message = f"column `{name}`: must have 1 to {_MOST_WIDTH} bytes per token, got {width}"
         raise ConfigError(message, hint="keep fewer values, or narrower ones")
     sections = TokenSections([0, *np.cumsum(counts).tolist()], width=width, unit=source.dtype.itemsize)
 
@@ -141,7 +136,7 @@ def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsew
             sections.open_rows(number, row_of(default))
             return
         if column.facts.form != facts.form:
-            message = f"column `{name}` of `{pair.path_prefix}` is not like that of the data before"
+            message = f"column `{name}` of `{pair.path_prefix}` differs from that of the pairs before"
             raise ConfigError(message, hint="give all pairs of a source the same column")
         data = column.data.reshape(-1).view(np.uint8)
         if column.facts.kind == "token":
@@ -163,21 +158,20 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
         hint = f"add it: `tokenloom column add {pair.path_prefix} {name} VALUES.npy`, or give its value here, as in "
         raise ConfigError(message, hint=hint + f"columns={{{name!r}: 1.0}}")
     if column is not None and column.facts.kind == "runs":
-        message = f"column `{name}` of `{pair.path_prefix}` has a row per run of documents, which samples cannot have"
+        message = f"column `{name}` of `{pair.path_prefix}`: samples cannot have a row per run of documents"
         raise ConfigError(message, hint="leave it out of `columns`")
     return column
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns what a column is that a pair lacks, of the first data that have it; float32 where none have."""
+    """Returns the facts of a missing column from the first data that have it; float32 if none do."""
     columns = (columns_there(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
-    usual = ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0)
-    return next(found, usual)
+    return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))
 
 
 def _rows_of(pair: IndexedDataset) -> Int64s | None:
-    """Returns the document that each sequence is of: int64[num_sequences]; None where each is one."""
+    """Returns the document of each sequence: int64[num_sequences]; None if each is one."""
     bounds = pair.document_indices
     if len(bounds) == len(pair) + 1 and np.array_equal(bounds, np.arange(len(bounds))):
         return None

@@ -1,4 +1,4 @@
-"""Fine-tuning on conversations: their order, rows and ledger; packed into samples of one length, or one in each."""
+"""Samples of conversations for fine-tuning: packed into samples of one length, or one in each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.attention import attention_outputs
-from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.base import MegatronDataset, PairOrigin, PairSamples
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.columns import LOSS_WEIGHT, weigh_loss
 from tokenloom.datasets.exposure import SFTLowLevelDataset, TakenConversations, TakenOfPairs, taken_of_pair
 from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
 from tokenloom.datasets.mock import MockGPTLowLevelDataset
-from tokenloom.datasets.outputs import Output, recycled_empty
-from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
+from tokenloom.datasets.outputs import Output, recycled_empty, sample_outputs
 from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import check_hooks
 from tokenloom.datasets.splits import Split
@@ -35,16 +34,13 @@ from tokenloom.order.windows import SpanBatch
 
 
 class ConversationSamples(PairSamples):
-    """What datasets have beside `PairSamples` whose samples are whole conversations.
-
-    A class says how many tokens a conversation has beyond its inputs (`reads_ahead`: 1 where the last token is only
-    a label), and how the stream of shuffled conversations becomes samples.
-    """
+    """The base of datasets whose samples are whole conversations."""
 
     _reads = "conversations"
     reads_ahead: ClassVar[int]
+    """Tokens of a conversation beyond its inputs: 1 if the last one is only a label."""
     reads_text: ClassVar[bool] = False
-    """Whether an ordinary pair will do: a text per sequence."""
+    """Whether a pair without roles is read as text, with loss everywhere."""
     shares_samples: ClassVar[bool] = True
     """Whether a sample holds as many conversations as fit; else one."""
     makes_batches: ClassVar[bool] = True
@@ -73,20 +69,18 @@ class ConversationSamples(PairSamples):
 
     @classmethod
     def taken_of(cls, pairs: JoinedPairs, config: Any, *, name: str) -> TakenOfPairs:
-        """Returns what samples take of the conversations of several pairs, for `in_order`."""
-        config = as_chat_config(config, cls.config_class)
-        return TakenOfPairs(
-            pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=cls.reads_ahead, name=name
-        )
+        """Returns the conversations of several pairs, for `in_order`."""
+        config, ahead = as_chat_config(config, cls.config_class), cls.reads_ahead
+        return TakenOfPairs(pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=ahead, name=name)
 
     @classmethod
     def count_places(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
-        """Returns what each conversation of a pair takes of samples: int32[num_conversations], 0 for those left out.
+        """Returns the slots of each conversation of a pair: int32[num_conversations], 0 if dropped, with a warning.
 
-        That is how many positions, or 1 where a sample holds one conversation. Says what is wrong with those left out.
+        If a sample holds one conversation, each counts as 1.
 
         Raises:
-            ConfigError: a setting asks for an error instead.
+            ConfigError: a setting asks for an error instead of the warning.
         """
         config = as_chat_config(config, cls.config_class)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
@@ -97,7 +91,7 @@ class ConversationSamples(PairSamples):
 
     @classmethod
     def in_order(cls, taken: TakenOfPairs, order: WalkOrder) -> Self:
-        """Returns samples in an order that is computed: nothing is built or stored, and no epochs are planned.
+        """Returns samples in a computed order: nothing is built or stored, and no epochs are planned.
 
         Raises:
             ConfigError: a setting is wrong, or the class overrides what would have no effect.
@@ -131,7 +125,7 @@ class ConversationSamples(PairSamples):
 
     @abstractmethod
     def _make_order(self, taken: TakenConversations, store: ArrayStore) -> ConversationOrder:
-        """Returns how the stream of shuffled conversations becomes samples."""
+        """Returns the order of samples."""
 
     @property
     def document_index(self) -> NDArray[Any]:
@@ -139,16 +133,13 @@ class ConversationSamples(PairSamples):
         return self._stored().arrays["document_index"]
 
     def _stored(self) -> ConversationOrder:
-        """Returns the order, for what asks more of it than the conversations of a sample."""
         if isinstance(self.order, ConversationOrder):
             return self.order
-        message = f"{self._name()} has no indices: its order is computed, and has no end"
-        raise ConfigError(message, hint="ask for samples by their positions; `tokenloom run plan` has the accounts")
-
-    # --- samples ----------------------------------------------------------------------------------------------
+        hint = "ask for samples by their positions; `tokenloom run plan` has the accounts"
+        raise ConfigError(f"{self._name()} has no indices: its order is computed, and has no end", hint=hint)
 
     def __len__(self) -> int:
-        """The number of samples; opens the index where it was not asked for a number."""
+        """The number of samples; opens the index if no number was asked for."""
         return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
@@ -157,19 +148,14 @@ class ConversationSamples(PairSamples):
 
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
         """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
-        config, count, size = self.config, len(row_offsets) - 1, self.config.attention_block_size
-        arrays: dict[str, tuple[tuple[int, ...], Any]] = {}
-        for name in ("tokens", "labels", "loss_mask", "position_ids"):
-            arrays[name] = (width,), np.int64
-        arrays["loss_mask"] = (width,), np.float32
+        config, size = self.config, self.config.attention_block_size
         beside: list[Output] = []
         if with_boundaries:
-            arrays |= {"cu_seqlens": ((width + 1,), np.int32), "max_seqlen": ((), np.int32)}
             has_prefixes = config.attention_prefix
             beside = attention_outputs(config.attention, length=width, block_size=size, has_prefixes=has_prefixes)
-        for each in (*self._taken.column_outputs(width), *beside):
-            arrays[each.name] = each.shape, each.dtype
-        sample = {name: recycled_empty((count, *shape), dtype) for name, (shape, dtype) in arrays.items()}
+        outputs = sample_outputs(width, boundaries=with_boundaries) + self._taken.column_outputs(width) + beside
+        leading = (len(row_offsets) - 1,)
+        sample = {each.name: recycled_empty(leading + each.shape, each.dtype or np.int64) for each in outputs}
         self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
         if beside:
@@ -179,7 +165,7 @@ class ConversationSamples(PairSamples):
         return sample
 
     def _check_read(self) -> None:
-        """Makes sure that what was read of indices and lengths is what their files held."""
+        """Checks that the files of indices and lengths that were read are unchanged."""
         self.order.check()
         self._taken.check()
 
@@ -192,13 +178,13 @@ class ConversationSamples(PairSamples):
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
     def slots_of(self, sequences: Int64s) -> Int64s:
-        """Returns the positions of a sample that each conversation takes, padding included: int64[num_sequences]."""
+        """Returns the slots of each conversation, padding included: int64[num_sequences]."""
         return np.ascontiguousarray(self._taken.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order is computed.
+        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 if the order is computed.
 
-        A pass over lengths and roles: an epoch is as many conversations as samples are made of.
+        Takes a pass over lengths and roles.
         """
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
@@ -208,13 +194,11 @@ class ConversationSamples(PairSamples):
         found: Int64s = self.order.starts()[rows] // max(num_kept, 1)
         return found
 
-    # --- accounts ---------------------------------------------------------------------------------------------
-
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns what became of the slots of samples, and of the conversations in them; reads lengths and roles alone.
+        """Returns counts of the slots and conversations of samples; reads lengths and roles only.
 
         Raises:
-            ConfigError: a class of a user's own changes the samples, which this knows nothing of.
+            ConfigError: a user's class changes the samples.
         """
         check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
@@ -228,10 +212,10 @@ class ConversationSamples(PairSamples):
         return count_conversations(shares, denied, samples=samples, slots=slots)
 
     def ledger(self) -> ChatLedger:
-        """Returns what became of every conversation and token; a pass over lengths, roles and indices.
+        """Returns counts of all conversations and tokens; a pass over lengths, roles and indices.
 
         Raises:
-            ConfigError: a class of a user's own changes the samples, which this knows nothing of.
+            ConfigError: a user's class changes the samples.
         """
         check_hooks(self, "outline", "a ledger")
         stored, taken = self._stored(), self._taken
@@ -262,24 +246,23 @@ class ConversationSamples(PairSamples):
 class SFTDataset(ConversationSamples):
     """Samples of `sequence_length` positions, filled with whole conversations in shuffled order.
 
-    Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it if it fits, and
-    begins a new one if it does not. A sample holds tokens int64[S], labels int64[S] (-100 where there is no loss),
-    loss_mask float32[S], position_ids int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (where
-    conversations begin, filled up with S) and max_seqlen int32, as `GPTDataset` has them under
-    `inter_document_masking`. Each conversation takes a multiple of `slot_multiple` positions; what is left of a sample
-    counts as padding of its last conversation. A label never belongs to another conversation than its token.
+    Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it, or begins a new
+    one. A sample holds tokens int64[S], labels int64[S] (-100 without loss), loss_mask float32[S], position_ids
+    int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (starts of conversations, filled up with S) and
+    max_seqlen int32, as `GPTDataset` does with `inter_document_masking`. Each conversation takes a multiple of
+    `slot_multiple` slots; the rest of a sample counts as padding of its last conversation. A label belongs to the
+    conversation of its token.
 
     The order follows from the seed and the conversations: more samples, or a longer run, begin with the same ones.
-    `dataset.ledger()` accounts for every conversation and token. Safe from several threads, after a fork, and
-    picklable.
+    `dataset.ledger()` counts all conversations and tokens. Thread-safe, fork-safe and picklable.
 
     Args:
         dataset: the conversations, see `build_low_level_dataset`.
         dataset_path: their path, for the cache key.
-        indices: integers[num_conversations], those to expose.
-        num_samples: how many samples, from as many epochs as that takes; None for one epoch.
-        index_split: which split this is.
-        config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` where the defaults will do.
+        indices: integers[num_conversations], those of the split.
+        num_samples: samples wanted, from as many epochs as needed; None for one epoch.
+        index_split: the split.
+        config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` for the defaults.
 
     Raises:
         ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
@@ -290,7 +273,7 @@ class SFTDataset(ConversationSamples):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> SFTLowLevelDataset:
-        """Opens conversations: the prefix of a tokenized pair, or a file that is then tokenized once."""
+        """Opens a tokenized pair by its prefix, or a file, which is tokenized once."""
         return SFTLowLevelDataset(dataset_path, config)
 
     def _make_order(self, taken: TakenConversations, store: ArrayStore) -> PackedConversations:
@@ -306,11 +289,10 @@ class SFTDataset(ConversationSamples):
 
     @property
     def sample_index(self) -> Int64s:
-        """int64[num_samples + 1], the position in `document_index` at which each sample begins, and the end."""
+        """int64[num_samples + 1], the first position of each sample in `document_index`, and the end."""
         return self._stored().starts()
 
     def _batch(self, rows: Int64s) -> Sample:
-        """Returns the samples at positions that are known to exist: int64[count]."""
         try:
             return self._fill(*self.order.conversations(rows), width=self.config.sequence_length, with_boundaries=True)
         except IndexError as error:  # the positions exist, so it is the indices that do not fit
@@ -320,13 +302,13 @@ class SFTDataset(ConversationSamples):
 class VarlenDataset(ConversationSamples):
     """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
 
-    A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 where there
-    is no loss), position_ids int64[P], loss_mask float32[P], original_seq_len int32[1] (n - 1) and padded_seq_len
-    int32[1] (P, the next multiple). Longer ones than `sequence_length` are cut at its end, or what
-    `long_conversations` says. Samples are shuffled epoch by epoch. `lengths()` gives the original lengths of all
-    samples without reading a token. Safe from several threads, after a fork, and picklable.
+    A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 without
+    loss), position_ids int64[P], loss_mask float32[P], original_seq_len int32[1] (n - 1) and padded_seq_len int32[1]
+    (P, the next multiple). `long_conversations` cuts or drops those longer than `sequence_length`. Samples are shuffled
+    epoch by epoch. `lengths()` gives all original lengths without reading a token. Thread-safe, fork-safe and
+    picklable.
 
-    Besides what `preprocess_chat` makes, an ordinary pair will do: a text per sequence, with loss everywhere.
+    A pair without roles is read as text: one per sequence, with loss everywhere.
 
     Arguments and errors are those of `SFTDataset`, with a `VarlenDatasetConfig`.
     """
@@ -339,7 +321,7 @@ class VarlenDataset(ConversationSamples):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens conversations or texts: the prefix of a pair, or a file that is then tokenized once."""
+        """Opens a pair of conversations or texts by its prefix, or a file, which is tokenized once."""
         return SFTLowLevelDataset(dataset_path, config, plain_text=VarlenDataset.reads_text)
 
     def _make_order(self, taken: TakenConversations, store: ArrayStore) -> SingleConversations:
@@ -363,12 +345,10 @@ class VarlenDataset(ConversationSamples):
         return np.ascontiguousarray(segments[:, column])
 
     def _batch(self, rows: Int64s) -> Sample:
-        """Refused: samples of different lengths have no batch axis."""
         message = f"samples of {type(self).__name__} differ in length and make no batch of arrays"
         raise ConfigError(message, hint="take them one by one, and let a packing scheduler put them into rows")
 
     def _sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, made here."""
         position = 0 if idx is None else self._position(idx)
         sequences, row_offsets = self.order.conversations(np.array([position], dtype=np.int64))
         _, inputs, _, slots = self._taken.segments(sequences)[0].tolist()
@@ -383,10 +363,10 @@ class VarlenDataset(ConversationSamples):
 
 
 class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
-    """Made-up texts: 1, 2, 3, … modulo the vocabulary, then end-of-document; their lengths follow a distribution.
+    """Mock texts: 1, 2, 3, … modulo the vocabulary, then end-of-document; lengths follow a distribution.
 
     Args:
-        tokenizer: whose vocabulary size and end-of-document id to use.
+        tokenizer: gives the vocabulary size and the end-of-document id.
         mode: "distribution", or "file" for lengths from one.
         settings: settings of the mode, see `VarlenDatasetConfig`.
 
@@ -402,13 +382,11 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
         self.eod_token: int = tokenizer.eod
         modes: dict[str, Callable[..., Int64s]] = {"distribution": self._lognormal, "file": _lengths_of_file}
         if mode not in modes:
-            message = f"expected the mode 'distribution' or 'file' of made-up data, found {mode!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`mode` of made-up data: must be 'distribution' or 'file', got {mode!r}")
         try:
             lengths = modes[mode](**settings)
         except TypeError as error:
-            message = f"the settings of made-up data do not fit the mode {mode!r}: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"the settings of made-up data do not fit the mode {mode!r}: {error}") from error
         self.sequence_lengths: NDArray[np.int32] = np.maximum(lengths, 2).astype(np.int32)
         self.roles: SequenceRoles = SequenceRoles()
 
@@ -416,11 +394,10 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
         self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
     ) -> Int64s:
         if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
-            message = (
-                "expected a lognormal distribution with 0 < min_seq_len <= max_seq_len, found "
+            raise ConfigError(
+                "made-up data: must be lognormal with 0 < min_seq_len <= max_seq_len, got "
                 f"{type!r} between {min_seq_len!r} and {max_seq_len!r}, {mean_seq_len!r} in the mean"
             )
-            raise ConfigError(message)
         # The reference's generator and draws.
         random = np.random.RandomState(self.seed)
         drawn = random.lognormal(np.log(mean_seq_len) - lognormal_sigma**2 / 2, lognormal_sigma, self.size)
@@ -431,22 +408,20 @@ def _lengths_of_file(*, path: str) -> Int64s:
     try:
         lengths: Int64s = np.loadtxt(path, dtype=np.int64, skiprows=1, ndmin=1, delimiter=",").ravel()
     except (OSError, ValueError) as error:
-        message = f"`{path}` cannot be read as a heading and one length per line: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"`{path}` cannot be read as a heading and one length per line: {error}") from error
     if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > np.iinfo(np.int32).max:
-        message = f"`{path}`: expected lengths of at least 1, at least one of them"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}`: lengths must be 1 or more, at least one of them")
     return lengths
 
 
 class MockVarlenDataset(VarlenDataset):
-    """Samples of made-up texts of varying lengths, the same for everyone: for measuring a run without data."""
+    """Samples of mock texts of varying lengths, for measuring a run without data."""
 
     in_place_of: ClassVar[type | None] = VarlenDataset
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockVarlenLowLevelDataset:
-        """Returns the made-up texts; the path does not matter."""
+        """Returns the mock texts; the path does not matter."""
         settings = as_chat_config(config, VarlenDatasetConfig).mock_dataset_config or {
             "mode": "distribution",
             "type": "lognormal",

@@ -1,13 +1,10 @@
-"""Whether data fit the class and the tokenizer that are to read them, as far as is known without reading a token.
+"""Checks that data fit the class and the tokenizer that read them, without reading a token.
 
-A manifest beside the data names the tokenizer that made them. Fingerprints are compared where both sides have one.
-Other tokenizers, such as Megatron's, which are told apart by a path, must have all ids that occur, and end documents
-with the same one. What cannot be known to be wrong is accepted.
+The manifest of data names the tokenizer that made them. Fingerprints are compared if both sides have one. Other
+tokenizers, such as Megatron's, which have only a path, must have all ids that occur, and the same end-of-document id.
 
-Data of the wrong kind are an error: images, conversations or single sentences as documents of a GPT dataset, images or
-conversations as sentences, images or sentences as conversations. `allow_data_mismatch` makes it a warning. Documents as
-sentences are doubtful, since T5 and BERT without a classification head make samples of them: that is a warning only.
-Of data without a manifest, images alone are found out, by the modes in the index.
+Data of the wrong kind are an error, or a warning with `allow_data_mismatch`; documents as sentences only warn, since T5
+and BERT without a classification head can use them. Without a manifest, only images are detected, by the index.
 """
 
 from __future__ import annotations
@@ -40,21 +37,8 @@ from tokenloom.indexed.manifests import (
 )
 from tokenloom.indexed.roles import NAME as ROLES
 
-_SAID: dict[int, set[str]] = {}
-"""Topics by the identity of the configuration, as long as it lives."""
-
-
-def is_new(config: BlendedMegatronDatasetConfig, topic: str) -> bool:
-    """Whether nobody has asked this of a configuration and a topic before; from now on somebody has."""
-    key = id(config)
-    if key not in _SAID:
-        _SAID[key] = set()
-        weakref.finalize(config, _SAID.pop, key, None)
-    if topic in _SAID[key]:
-        return False
-    _SAID[key].add(topic)
-    return True
-
+_WARNED: dict[int, set[str]] = {}
+"""Topics of warnings by the id of the config, as long as it lives."""
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 
@@ -78,9 +62,9 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 
 
 def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
-    """Returns what a pair holds where that is not what is read, with words for it; None where nothing tells.
+    """Returns the kind of a pair that does not fit `reads`, and a phrase for it; None if it fits or is unknown.
 
-    `reads_roles` also looks for roles beside a pair without a manifest, which costs a system call or request.
+    `reads_roles` also searches for roles of a pair without a manifest, for a system call or request.
     """
     head = None if pair.index.has_modes else manifest_head_of(pair)
     kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
@@ -92,25 +76,21 @@ def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> 
 
 
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
-    """Checks that a low-level dataset is of a kind that a class reads; costs no system call after `check_tokenizer`."""
+    """Checks that a low-level dataset is of a kind that a class reads; no system call after `check_tokenizer`."""
     pair = pair_of(dataset)
     if pair is None or (found := misread(pair, reads)) is None:
         return
     kind, words = found
-    message = f"{name}: {words}"
     if not config.allow_data_mismatch and (reads, kind) != ("sentences", "documents"):
         hint = f"{_READERS[kind]}; `allow_data_mismatch=True` reads them all the same"
-        raise ConfigError(message, hint=hint)
-    _warn_once(config, message, DataMismatchWarning)
+        raise ConfigError(f"{name}: {words}", hint=hint)
+    _warn_once(config, f"{name}: {words}", DataMismatchWarning)
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns where settings look for an end-of-document token that the data do not have, as their manifest says."""
-    wanted = [
-        setting
-        for setting in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
-        if getattr(config, setting)
-    ]
+    """Warns of settings that need an end-of-document token which, by their manifest, the data lack."""
+    settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
+    wanted = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
     if not wanted or pair is None or (head := manifest_head_of(pair)) is None:
         return
@@ -120,8 +100,7 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
     problem = "no document ends with one: the data were made without `append_eod`"
     if made_with is not None:
         problem = f"documents end with {made_with.id}, and the tokenizer's is {given}"
-    settings = " and ".join(f"`{setting}`" for setting in wanted)
-    message = f"{name}: {settings} need the tokenizer's end-of-document token, but {problem}"
+    message = f"{name}: {wanted} need the tokenizer's end-of-document token, but {problem}"
     _warn_once(config, message, MissingEodWarning)
 
 
@@ -129,7 +108,7 @@ def _kind_by(head: ManifestHead) -> Kind | None:
     options = head.options
     if "image_key" in options:
         return "images"
-    if "schema" in options:  # what is not the text of a schema "text" is rendered by a template
+    if "schema" in options:  # all but a schema "text" are rendered by a template
         return {"text": "documents"}.get(str(options["schema"]), "conversations")  # type: ignore[return-value]
     split = options.get("split_sentences")
     return None if not isinstance(split, bool) else "sentences" if split else "documents"
@@ -138,15 +117,16 @@ def _kind_by(head: ManifestHead) -> Kind | None:
 def _warn_once(
     config: BlendedMegatronDatasetConfig, message: str, category: type[Warning], *, topic: str | None = None
 ) -> None:
-    if is_new(config, topic or message):
+    if (key := id(config)) not in _WARNED:
+        _WARNED[key] = set()
+        weakref.finalize(config, _WARNED.pop, key, None)
+    if (topic or message) not in _WARNED[key]:
+        _WARNED[key].add(topic or message)
         warnings.warn(message, category, stacklevel=5 if topic else 4)
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Checks that a configuration has the tokenizer that made a low-level dataset.
-
-    Costs one open and one read per pair, or an open that fails; nothing when it is asked again.
-    """
+    """Checks that a config has the tokenizer that made a low-level dataset; one open and one read per pair, once."""
     pair = pair_of(dataset)
     if config.tokenizer is None or pair is None:
         return
@@ -155,29 +135,20 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
         return
     if (found := mismatch(head, config.tokenizer)) is None:
         return
-    if not config.allow_tokenizer_mismatch:
-        raise _refusal(head, found, name)
     made_by = head.tokenizer.describe()
-    _warn_once(
-        config,
-        f"{name} and others were made with {made_by}, but are read with {found}, as allowed",
-        TokenizerMismatchWarning,
-        topic=found,
-    )
-
-
-def _refusal(head: ManifestHead, found: str, name: str) -> TokenizerError:
-    message = f"{name}: expected the tokenizer that made the data, {head.tokenizer.describe()}, found {found}"
-    hint = "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
-    return TokenizerError(message, hint=hint)
+    if not config.allow_tokenizer_mismatch:
+        hint = "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
+        raise TokenizerError(f"{name}: expected the tokenizer that made the data, {made_by}, found {found}", hint=hint)
+    message = f"{name} and others were made with {made_by}, but are read with {found}, as allowed"
+    _warn_once(config, message, TokenizerMismatchWarning, topic=found)
 
 
 def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
-    """Returns a phrase for a tokenizer that cannot be the one that made the data; None for one that can be."""
+    """Returns a phrase for a tokenizer that cannot have made the data; None for one that can."""
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)
-    # Whether a fingerprint is that of a file; of an object another one says nothing, see `HuggingFaceTokenizer`.
+    # Fingerprints of objects prove nothing when they differ, see `HuggingFaceTokenizer`.
     is_of_file = optional_attribute(tokenizer, "knows_its_file") is not False
     if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or is_of_file):
         if sha256 != made_by.sha256:
@@ -192,12 +163,12 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
 
 
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
-    """Warns of tokens in which the largest ids of the tokenizer cannot be stored; legal, but hardly meant."""
+    """Warns of a token dtype too narrow for the tokenizer's ids; legal, but hardly meant."""
     vocab_size = optional_number(config.tokenizer, "vocab_size")
     if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= np.iinfo(pair.dtype).max:
         return
     message = (
-        f"`{pair.path_prefix}` holds {pair.dtype} tokens, in which the tokenizer's {vocab_size} ids have no room; "
+        f"`{pair.path_prefix}` holds {pair.dtype} tokens, too small for the tokenizer's {vocab_size} ids; "
         "was it made with another tokenizer?"
     )
     _warn_once(config, message, TokenizerMismatchWarning, topic=f"width {pair.dtype}")

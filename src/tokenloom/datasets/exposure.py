@@ -1,4 +1,4 @@
-"""Tokenized conversations, and what samples take of each: tokens, positions, and which are left out."""
+"""Tokenized conversations, and what samples take of each: tokens, slots, and which are dropped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
@@ -42,32 +41,32 @@ from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class SFTLowLevelDataset:
-    """Tokenized conversations: a pair and the roles beside it; each sequence is a conversation.
+    """Tokenized conversations: a pair and its roles; each sequence is a conversation.
 
-    Input that is not tokenized yet (JSON lines, Parquet) is tokenized once into `path_to_cache`, or into a folder
-    `cache` beside it, under a name that changes with the file, the tokenizer and the template. Safe from several
-    threads, and picklable (opened again from the pair, of object storage in the same version).
+    Raw input (JSON lines, Parquet) is tokenized once into `path_to_cache`, or into a folder `cache` beside it, under a
+    name that follows from the file, the tokenizer and the template. Thread-safe, and picklable (opened again from the
+    pair, of object storage in the same version).
 
     Args:
-        dataset_path: the prefix or address of a pair made by `preprocess_chat`; or the path of local conversations.
-        config: the settings; needed for conversations that are not tokenized.
-        plain_text: whether a pair without roles counts as text, which is trained everywhere.
+        dataset_path: prefix or address of a pair made by `preprocess_chat`, or a local file of raw conversations.
+        config: the settings; needed for raw conversations.
+        plain_text: whether a pair without roles counts as text, with loss everywhere.
 
     Raises:
         DatasetNotFoundError: there is no such file, or no roles beside the pair.
-        ConfigError: conversations must be tokenized first, and the tokenizer is not one of Hugging Face.
+        ConfigError: raw conversations come without a Hugging Face tokenizer.
     """
 
     def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
         prefix = prefix_of(dataset_path)
         if os.path.isfile(dataset_path) and not IndexedDataset.exists(prefix):
             if config is None:
-                message = f"`{dataset_path}` is not tokenized yet, which needs a configuration, found none"
-                raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`")
+                hint = "tokenize it with `tokenloom preprocess-chat`"
+                raise ConfigError(f"`{dataset_path}` is not tokenized yet: no `config` given", hint=hint)
             prefix = _tokenized(dataset_path, as_chat_config(config))
         mmap = True if config is None else bool(config.mmap_bin_files)
         storage = None if config is None else config.storage_settings
@@ -75,7 +74,7 @@ class SFTLowLevelDataset:
 
     @classmethod
     def of_pair(cls, pair: IndexedDataset, *, plain_text: bool) -> Self:
-        """Returns the conversations of a pair that is open."""
+        """Returns the conversations of an open pair."""
         data = cls.__new__(cls)
         data._take(pair, plain_text=plain_text)
         return data
@@ -106,15 +105,15 @@ class SFTLowLevelDataset:
         return self._read_spans(self.pair, sequences, starts, lengths)
 
     def identity(self) -> dict[str, Any]:
-        """Returns what tells these conversations from others."""
+        """Returns the identity of pair and roles."""
         return {**dataset_identity(self.pair), "roles": self.roles.identity()}
 
 
 def _tokenized(path: str, config: SFTDatasetConfig) -> str:
-    """Returns the prefix of the conversations of a file, which are tokenized if they are not yet."""
+    """Returns the prefix of the conversations of a raw file, and tokenizes them if need be."""
     tokenizer = config.tokenizer
     if not isinstance(tokenizer, HuggingFaceTokenizer):
-        message = f"`{path}` is not tokenized yet, which needs a Hugging Face tokenizer, found {tokenizer!r}"
+        message = f"`{path}` is not tokenized yet, which needs a Hugging Face tokenizer, got {tokenizer!r}"
         raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`, and name the output's prefix")
     file = MappedFile(path)
     key = json.dumps(
@@ -133,37 +132,29 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
         folder = os.path.join(os.path.dirname(path), "cache")
     digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
-    if IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME)):
+    if _is_tokenized(prefix):
         return prefix
     refuse_to_build_now(f"`{path}`")
     os.makedirs(folder, exist_ok=True)
-    is_waiting = False
-    with ExitStack() as stack:
-        while not (IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME))):
+    bad_records = BadRecordBudget(most=None if config.skip_bad_lines else 0)
+    settings = ChatSettings(chat_template=config.chat_template, schema=config.schema, bad_records=bad_records)
+    with waiting_for(f"`{prefix}`, which another process makes"):
+        while not _is_tokenized(prefix):
             try:
-                summary = preprocess_chat(
-                    path,
-                    prefix,
-                    tokenizer,
-                    ChatSettings(
-                        chat_template=config.chat_template,
-                        schema=config.schema,
-                        bad_records=BadRecordBudget(most=None if config.skip_bad_lines else 0),
-                    ),
-                    overwrite=True,
-                )
+                summary = preprocess_chat(path, prefix, tokenizer, settings, overwrite=True)
             except OutputBusyError:
-                if not is_waiting:
-                    stack.enter_context(waiting_for(f"`{prefix}`, which another process makes"))
-                is_waiting = True
-                time.sleep(_LOOK_SECONDS)
-                continue
-            logger.info("tokenized `%s` into `%s`: %d records", path, prefix, summary.num_documents)
+                time.sleep(_POLL_SECONDS)
+            else:
+                logger.info("tokenized `%s` into `%s`: %d records", path, prefix, summary.num_documents)
     return prefix
 
 
+def _is_tokenized(prefix: str) -> bool:
+    return IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME))
+
+
 def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
-    """Returns the text of the template, None where there is none: texts need none, and else tokenizing says so."""
+    """Returns the template; None without one, which texts need not have, and tokenizing reports otherwise."""
     try:
         return find_chat_template(tokenizer, config.chat_template).source
     except TokenizerError:
@@ -177,11 +168,11 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """The conversations of a split, as samples take them.
+    """Which conversations of a split become samples.
 
     Attributes:
         shares: int64[count, 5], see `TakenConversations.shares`.
-        empty, too_long, untrainable: bool[count], left out for this reason; at most one of them is true.
+        empty, too_long, untrainable: bool[count], dropped for this reason; at most one of them is true.
     """
 
     shares: Int64s
@@ -196,24 +187,24 @@ class Exposure:
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """Which conversations the samples are made of."""
+        """bool[count], the conversations in samples."""
         return ~(self.empty | self.too_long | self.untrainable)
 
     def count(self, chosen: NDArray[np.bool_]) -> Count:
-        """Returns how many conversations are chosen, and their tokens."""
+        """Returns the count of chosen conversations and their tokens."""
         return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
 
 
 class TakenConversations:
-    """The conversations of a split, as the samples of a dataset take them.
+    """The conversations of a split, for samples.
 
     Args:
         data: the conversations and their roles, see `SFTLowLevelDataset`.
-        rows: those that are exposed.
+        rows: those of the split.
         config: the settings.
-        reads_ahead: tokens of a conversation beyond its inputs: 1 where the last one is only a label.
+        reads_ahead: tokens of a conversation beyond its inputs: 1 if the last one is only a label.
         name: name of the dataset, for messages.
-        beside: prefixes of the data beside these.
+        beside: prefixes of other data.
     """
 
     def __init__(
@@ -237,9 +228,9 @@ class TakenConversations:
         return len(self.data)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns those that samples are made of, and the positions that each takes: integers[count], int32[count].
+        """Returns the conversations in samples and their slots: integers[count], int32[count].
 
-        Says what is wrong with the others, or raises where a setting asks for it.
+        Warns of the others, or raises if a setting asks for it.
         """
         exposure = self.exposure()
         self._report(exposure)
@@ -247,12 +238,12 @@ class TakenConversations:
         return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
     def places(self) -> NDArray[np.int32]:
-        """Returns the positions that each takes, 0 for those left out: int32[count]; says nothing of these."""
+        """Returns the slots of each, 0 for dropped ones: int32[count]; without a warning."""
         exposure = self.exposure()
         return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
     def exposure(self) -> Exposure:
-        """Returns what samples take of each conversation of the split; one pass over lengths and roles."""
+        """Returns which conversations of the split become samples; one pass over lengths and roles."""
         shares = self.shares(self.rows.array().astype(np.int64))
         lengths, inputs, available, _, trained = shares.T
         empty = inputs < 1
@@ -261,21 +252,18 @@ class TakenConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
+        """Returns (sequence, inputs, tokens, slots) of each in a sample: int64[count, 4]."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
-        available = np.minimum(
-            self.data.sequence_lengths[sequences],
-            self.config.sequence_length + self.reads_ahead,
-            out=segments[:, 2],
-        )
+        most = self.config.sequence_length + self.reads_ahead
+        available = np.minimum(self.data.sequence_lengths[sequences], most, out=segments[:, 2])
         inputs = np.maximum(available - self.reads_ahead, 0, out=segments[:, 1])
         multiple = self.config.slot_multiple
         segments[:, 3] = -(-inputs // multiple) * multiple
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns (tokens, inputs, tokens that are read, slots, labels with loss) of each: int64[count, 5]."""
+        """Returns (tokens, inputs, tokens read, slots, labels with loss) of each: int64[count, 5]."""
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
@@ -293,9 +281,9 @@ class TakenConversations:
         out: Sample,
         denied: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Fills rows of `out`, arrays of samples: row r holds conversations [row_offsets[r], row_offsets[r + 1]).
+        """Fills rows of a batch: row r holds conversations [row_offsets[r], row_offsets[r + 1]).
 
-        Positions without a token have `fill_id`, as those of the conversations that are `denied`, bool[count], have.
+        Slots without a token, and those of `denied` conversations, bool[count], get `fill_id`.
         """
         segments, chosen = self.segments(sequences), sequences
         available = np.ascontiguousarray(segments[:, 2])
@@ -325,48 +313,46 @@ class TakenConversations:
         return [] if self.columns is None else self.columns.outputs(length)
 
     def check(self) -> None:
-        """Makes sure that what was read of lengths is what their file held."""
+        """Checks that the file of lengths is unchanged."""
         if isinstance(self.data, SFTLowLevelDataset):
             self.data.pair.check_index()
 
     def _report(self, exposure: Exposure) -> None:
-        """Says what is wrong with conversations, or raises where a setting asks for it."""
+        """Warns of unusable conversations, or raises if a setting asks for it."""
         config = self.config
         lengths, _, available, _, trained = exposure.shares.T
+
+        def first_of(chosen: NDArray[np.bool_]) -> str:
+            first = int(np.argmax(chosen))
+            return f"the first is sequence {self.rows.chosen[first]}, of {lengths[first]} tokens"
+
         cut = (lengths > available) & ~exposure.empty
         if config.long_conversations == "error" and cut.any():
-            first = int(np.argmax(cut))
-            message = (
-                f"{self.name}: {cut.sum()} conversations are longer than a sample of {config.sequence_length} "
-                f"tokens; the first is sequence {self.rows.chosen[first]}, with {lengths[first]}"
-            )
-            raise ConfigError(message, hint='make samples longer, or set `long_conversations` to "truncate" or "drop"')
+            message = f"{self.name}: {cut.sum()} conversations are longer than a sample of {config.sequence_length}"
+            hint = 'make samples longer, or set `long_conversations` to "truncate" or "drop"'
+            raise ConfigError(f"{message} tokens; {first_of(cut)}", hint=hint)
         useless = (trained == 0) & ~exposure.too_long
         if not useless.any():
             return
-        policy = config.untrainable_conversations
-        first = int(np.argmax(useless))
         message = (
             f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
-            f"sample of {config.sequence_length}; the first is sequence {self.rows.chosen[first]}, of "
-            f"{lengths[first]} tokens"
+            f"sample of {config.sequence_length}; {first_of(useless)}"
         )
-        if policy == "error":
+        if (policy := config.untrainable_conversations) == "error":
             raise ConfigError(message, hint='make samples longer, or set `untrainable_conversations` to "drop"')
-        left_out = policy == "drop" or bool(exposure.empty[useless].all())
-        warnings.warn(f"{message}; they are {'left out' if left_out else 'kept'}", UntrainableWarning, stacklevel=2)
+        dropped = policy == "drop" or bool(exposure.empty[useless].all())
+        warnings.warn(f"{message}; they are {'dropped' if dropped else 'kept'}", UntrainableWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TakenOfPairs:
-    """The conversations of several pairs, as the samples of a dataset take them; see `TakenConversations`.
+    """The conversations of several pairs, for samples; see `TakenConversations`.
 
-    Those are numbered one after the other; the number of a conversation that is denied is -1 - its number. Safe from
-    several threads. Not picklable: who holds one makes it anew.
+    They are numbered one pair after the other; a denied one has -1 - its number. Thread-safe; not picklable.
 
     Attributes:
-        pairs: the pairs, each of which is opened when it is first asked for.
-        plain_text: whether a pair without roles counts as text, which is trained everywhere.
+        pairs: the pairs, each opened on first use.
+        plain_text: whether a pair without roles counts as text, with loss everywhere.
         config, reads_ahead, name: as of `TakenConversations`.
     """
 
@@ -378,9 +364,9 @@ class TakenOfPairs:
     _of_pairs: dict[int, TakenConversations] = field(default_factory=dict)
 
     def tell(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Has a kernel told what each conversation of a pair takes, when it is opened; 0 for those left out.
+        """Passes the slots of each conversation of a pair, 0 for dropped ones, to a kernel when the pair is opened.
 
-        That is positions where conversations share samples; else each counts as 1.
+        Each counts as 1 unless conversations share samples.
         """
 
         def places(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
@@ -390,7 +376,7 @@ class TakenOfPairs:
         self.pairs.tell(documents, places)
 
     def _taken(self, number: int, pair: IndexedDataset | None = None) -> TakenConversations:
-        """Returns those of a pair, which is opened if it is not yet; raises as `JoinedPairs.open` does."""
+        """Returns those of a pair, which is opened on first use; raises as `JoinedPairs.open` does."""
         if (taken := self._of_pairs.get(number)) is None:  # made by several threads at once at worst
             data = SFTLowLevelDataset.of_pair(pair or self.pairs.open(number), plain_text=self.plain_text)
             beside = [*(pair.prefix for pair in self.pairs.pairs), *self.pairs.beside]
@@ -399,19 +385,19 @@ class TakenOfPairs:
         return taken
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[TakenConversations, int, Int64s]]:
-        """Yields what some of these lie in, the first number of that pair, and which of them do: int64[count]."""
+        """Yields each pair with some of these, its first number, and their indices: int64[count]."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._taken(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns what `TakenConversations.segments` does; of those that are denied, what they would take."""
+        """Returns `TakenConversations.segments`, of denied ones too."""
         segments = self._of_each(sequences, TakenConversations.segments, 4)
         segments[:, 0] = sequences
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns what `TakenConversations.shares` does; of those that are denied, what they would take."""
+        """Returns `TakenConversations.shares`, of denied ones too."""
         return self._of_each(sequences, TakenConversations.shares, 5)
 
     def _of_each(self, sequences: Int64s, find: Callable[[TakenConversations, Int64s], Int64s], width: int) -> Int64s:
@@ -423,14 +409,14 @@ class TakenOfPairs:
         return found
 
     def exposure_of(self, number: int) -> Exposure:
-        """Returns what samples take of each conversation of a pair, which is opened; a pass over lengths and roles."""
+        """Returns which conversations of a pair, which is opened, become samples; a pass over lengths and roles."""
         taken = self._taken(number)
         exposure = taken.exposure()
         taken.check()
         return exposure
 
     def fill(self, sequences: Int64s, row_offsets: Int64s, *, fill_id: int, out: Sample) -> None:
-        """Fills rows, see `TakenConversations.fill`; each of conversations of one pair, one or more."""
+        """Fills rows, each of conversations of one pair; see `TakenConversations.fill`."""
         denied = sequences < 0
         known = np.where(denied, -1 - sequences, sequences)
         for taken, first, rows in self._parts(known[row_offsets[:-1]]):
@@ -457,6 +443,5 @@ class TakenOfPairs:
 def taken_of_pair(
     data: SFTLowLevelDataset, config: SFTDatasetConfig, *, reads_ahead: int, beside: Sequence[str] = ()
 ) -> TakenConversations:
-    """Returns all conversations of a pair, as samples take them."""
-    rows = Rows.of(range(len(data)))
-    return TakenConversations(data, rows, config, reads_ahead, f"`{data.path_prefix}`", beside)
+    """Returns all conversations of a pair, for samples."""
+    return TakenConversations(data, Rows.of(range(len(data))), config, reads_ahead, f"`{data.path_prefix}`", beside)

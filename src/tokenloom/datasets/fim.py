@@ -1,4 +1,4 @@
-"""Fill in the middle: documents whose middle comes last, so that a model learns to write what is missing."""
+"""Fill in the middle: documents with their middle last, to train infilling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenloom._native import MappedSamples
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset, Runs
 from tokenloom.datasets.protocols import Int64s
-from tokenloom.datasets.tokenizer import token_ids
+from tokenloom.datasets.tokenizer import NO_TOKEN, token_ids
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.order.sample_random import Purpose, SampleRandom
 from tokenloom.order.windows import SpanBatch
@@ -25,21 +25,20 @@ _OPTIONAL_TOKENS = ("pad", "eod")
 
 @dataclass
 class GPTFIMDatasetConfig(GPTDatasetConfig):
-    """What fill-in-the-middle datasets need to know beyond the settings of GPT datasets.
+    """Settings of fill-in-the-middle datasets.
 
     Attributes:
         fim_rate: share of documents that are rearranged, in [0, 1]. Required.
         fim_spm_rate: share of these in the order suffix, prefix, middle; others are prefix, suffix, middle. Required.
         fim_extra_tokens: the tokens, or their ids, that begin each part: "prefix", "middle" and "suffix". Required.
-            "eod" is the token that documents are parted at, of the tokenizer by default. "pad" may be named as for the
-            reference and is not needed: padding is told by position.
-        fim_split_sample: a token, or its id, that parts a document into fragments, such as the files of a repository;
-            with `fim_rate` it is decided whether the document is rearranged at all, then for each fragment.
+            "eod" separates documents, that of the tokenizer by default. "pad" is accepted and ignored: padding goes by
+            position.
+        fim_split_sample: a token, or its id, that splits a document into fragments, such as the files of a repository;
+            `fim_rate` then decides for the document, and `fim_fragment_rate` for each fragment.
         fim_fragment_rate: share of fragments that are rearranged, in [0, 1]; required with `fim_split_sample`.
-        fim_no_prefix: texts that begin with this are left alone.
+        fim_no_prefix: texts with this prefix stay as they are.
 
-    `columns` follow their tokens; those that begin the parts, and those that are made anew where a text is cut, have
-    the padding of the column.
+    `columns` follow their tokens; sentinels, and tokens that a cut makes anew, have the padding of the column.
     """
 
     fim_rate: float | None = None
@@ -58,36 +57,32 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
             _check_rate("fim_fragment_rate", self.fim_fragment_rate)
         tokens = self.fim_extra_tokens or {}
         if missing := [name for name in _SENTINELS if name not in tokens]:
-            message = f"expected {', '.join(_SENTINELS)} in `fim_extra_tokens`, found no {', '.join(missing)}"
-            raise ConfigError(message, hint="name the tokens that the tokenizer has for them")
+            hint = "name the tokens that the tokenizer has for them"
+            raise ConfigError(f"`fim_extra_tokens`: no {', '.join(missing)}", hint=hint)
         if unknown := sorted(set(tokens) - {*_SENTINELS, *_OPTIONAL_TOKENS}):
-            message = (
-                f"expected {', '.join((*_SENTINELS, *_OPTIONAL_TOKENS))} in `fim_extra_tokens`, found {unknown[0]!r}"
-            )
-            raise ConfigError(message)
+            known = ", ".join((*_SENTINELS, *_OPTIONAL_TOKENS))
+            raise ConfigError(f"`fim_extra_tokens`: unknown {unknown[0]!r}", hint=f"there are {known}")
         for method in ("tokenize", "detokenize"):
             if not callable(getattr(self.tokenizer, method, None)):
-                message = f"expected a tokenizer with `{method}`, found {type(self.tokenizer).__name__}"
+                message = f"no `{method}` on the tokenizer, {type(self.tokenizer).__name__}"
                 raise ConfigError(message, hint="texts are cut between characters, and become tokens again")
 
 
 def _check_rate(name: str, rate: float | None) -> None:
     if rate is None or not 0 <= rate <= 1:
-        message = f"expected `{name}` in [0, 1], found {rate!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`{name}`: must be in [0, 1], got {rate!r}")
 
 
 class GPTFIMDataset(GPTDataset):
     """GPT samples in which documents are rearranged with their middle last.
 
-    A document, or the part of it that a sample holds, is decoded and cut at two random characters. It becomes the
-    tokens of `[prefix] prefix [suffix] suffix [middle] middle`, or `[prefix] [suffix] suffix [middle] prefix middle`.
-    Its end-of-document token stays at its end. That makes it about three tokens longer, so the documents after it move
-    on, their boundaries with them; what no longer fits is cut off at the end of the sample, and where tokens are
-    missing the end is padding.
+    A document, or its part in a sample, is decoded and cut at two random characters. It becomes the tokens of
+    `[prefix] prefix [suffix] suffix [middle] middle`, or `[prefix] [suffix] suffix [middle] prefix middle`. Its
+    end-of-document token stays at its end. It grows by about three tokens, so later documents and their boundaries move
+    on; the sample is cut off at its end, or filled up with padding.
 
     Random choices follow from seed and position alone: sample k is the same in every process, order and resume. With a
-    `fim_rate` of 0 samples are those of `GPTDataset`. `spans` gives the pieces before they are rearranged.
+    `fim_rate` of 0 samples are those of `GPTDataset`. `spans` returns the pieces before they are rearranged.
 
     Args and errors are those of `GPTDataset`, and:
 
@@ -104,18 +99,16 @@ class GPTFIMDataset(GPTDataset):
         self._fim_ids = token_ids(tokenizer, config.fim_extra_tokens)
         sentinels = [self._fim_ids[name] for name in _SENTINELS]
         if len(set(sentinels)) < len(sentinels):
-            message = f"expected different tokens in `fim_extra_tokens`, found the ids {sentinels}"
+            message = f"`fim_extra_tokens`: tokens must differ, got the ids {sentinels}"
             raise TokenizerError(message, hint="the tokenizer may give every unknown token the same id")
-        if "eod" not in self._fim_ids:
-            assert tokenizer is not None
-            self._fim_ids["eod"] = tokenizer.eod
+        self._fim_ids.setdefault("eod", tokenizer.eod if tokenizer else NO_TOKEN)
         self._split_id: int | None = None
         if config.fim_split_sample is not None:
             self._split_id = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether the tokens themselves decide which slots have loss."""
+        """Whether loss depends on the tokens."""
         return bool(self.config.fim_rate) or super().counts_need_tokens
 
     def _mapped_samples(self) -> MappedSamples | None:
@@ -145,9 +138,9 @@ class GPTFIMDataset(GPTDataset):
         return moved_runs._replace(spans=_spans_of(places, moved_runs.bounds, stored.spans))
 
     def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
-        """Returns the documents of a sample as they come out, cut off at the sample's end; what is no text stays.
+        """Returns the rearranged documents of a sample, cut off at its end.
 
-        A text is int64[num_tokens, 2]: tokens, and their places among those that were read; -1 for those that were not.
+        A text is int64[num_tokens, 2]: tokens, and their places among those that were read, or -1.
         """
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
@@ -182,7 +175,6 @@ class GPTFIMDataset(GPTDataset):
         return np.concatenate(parts)
 
     def _rearrange(self, stored: Int64s, rate: float, random: SampleRandom) -> Int64s:
-        """Returns a text, with probability `rate` rearranged."""
         if not random.chance(rate):
             return stored
         tokenizer: Any = self.config.tokenizer
@@ -204,10 +196,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def parted(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yields the parts of a text before each separator with it, then the part after the last one with nothing.
-
-    Of rows, the first number is the token.
-    """
+    """Yields (part, separator) of a text of tokens or of rows that begin with one; the last separator is empty."""
     start = 0
     for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
         yield text[start:stop], text[stop : stop + 1]
@@ -216,10 +205,10 @@ def parted(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], N
 
 
 def put_stored(cut: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
-    """Replaces rows of the three parts of a text by stored rows, where the cut did not make tokens anew.
+    """Replaces rows of the three parts of a text by stored rows, except for tokens that the cut made anew.
 
-    They are the same where they are equal all the way to an end of the text, or to a place inside the middle before
-    which both have the same text.
+    They are the same if they are equal all the way to an end of the text, or to a place inside the middle before which
+    both have the same text.
     """
     prefix, middle, suffix = cut
     first = _num_equal(prefix, stored)
@@ -244,18 +233,17 @@ def put_stored(cut: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list
 
 
 _TRIES = 8
-"""Tokens in the middle that are looked for: those at its ends are often made anew, and one is no whole character."""
+"""Tokens of the middle to try: those at its ends are often made anew, and one may be no whole character."""
 
 
 def _num_equal(one: Int64s, other: Int64s) -> int:
-    """Returns how many tokens two texts have in common at their beginning."""
     count = min(len(one), len(other))
     differ = np.flatnonzero(one[:count, 0] != other[:count, 0])
     return int(differ[0]) if len(differ) else count
 
 
 def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
-    """Returns where tokens were stored, given their places among all that were read, and the bounds of samples."""
+    """Returns the spans of tokens, given their places among all that were read, and the bounds of samples."""
     documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
     offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
     is_known = places >= 0

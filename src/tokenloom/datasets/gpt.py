@@ -1,4 +1,4 @@
-"""GPT samples: windows over a shuffled stream of documents, or packs of them, filled by one kernel call."""
+"""GPT samples: windows over a shuffled stream of documents, or packs, filled by one kernel call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom._native import GptFiller, MappedSamples
 from tokenloom.datasets.attention import attention_outputs
-from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.base import MegatronDataset, PairOrigin, PairSamples, has_own_lengths, open_pair
 from tokenloom.datasets.columns import SampleColumns, weigh_loss
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_tokenizer
@@ -28,8 +28,8 @@ from tokenloom.datasets.outputs import (
     causal_mask,
     integers_of,
     recycled_empty,
+    sample_outputs,
 )
-from tokenloom.datasets.pair_samples import PairOrigin, PairSamples, has_own_lengths
 from tokenloom.datasets.protocols import Int64s, Positions, pair_of
 from tokenloom.datasets.shortcuts import QUERY, UNCALLED_BY_ITEM, check_hooks
 from tokenloom.datasets.splits import Split
@@ -57,10 +57,9 @@ class Runs(NamedTuple):
 
     Attributes:
         tokens: integers[sum(abs(run_lengths))].
-        run_lengths: int64[num_runs], tokens of each span; below 0 those of a denied document, which are zeros.
+        run_lengths: int64[num_runs], tokens of each span; negative for a denied document, whose tokens are zeros.
         row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
-        spans: where the tokens were stored, those of a row in their order; of a token that was not stored, a span of a
-            document below 0.
+        spans: where the tokens are stored, in order; those that are not have documents below 0.
     """
 
     tokens: NDArray[Any]
@@ -70,39 +69,38 @@ class Runs(NamedTuple):
 
     @property
     def bounds(self) -> Int64s:
-        """int64[samples + 1], where the tokens of each sample begin and end."""
+        """int64[samples + 1], the bounds of each sample's tokens."""
         ends = np.cumsum(np.abs(self.run_lengths))
         return np.concatenate([np.zeros(1, dtype=np.int64), ends])[self.row_offsets]
 
 
 _BY_NUMBER = Uncalled(f"choose the samples in `{QUERY}` or `__getitem__`")
-_BY_LENGTH = Uncalled("say how many samples there are by `num_samples`, or in a `__len__`")
+_BY_LENGTH = Uncalled("set the number of samples by `num_samples`, or in a `__len__`")
 
 
 def _stored(name: str, doc: str) -> Any:
-    """Returns the property that is an array of the stored order."""
     return property(lambda dataset: dataset._index(name), doc=doc)
 
 
 class GPTDataset(PairSamples):
     """Samples of `sequence_length` tokens from the documents of one split.
 
-    `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
+    `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` NumPy arrays, without torch;
     `dataset.batch(positions)` many samples by one kernel call; `dataset.spans(k)` the pieces of documents in it.
-    Safe from several threads, after a fork, and picklable (indices are opened again from the cache where there is one).
-    `dataset.epoch_plan` says how many samples come from how many epochs, `dataset.epochs` what others would take.
+    Thread-safe, fork-safe and picklable (indices are opened again from the cache, if there is one).
+    `dataset.epoch_plan` holds the numbers of samples and epochs, `dataset.epochs` computes others.
 
     A sample holds tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S], and
     attention_mask bool[1, S, S] (True = masked) with `create_attention_mask`, or cu_seqlens int32[S + 1] (document
-    starts in the sample, filled up with S) and max_seqlen int32 with `inter_document_masking`, and what `attention`
-    adds. Only a mask that does not depend on the sample is shared between samples; all else is the caller's.
+    starts in the sample, filled up with S) and max_seqlen int32 with `inter_document_masking`, and the arrays of
+    `attention`. Samples share only a mask that does not depend on them; all else is the caller's.
 
     Args:
         indexed_dataset: the low-level dataset.
-        dataset_path: its path, for the cache key; None for made-up data.
-        indexed_indices: integers[num_documents], the documents to expose.
-        num_samples: how many samples at least, from as many epochs as that takes; None for one epoch.
-        index_split: which split this is.
+        dataset_path: its path, for the cache key; None for mock data.
+        indexed_indices: integers[num_documents], the documents of the split.
+        num_samples: samples wanted at least, from as many epochs as needed; None for one epoch.
+        index_split: the split.
         config: the settings.
 
     Raises:
@@ -138,8 +136,8 @@ class GPTDataset(PairSamples):
         config: GPTDatasetConfig,
     ) -> None:
         if isinstance(indexed_dataset, (str, os.PathLike)):
-            message = f"expected an open pair, found the text {os.fspath(indexed_dataset)!r}"
-            raise ConfigError(message, hint="open it with `IndexedDataset`, or make the samples with `tokenloom.load`")
+            hint = "open it with `IndexedDataset`, or make the samples with `tokenloom.load`"
+            raise ConfigError(f"`indexed_dataset`: must be open, got {os.fspath(indexed_dataset)!r}", hint=hint)
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._prepare_filling()
         self._verification = None
@@ -151,35 +149,33 @@ class GPTDataset(PairSamples):
 
     @cached_property
     def _columns(self) -> SampleColumns | None:
-        """The columns of samples; None without."""
-        if self.config.columns and QUERY in self._overrides.found:
-            message = f"expected a class that leaves texts alone, for `columns`, found `{type(self).__name__}.{QUERY}`"
-            raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
         if not self.config.columns:
             return None
+        self._refuse_query("columns")
         return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
+
+    def _refuse_query(self, setting: str) -> None:
+        """Refuses a class that changes texts beside a setting that needs the stored ones."""
+        if QUERY in self._overrides.found:
+            message = f"`{setting}`: needs texts as they are stored, got `{type(self).__name__}.{QUERY}`"
+            raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
 
     @property
     def _loss_weight(self) -> float:
-        """What the loss mask is multiplied by."""
         return self.config.loss_weights.get(self.dataset_path or "", 1.0)
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether samples have no columns, and each loss counts as much."""
+        """Whether samples have no columns and no loss weight."""
         return self._columns is None and self._loss_weight == 1
 
     @property
     def _opens_later(self) -> bool:
-        """Whether nothing of the data is opened, checked or planned before the length or a sample is asked for.
-
-        So it is where their counts are known, and that all is built.
-        """
+        """Whether data are opened, checked and planned for the first sample or length: counts and indices exist."""
         pair = pair_of(self.dataset)
         return self.config.fast_cache_load and self.config.verify == "quick" and pair is not None and not pair.is_open
 
     def _plan(self) -> None:
-        """Checks the data, counts their tokens, and finds the order of the samples."""
         config = self.config
         name = f"`{self.dataset_path or type(self).__name__}`"
         check_tokenizer(self.dataset, config, name=name)
@@ -190,7 +186,7 @@ class GPTDataset(PairSamples):
         rows, pair = self.rows.consecutive, pair_of(self.dataset)
         if rows and pair is not None and not has_own_lengths(pair):
             check_sum(pair, rows, num_tokens)  # at every start; O(1) of one range
-        _ = self._columns  # what is wrong with them is said now
+        _ = self._columns  # raises now
         policy = config.policy_of(self.index_split)
         self.epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
@@ -203,11 +199,11 @@ class GPTDataset(PairSamples):
 
     @classmethod
     def in_order(cls, low_level: Any, order: SpanOrder, config: GPTDatasetConfig, *, name: str) -> Self:
-        """Returns samples in an order that is given: nothing is counted, built or stored, and no epochs are planned.
+        """Returns samples in a given order: nothing is counted, built or stored, and no epochs are planned.
 
         Args:
-            low_level: gives tokens of spans.
-            order: which spans are sample i.
+            low_level: the source of tokens.
+            order: the spans of each sample.
             config: the settings; those of splits, epochs and the index cache have no effect.
             name: name of the data, for messages.
 
@@ -222,14 +218,12 @@ class GPTDataset(PairSamples):
         dataset.order = order
         return dataset
 
-    # --- building ---------------------------------------------------------------------------------------------
-
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
         """Returns the number of sequences: GPT data is split by sequence."""
         if has_own_lengths(low_level_dataset):
             return len(low_level_dataset.sequence_lengths)
-        return len(low_level_dataset)  # which opens nothing
+        return len(low_level_dataset)  # opens nothing
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> IndexedDataset:
@@ -237,16 +231,10 @@ class GPTDataset(PairSamples):
         counts = None
         if config.sequences_per_dataset is not None:
             if dataset_path not in config.sequences_per_dataset:
-                message = f"expected `{dataset_path}` in `sequences_per_dataset`, found no such entry"
+                message = f"`sequences_per_dataset`: no entry `{dataset_path}`"
                 raise ConfigError(message, hint="record the counts of all datasets of the blend")
             counts = tuple(config.sequences_per_dataset[dataset_path])
-        return IndexedDataset(
-            dataset_path,
-            mmap=config.mmap_bin_files,
-            fast_cache_load=config.fast_cache_load,
-            sequences_per_dataset=counts,
-            object_storage=config.storage_settings,
-        )
+        return open_pair(dataset_path, config, sequences_per_dataset=counts)
 
     def _make_order(self, policy: OrderPolicy) -> SpanOrder:
         config = self.config
@@ -254,20 +242,14 @@ class GPTDataset(PairSamples):
             "add_extra_token_to_sequence": bool(self._extra),
             "drop_last_partial_validation_sequence": config.drop_last_partial_validation_sequence,
         }
-        return policy.order(
-            self.documents,
-            self.epochs,
-            self.epoch_plan,
-            seed=config.random_seed,
-            store=self._array_store(PairOrigin(dataset=self.dataset, further=further)),
-        )
+        store = self._array_store(PairOrigin(dataset=self.dataset, further=further))
+        return policy.order(self.documents, self.epochs, self.epoch_plan, seed=config.random_seed, store=store)
 
     def _plan_epochs(self) -> EpochPlan:
         try:
             return self.epochs.plan(self.num_samples)
         except ConfigError as error:
-            message = f"{self._name()}: {error.message}"
-            raise ConfigError(message, hint=error.hint) from None
+            raise ConfigError(f"{self._name()}: {error.message}", hint=error.hint) from None
 
     def _further_identifiers(self) -> dict[str, Any]:
         policy, blocks = self.config.window_policy, self.config.block_shuffle
@@ -276,19 +258,18 @@ class GPTDataset(PairSamples):
             further["most_documents"] = self.config.most_documents
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
-    document_index = _stored("document_index", "int32[num_epochs * num_documents], the shuffled stream; windows only.")
-    sample_index = _stored(
-        "sample_index", "[num_windows + 1, 2], (position in `document_index`, offset) where each begins; windows only."
+    document_index: property = _stored("document_index", "int32[num_epochs * num_documents], shuffled; windows only.")
+    sample_index: property = _stored(
+        "sample_index", "[num_windows + 1, 2], start of each (position in `document_index`, offset); windows only."
     )
-    piece_index = _stored("piece_index", "[num_pieces, 2], (document, first token) of each, pack by pack; packs only.")
-    pack_index = _stored("pack_index", "[num_packs + 1], the first piece of each pack, and the end; packs only.")
-    shuffle_index = _stored("shuffle_index", "uint32[num_samples], the window or pack behind each sample.")
+    piece_index: property = _stored("piece_index", "[num_pieces, 2], (document, first token); packs only.")
+    pack_index: property = _stored("pack_index", "[num_packs + 1], the first piece of each, and the end; packs only.")
+    shuffle_index: property = _stored("shuffle_index", "uint32[num_samples], the window or pack of each sample.")
 
     def _index(self, name: str) -> NDArray[Any]:
         arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
         if name not in arrays:
-            message = f"{self._name()} has no {name}: its `window_policy` is {self.config.window_policy!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{self._name()} has no {name}: its `window_policy` is {self.config.window_policy!r}")
         return arrays[name]
 
     def _sample_facts(self) -> dict[str, Any]:
@@ -300,8 +281,6 @@ class GPTDataset(PairSamples):
             "documents exposed": f"{len(self.rows):,} of {len(self.dataset):,}" if len(self.rows) else None,
             "windows": self.config.window_policy,
         }
-
-    # --- samples ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""
@@ -316,10 +295,10 @@ class GPTDataset(PairSamples):
             raise self._damaged(error) from error
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order tells none.
+        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 if the order has none.
 
-        Of windows that is a stretch of `document_index` as long as there are documents. The reference shuffles all
-        epochs but the last as one stream, so that a document may come twice in one of these, and not at all in another.
+        An epoch of windows is a stretch of `document_index` as long as there are documents. The reference shuffles all
+        epochs but the last as one stream, so that a document may come twice in one of them, and not at all in another.
         """
         rows, _ = self._rows(positions)
         arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
@@ -332,10 +311,7 @@ class GPTDataset(PairSamples):
             return arrays["shuffle_index"][rows].astype(np.int64) // max(self.epochs.report.num_packs, 1)
         return np.full(len(rows), -1, dtype=np.int64)
 
-    # --- filling ----------------------------------------------------------------------------------------------
-
     def _prepare_filling(self) -> None:
-        """Sets what samples are filled with; part of making a dataset."""
         config = self.config
         check_source(self.dataset)
         self._reads_pair = issubclass(type(self.dataset), IndexedDataset)  # `isinstance` would believe a wrapper
@@ -343,7 +319,7 @@ class GPTDataset(PairSamples):
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
         self._extra = config.num_extra_tokens
-        # Asking for the size of each array of a sample would take longer than making those that are small.
+        # Computing the size of each array of a sample would take longer than allocating small ones.
         self._make_array: MakeArray = np.empty if config.sequence_length < LARGE_BYTES // 8 else recycled_empty
         self._mapped: MappedSamples | None = None
         self._mapped_of: Any = None
@@ -359,7 +335,6 @@ class GPTDataset(PairSamples):
         return tensors_of(sample) if self._all_filled else to_tensors(sample)
 
     def _sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, made here."""
         if idx is None:
             return super()._sample(None)
         if type(idx) is int and self._verification is None and 0 <= idx < len(self):
@@ -381,7 +356,7 @@ class GPTDataset(PairSamples):
         return sample
 
     def _text_sample(self, source: MappedSamples, position: int) -> Sample:
-        """Returns a sample of nothing but what all have, which is most of them; two dicts less are made."""
+        """Returns a sample with the usual four arrays; makes two dicts less."""
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
@@ -398,9 +373,9 @@ class GPTDataset(PairSamples):
 
         Args:
             positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
-            out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; without them new
-                ones are made. What their rows held is gone, also after an error.
-            digests: uint64[num_samples, 2], where to put a digest of the tokens of each sample; see `FillsBatches`.
+            out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; None for new ones.
+                An error leaves any content.
+            digests: uint64[num_samples, 2], filled with a digest of the tokens of each sample; see `FillsBatches`.
 
         Raises:
             IndexError: there is no such sample.
@@ -419,15 +394,12 @@ class GPTDataset(PairSamples):
         return out
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
-        """Returns arrays for `batch(positions, out=…)`, not filled yet, to be used as often as one likes.
+        """Returns uninitialised arrays for `batch(positions, out=…)`; reusable.
 
         Args:
             count: samples of a batch.
             integer_dtype: dtype of tokens, labels and positions, int64 or int32.
             empty: makes an array of a shape and dtype; for memory of a certain kind.
-
-        Raises:
-            ConfigError: integer_dtype is another one.
         """
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
@@ -437,7 +409,7 @@ class GPTDataset(PairSamples):
         Args:
             positions: positions of the samples, as for `batch`.
             out: arrays as `allocate_batch` gives them.
-            rows: int64[len(positions)]; without, there are as many positions as rows.
+            rows: int64[len(positions)]; None for as many positions as rows.
         """
         known, fillers = self._rows(positions)
         self._fill(known, out, rows)
@@ -445,40 +417,33 @@ class GPTDataset(PairSamples):
             out["loss_mask"][fillers if rows is None else rows[fillers]] = 0
 
     def _batch(self, rows: Int64s) -> Sample:
-        """Returns the samples at positions that are known to exist: int64[count]."""
         batch = self.layout.allocate((len(rows),), integers=INTEGERS[0], empty=recycled_empty)
         self._fill(rows, batch)
         return batch
 
     def _reworded(self, error: IndexError | OverflowError) -> TokenloomError:
-        """Returns what an error of the kernel means."""
-        if isinstance(error, IndexError):  # the positions exist, so it is the indices that do not fit
+        if isinstance(error, IndexError):  # the positions exist, so the indices do not fit
             return self._damaged(error)
-        message = f"{self._name()}: {error}"
-        return TokenRangeError(message, hint="ask for samples of int64")
+        return TokenRangeError(f"{self._name()}: {error}", hint="ask for samples of int64")
 
     @cached_property
     def layout(self) -> BatchLayout:
         """The arrays of a sample."""
-        length, config = self.config.sequence_length, self.config
-        int32 = np.dtype(np.int32)
-        outputs = [Output(name=name, shape=(length,), dtype=None) for name in ("tokens", "labels")]
-        if config.create_attention_mask and not config.inter_document_masking:
+        config, mask = self.config, None
+        length, boundaries = config.sequence_length, config.inter_document_masking
+        if config.create_attention_mask and not boundaries:
             constant = None if config.reset_attention_mask else causal_mask(length)
             shape = (1, length, length)
-            outputs.append(Output(name="attention_mask", shape=shape, dtype=np.dtype(np.bool_), constant=constant))
-        outputs.append(Output(name="loss_mask", shape=(length,), dtype=np.dtype(np.float32)))
-        outputs.append(Output(name="position_ids", shape=(length,), dtype=None))
-        if config.inter_document_masking:
-            outputs.append(Output(name="cu_seqlens", shape=(length + 1,), dtype=int32))
-            outputs.append(Output(name="max_seqlen", shape=(), dtype=int32))
+            mask = Output(name="attention_mask", shape=shape, dtype=np.dtype(np.bool_), constant=constant)
+        outputs = sample_outputs(length, boundaries=boundaries, mask=mask)
+        if boundaries:
             outputs += attention_outputs(config.attention, length=length, block_size=config.attention_block_size)
         outputs += [] if self._columns is None else self._columns.outputs(length)
         return BatchLayout(tuple(outputs))
 
     @cached_property
     def _all_filled(self) -> bool:
-        """Whether all arrays of a sample are filled for it: none is constant, none a single number."""
+        """Whether no array of a sample is constant or a single number."""
         return all(output.constant is None and output.shape for output in self.layout.outputs)
 
     @cached_property
@@ -505,10 +470,10 @@ class GPTDataset(PairSamples):
         )
 
     def _mapped_samples(self) -> MappedSamples | None:
-        """Returns what the kernel fills samples from by itself; None if tokens have to be read, or changed, first."""
+        """Returns the mapped tokens for the kernel; None if tokens have to be read, or changed, first."""
         source = self.dataset
         reader = source.byte_source if self._reads_pair else source
-        if reader is not self._mapped_of:  # another one may take its place
+        if reader is not self._mapped_of:  # it may be replaced
             self._mapped = self._find_mapped(source)
             self._mapped_of = reader
         return self._mapped
@@ -528,7 +493,7 @@ class GPTDataset(PairSamples):
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
 
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
+        """Fills rows from mapped bytes in one call, or from tokens read span by span."""
         columns = self._columns
         try:
             if (source := self._mapped_samples()) is not None:
@@ -548,7 +513,7 @@ class GPTDataset(PairSamples):
         """Returns the text of a sample and its documents, as the reference does; a class may override it.
 
         Returns:
-            text: int64[sequence_length + 1], filled up with the padding id; without the 1 where no extra token is read.
+            text: int64[sequence_length + 1], filled up with the padding id; one less without an extra token.
             documents: int64[num_documents], the rows in the `.idx` file, empty ones included.
         """
         rows = np.array([self._position(idx)], dtype=np.int64)
@@ -562,22 +527,18 @@ class GPTDataset(PairSamples):
         return text, documents
 
     def _runs(self, rows: Int64s) -> Runs:
-        """Returns the tokens that samples are filled with: those of `_gather`, or of a user's own query."""
+        """Returns the tokens of samples: those of `_gather`, or of a user's query."""
         if QUERY not in self._overrides.found:
             return self._gather(rows)
-        name = f"{type(self).__name__}._query_document_sample_shuffle_indices"
         if self.config.inter_document_masking:
-            message = f"expected a class that leaves texts alone, for `inter_document_masking`, found `{name}`"
-            raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
+            self._refuse_query("inter_document_masking")
         capacity = self.config.sequence_length + self._extra
         texts = [np.empty(0, dtype=np.int64)]
         for row in rows.tolist():
             text = np.asarray(self._query_document_sample_shuffle_indices(row)[0], dtype=np.int64)
             if text.ndim != 1 or len(text) > capacity:
-                message = (
-                    f"expected at most {capacity} tokens of a sample from `{name}`, found shape {list(text.shape)}"
-                )
-                raise ConfigError(message)
+                name = f"{type(self).__name__}.{QUERY}"
+                raise ConfigError(f"`{name}`: must return up to {capacity} tokens, got shape {list(text.shape)}")
             texts.append(text)
         lengths = np.array([len(text) for text in texts[1:]], dtype=np.int64)
         offsets = np.arange(len(texts), dtype=np.int64)
@@ -596,35 +557,31 @@ class GPTDataset(PairSamples):
         return Runs(tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets, spans)
 
     def _fill_from_runs(self, runs: Runs, out: Sample, rows: Int64s | None) -> None:
-        """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
+        """Fills the outputs from runs; a sample with too few tokens is filled up with padding."""
         text = np.empty((len(runs.row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
         for row, (begin, end) in enumerate(itertools.pairwise(runs.bounds.tolist())):
             text[row, : end - begin] = runs.tokens[begin:end]
         self._filler.fill_from_text(text, runs.run_lengths, runs.row_offsets, rows, *_outputs(out))
 
-    # --- counting ---------------------------------------------------------------------------------------------
-
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether the tokens themselves decide which slots have loss."""
+        """Whether loss depends on the tokens."""
         return bool(self.config.eod_mask_loss) or self._pad_token_id >= 0
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns what became of the slots of samples, and of the tokens that these read.
+        """Returns counts of the slots of samples and of the tokens they read.
 
         Raises:
-            ConfigError: a class of a user's own changes the samples, which this knows nothing of.
+            ConfigError: a user's class changes the samples.
         """
         check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         config = self.config
-        return count_spans(
-            self.order.spans(rows, keep_empty=False),
-            sequence_length=config.sequence_length,
-            extra=self._extra,
-            are_packs=config.window_policy == "best_fit",
-            texts=self._trained_texts(rows) if self.counts_need_tokens else None,
-        )
+        spans, texts = self.order.spans(rows, keep_empty=False), None
+        if self.counts_need_tokens:
+            texts = self._trained_texts(rows)
+        are_packs, length = config.window_policy == "best_fit", config.sequence_length
+        return count_spans(spans, sequence_length=length, extra=self._extra, are_packs=are_packs, texts=texts)
 
     def _trained_texts(self, rows: Int64s) -> Texts:
         runs = self._runs(rows)
@@ -640,14 +597,14 @@ class GPTDataset(PairSamples):
 
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:
-    """Returns the arrays that the kernel fills, in the order of its parameters; None for one that a sample lacks."""
+    """Returns the arrays for the kernel, in the order of its parameters; None for a missing one."""
     mask = sample.get("attention_mask")
     return (
         sample["tokens"],
         sample["labels"],
         sample["loss_mask"],
         sample["position_ids"],
-        mask if mask is not None and mask.flags.writeable else None,  # else the constant one
+        mask if mask is not None and mask.flags.writeable else None,  # not the constant one
         sample.get("cu_seqlens"),
         sample.get("max_seqlen"),
         sample.get("document_ids"),

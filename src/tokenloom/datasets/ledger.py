@@ -1,4 +1,4 @@
-"""Where the conversations, tokens and slots of samples went: counts that add up to nothing left over."""
+"""Counts of conversations, tokens and slots of samples, which must balance."""
 
 from __future__ import annotations
 
@@ -33,36 +33,35 @@ class Count:
 
 
 NOTHING = Count()
-"""No conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCounts:
-    """Slots of samples by what is in them, and the tokens of the source that these samples read.
+    """Counts of the slots of samples, and of the tokens that these samples read.
 
-    A slot has a label if a token follows the one in it. `slots` = `with_loss` + `eod_masked` + `prompt` +
-    `denied_slots` + `pad_id` + `no_label` + `padding`. A token is counted where it is a label, so that one which two
-    windows read counts once: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` +
-    `pad_id` + `first_tokens` + `rearranged` + `truncated`. Of samples that nobody looked into, `not_counted_slots` and
-    `not_counted_tokens` are in these sums instead.
+    A slot has a label if a token follows its own. `slots` = `with_loss` + `eod_masked` + `prompt` + `denied_slots` +
+    `pad_id` + `no_label` + `padding`. A token is counted as a label, so that two windows that read it count it once:
+    `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` + `pad_id` + `first_tokens` +
+    `rearranged` + `truncated`. For samples that were not read, `not_counted_slots` and `not_counted_tokens` take the
+    place of these sums.
 
     Attributes:
         samples: number of samples.
         slots: their slots.
         with_loss: slots with loss.
-        eod_masked: no loss: the token in the slot ends a document, and `eod_mask_loss` is set.
-        prompt: no loss: nobody is to learn this part of a conversation.
-        denied_slots: no loss: the token in the slot, or its label, is denied.
-        pad_id: no loss: the label is the padding id of the tokenizer, which the data holds.
-        no_label: no loss: the slot holds the last token of its text.
-        padding: no loss: the slot holds no token.
+        eod_masked: no loss: the token ends a document, and `eod_mask_loss` is set.
+        prompt: no loss: part of a prompt.
+        denied_slots: no loss: the token or its label is denied.
+        pad_id: no loss: the label is the tokenizer's padding id, which occurs in the data.
+        no_label: no loss: the token is the last of its text.
+        padding: no loss: no token.
         tokens: tokens that these samples account for.
-        read_twice: tokens of them that another sample reads as well, where a long document is cut into packs.
+        read_twice: tokens of these that another sample reads as well, where a long document is cut into packs.
         denied_tokens: tokens that are not trained since they, or the token before, are denied.
         first_tokens: tokens that are no label: the first of a pack or conversation, or of a window without extra token.
-        rearranged: tokens that fill in the middle leaves out at the end of samples, less those that it adds.
+        rearranged: tokens that fill in the middle drops at the end of samples, less those that it adds.
         truncated: tokens of conversations behind the end of a sample.
-        not_counted_slots, not_counted_tokens: what may be with or without loss.
+        not_counted_slots, not_counted_tokens: with or without loss.
     """
 
     samples: int = 0
@@ -93,7 +92,7 @@ class SlotCounts:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Slots and tokens that are not accounted for: 0, or a count is wrong."""
+        """Slots and tokens unaccounted for: 0, or a count is wrong."""
         masked = self.with_loss + self.eod_masked + self.prompt + self.pad_id
         slots = self.slots - masked - self.denied_slots - self.no_label - self.padding - self.not_counted_slots
         read = masked + self.denied_tokens + self.first_tokens + self.rearranged + self.truncated
@@ -104,26 +103,24 @@ _NAMES = tuple(field.name for field in fields(SlotCounts))
 _NUMBERS = attrgetter(*_NAMES)
 
 NO_SLOTS = SlotCounts()
-"""The counts of nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatLedger:
-    """What became of every conversation and token of the passes over a split, and what fills its samples.
+    """Counts of all conversations and tokens in the passes over a split, and of the slots of its samples.
 
-    A conversation is read, dropped for one reason, or not reached, because the samples that were asked for end before
-    the last pass does.
+    A conversation is read, dropped for one reason, or not reached, since the samples end before the last pass does.
 
     Attributes:
         num_epochs: passes over the split that were begun.
         exposed: conversations and tokens of these passes.
-        dropped_empty: too short to hold an input and a label.
-        dropped_long: longer than a sample, and not to be truncated.
-        dropped_untrainable: those without a token to train on (in what a sample holds of them).
-        not_reached: those of the last pass that were not reached.
-        truncated: those in the samples that were cut, and the tokens cut off.
+        dropped_empty: too short for an input and a label.
+        dropped_long: longer than a sample, under `long_conversations="drop"`.
+        dropped_untrainable: without a token to train on within a sample.
+        not_reached: those of the last pass that no sample reads.
+        truncated: those that samples cut, and the tokens cut off.
         num_untrainable_samples: samples without any loss.
-        counts: what is in the slots of the samples.
+        counts: the slots of the samples.
     """
 
     num_epochs: int
@@ -143,14 +140,14 @@ class ChatLedger:
 
     @property
     def balance(self) -> tuple[int, int, int, int]:
-        """Conversations, tokens, slots, and tokens read that are not accounted for: all 0, or a count is wrong."""
+        """Conversations, tokens, slots, and tokens read unaccounted for: all 0, or a count is wrong."""
         dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
         left = self.exposed - dropped - self.not_reached - self.read
         return left.conversations, left.tokens, *self.counts.balance
 
     @property
     def fill(self) -> float:
-        """The share of slots that hold a token; 1 where there are none."""
+        """The share of slots with a token; 1 without slots."""
         return 1 - self.counts.padding / self.counts.slots if self.counts.slots else 1.0
 
     def lines(self) -> list[tuple[str, str]]:
@@ -176,7 +173,7 @@ class ChatLedger:
 
 
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
-    """Returns the counts of windows in which nothing is masked."""
+    """Returns the counts of windows without masks."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
     return SlotCounts(
         samples=samples,
@@ -189,14 +186,14 @@ def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCoun
 
 
 class Texts(NamedTuple):
-    """Samples as they are trained, where tokens decide which slots have loss, or are other ones than their spans have.
+    """The tokens of samples, if loss depends on them.
 
     Attributes:
         tokens: integers[num_tokens], back to back.
         is_denied: bool[num_tokens].
-        bounds: int64[samples + 1], where those of each sample begin and end.
-        loss: integers[samples], slots with loss of each, as the samples have them.
-        eod: the id that ends documents if it masks loss; None if it does not.
+        bounds: int64[samples + 1], bounds of each sample's tokens.
+        loss: integers[samples], slots with loss.
+        eod: the end-of-document id if it masks loss; else None.
     """
 
     tokens: NDArray[Any]
@@ -212,12 +209,12 @@ def count_spans(
     """Returns the counts of samples.
 
     Args:
-        spans: their spans; of denied documents with numbers below 0.
+        spans: their spans; denied documents have numbers below 0.
         sequence_length: slots of a sample.
         extra: tokens that a sample reads beyond that, 0 or 1.
-        are_packs: whether samples are packs of documents; else they are windows, of which each begins with the token
-            that ends the one before.
-        texts: the samples; None where nothing is masked but what is denied, which spans tell alone.
+        are_packs: whether samples are packs of documents, or windows, each of which begins with the last token of the
+            one before.
+        texts: the tokens; None if nothing but denied documents is masked.
     """
     samples, is_denied = len(spans.row_offsets) - 1, None
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])[spans.row_offsets]
@@ -261,10 +258,10 @@ def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: i
     """Returns the counts of samples of whole conversations.
 
     Args:
-        shares: int64[count, 5] of each conversation: tokens, inputs, tokens that are read, slots, labels with loss.
-        denied: bool[count], those that are not read.
-        samples: how many samples they are in.
-        slots: slots of these.
+        shares: int64[count, 5] of each conversation: tokens, inputs, tokens read, slots, labels with loss.
+        denied: bool[count].
+        samples: the number of samples.
+        slots: their slots.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import BertFiller, Masker, T5Filler, make_masker
-from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.base import MegatronDataset, PairOrigin, PairSamples, open_pair
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.outputs import recycled_empty
-from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
 from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import UNCALLED_BY_ITEM
 from tokenloom.datasets.splits import Split
@@ -46,17 +45,24 @@ _GEOMETRIC_PROBABILITY = 0.2
 """Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
 
 
+_REQUIRED = (
+    *("masking_probability", "short_sequence_probability", "masking_max_ngram", "masking_do_full_word"),
+    *("masking_do_permutation", "masking_use_longer_ngrams", "masking_use_geometric_distribution"),
+)
+"""Settings without a default, all part of the cache key."""
+
+
 @dataclass
 class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
-    """What masked datasets need to know beyond the common settings; all are required.
+    """Settings of masked datasets; all are required.
 
     Attributes:
-        masking_probability: share of the tokens that are masked, in (0, 1).
+        masking_probability: share of masked tokens, in (0, 1).
         short_sequence_probability: probability of a sample with a shorter target length, in [0, 1].
         masking_max_ngram: words that are masked together, at most.
-        masking_do_full_word: whether the pieces of a word are masked together.
-        masking_do_permutation: whether as many tokens that are not masked are shuffled, and predicted too.
-        masking_use_longer_ngrams: whether long n-grams are more frequent than short ones.
+        masking_do_full_word: mask the pieces of a word together.
+        masking_do_permutation: shuffle as many unmasked tokens, and predict them too.
+        masking_use_longer_ngrams: draw long n-grams more often than short ones.
         masking_use_geometric_distribution: draw lengths of n-grams as SpanBERT does; not with permutation.
         word_pieces: the vocabulary of the tokenizer; computed.
     """
@@ -64,7 +70,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
     _special_tokens: ClassVar[int] = 0
     """Tokens of a sample that are not text."""
     _roles: ClassVar[Mapping[str, str]] = {}
-    """Special tokens that the tokenizer must have, and why."""
+    """Required special tokens, and why."""
 
     masking_probability: float | None = None
     short_sequence_probability: float | None = None
@@ -79,18 +85,16 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         """Checks the settings and reads the vocabulary."""
         super().__post_init__()
         if self.tokenizer is None:
-            message = "expected `tokenizer`, found none"
-            raise ConfigError(message, hint="load one with `load_tokenizer`")
-        if not 0 < (probability := self._given("masking_probability")) < 1:
-            message = f"expected masking_probability in (0, 1), found {probability!r}"
-            raise ConfigError(message)
-        if not 0 <= (probability := self._given("short_sequence_probability")) <= 1:
-            message = f"expected short_sequence_probability in [0, 1], found {probability!r}"
-            raise ConfigError(message)
-        checked_integer("masking_max_ngram", self._given("masking_max_ngram"), at_least=1)
-        for name in ("masking_do_full_word", "masking_do_permutation", "masking_use_longer_ngrams"):
-            self._given(name)
-        if self._given("masking_use_geometric_distribution"):
+            raise ConfigError("no `tokenizer` given", hint="load one with `load_tokenizer`")
+        self._require(*_REQUIRED)
+        if not 0 < (self.masking_probability or 0) < 1:
+            raise ConfigError(f"`masking_probability`: must be in (0, 1), got {self.masking_probability!r}")
+        if not 0 <= (self.short_sequence_probability or 0) <= 1:
+            raise ConfigError(
+                f"`short_sequence_probability`: must be in [0, 1], got {self.short_sequence_probability!r}"
+            )
+        checked_integer("masking_max_ngram", self.masking_max_ngram, at_least=1)
+        if self.masking_use_geometric_distribution:
             if self.masking_do_permutation:
                 message = "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other"
                 raise ConfigError(message)
@@ -104,33 +108,31 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         for role, reason in self._roles.items():
             required_token_id(self.tokenizer, role, reason)
 
-    def _given(self, name: str) -> Any:
-        """Returns a setting that has no default."""
-        if (value := getattr(self, name)) is None:
-            message = f"expected `{name}`, found None"
-            raise ConfigError(message)
-        return value
+    def _require(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) is None:
+                raise ConfigError(f"no `{name}` given")
 
 
 class MaskedWordPieceDataset(PairSamples):
-    """Samples of whole sentences, some words of which are masked: the base of BERT and T5 datasets.
+    """Samples of whole sentences with masked words: the base of BERT and T5 datasets.
 
-    Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences
-    `sample_index[k]` and draws everything else from a generator of its own, seeded by (random_seed + k) % 2**32, so it
-    is the same for any order, process and resumption.
+    Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences `sample_index[k]`,
+    and draws the rest from its own generator, seeded by (random_seed + k) % 2**32, so it is the same for any order,
+    process and resumption.
 
     `dataset[k]` gives NumPy arrays and integers as the reference does, `dataset.sample(k)` NumPy arrays only, and
-    `dataset.batch(positions)` many samples by one kernel call; torch's DataLoader gets batches of tensors. Safe from
-    several threads, after a fork, and picklable. How many samples there are only the index knows: `len()` opens it.
+    `dataset.batch(positions)` many samples by one kernel call; torch's DataLoader gets batches of tensors. Thread-safe,
+    fork-safe and picklable. `len()` opens the index.
 
     A subclass gives `_min_sentences`, `_shapes` and `_make_filler`.
 
     Args:
         indexed_dataset: the low-level dataset.
         dataset_path: its path, for the cache key.
-        indexed_indices: integers[num_documents], the documents to expose; consecutive.
-        num_samples: how many samples at least, from as many passes over the documents as that takes; None for one.
-        index_split: which split this is.
+        indexed_indices: integers[num_documents], the documents of the split; consecutive.
+        num_samples: samples wanted at least, from as many passes over the documents as needed; None for one.
+        index_split: the split.
         config: the settings.
 
     Raises:
@@ -163,7 +165,6 @@ class MaskedWordPieceDataset(PairSamples):
         self.order = self._make_order(config.sequence_length - config._special_tokens, self._min_sentences)
 
     def _make_order(self, longest_text: int, min_sentences: int) -> SentenceOrder:
-        """Returns the order of samples of so many tokens of text at most, and so many sentences at least."""
         # The reference has one cache for all splits of these.
         base = f"{self.unique_description_hash}-{type(self).__name__}"
         store = self._array_store(PairOrigin(dataset=self.dataset), base=base)
@@ -194,7 +195,7 @@ class MaskedWordPieceDataset(PairSamples):
 
     @abstractmethod
     def _make_filler(self) -> Any:
-        """Returns the kernel that masks and fills samples; made with the first of them."""
+        """Returns the kernel that masks and fills samples."""
 
     def _fill(self, spans: SpanBatch, targets: Int64s, seeds: NDArray[np.uint32]) -> Sample:
         """Returns masked samples with a leading batch axis.
@@ -212,8 +213,6 @@ class MaskedWordPieceDataset(PairSamples):
     def _sample_facts(self) -> dict[str, Any]:
         return super()._sample_facts() | {"documents exposed": f"{len(self.rows):,} of {self.dataset.num_documents:,}"}
 
-    # --- building ---------------------------------------------------------------------------------------------
-
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
         """Returns the number of documents: a document's sentences stay in one split."""
@@ -223,41 +222,24 @@ class MaskedWordPieceDataset(PairSamples):
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> IndexedDataset:
         """Opens the pair at a path."""
         if dataset_path is None:
-            message = "expected data in `blend` or `blend_per_split`, found none"
-            raise ConfigError(message, hint="only GPT samples can be made up")
-        return IndexedDataset(
-            dataset_path,
-            mmap=config.mmap_bin_files,
-            fast_cache_load=config.fast_cache_load,
-            object_storage=config.storage_settings,
-        )
+            raise ConfigError("no `blend` or `blend_per_split` given", hint="only GPT samples can be made up")
+        return open_pair(dataset_path, config)
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
-        return [
-            *MegatronDataset._key_config_attributes(),
-            "masking_probability",
-            "short_sequence_probability",
-            "masking_max_ngram",
-            "masking_do_full_word",
-            "masking_do_permutation",
-            "masking_use_longer_ngrams",
-            "masking_use_geometric_distribution",
-        ]
+        return [*MegatronDataset._key_config_attributes(), *_REQUIRED]
 
     @property
     def sample_index(self) -> NDArray[Any]:
         """uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens."""
         return self.order.mapping()
 
-    # --- samples ----------------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         """The number of samples; opens the index."""
         return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample, see the class; None gives one with an all-zero loss mask, for filling up a batch."""
+        """Returns a sample; None gives one with an all-zero loss mask, for filling up a batch."""
         return {name: value if value.ndim else int(value) for name, value in self._sample_for_item(idx).items()}
 
     def span_batch(self, positions: Positions) -> SpanBatch:
@@ -274,15 +256,14 @@ class MaskedWordPieceDataset(PairSamples):
         try:
             seeds = ((self.config.random_seed + rows) % 2**32).astype(np.uint32)
             return self._fill(*self.order.sentences(rows), seeds)
-        except TokenloomError:  # says already what is wrong
+        except TokenloomError:
             raise
         except (IndexError, ValueError, OverflowError) as error:
             for row in rows if len(rows) > 1 else ():
-                self._batch(np.array([row]))  # raises for the sample that is to blame
+                self._batch(np.array([row]))  # raises for the sample at fault
             raise self._explained(error, int(rows[0])) from error
 
     def _explained(self, error: Exception, position: int) -> Exception:
-        """Returns the error for what is wrong with a sample."""
         if isinstance(error, IndexError):
             return self._damaged(IndexError(f"sample {position}: {error}"))
         message = f"sample {position} of {self._name()}: {error}"
@@ -293,7 +274,7 @@ class MaskedWordPieceDataset(PairSamples):
 
     def _masker(self) -> Masker:
         config = self.config
-        assert config.word_pieces is not None  # the config has read it
+        assert config.word_pieces is not None
         return make_masker(
             pieces=config.word_pieces.kinds,
             cls_id=optional_token_id(config.tokenizer, "cls"),
@@ -307,11 +288,8 @@ class MaskedWordPieceDataset(PairSamples):
 
 
 def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
-    """Returns the probability of an n-gram of at most i + 1 words, where n has a weight of 1 / n: float64[longest].
-
-    The order of the operations is that of `RandomState.choice` behind the reference's weights: a sum in another order
-    has other last bits.
-    """
+    """Returns the probability of an n-gram of at most i + 1 words, where n has a weight of 1 / n: float64[longest]."""
+    # Operations in the order of the reference and of `RandomState.choice`, for the same last bits.
     weights = 1.0 / np.arange(1, longest + 1)
     weights = weights / weights.sum(keepdims=True)
     if longer:
@@ -323,10 +301,10 @@ def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
 
 @dataclass
 class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
-    """What BERT datasets need to know beyond the settings of masked ones.
+    """Settings of BERT datasets.
 
     Attributes:
-        classification_head: whether samples have two segments, swapped half of the time, for next-sentence prediction.
+        classification_head: samples have two segments, swapped half of the time, for next-sentence prediction.
             Required.
     """
 
@@ -342,9 +320,7 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     def __post_init__(self) -> None:
         """Checks the settings and the tokenizer."""
         super().__post_init__()
-        if self.classification_head is None:
-            message = "expected `classification_head` to be True or False, found None"
-            raise ConfigError(message)
+        self._require("classification_head")
 
 
 class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
@@ -354,10 +330,10 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
     token, 10 % a random one, 10 % stay. A sample holds text, types (1 in segment B), labels, padding_mask and
     loss_mask, int64[S] each, and is_random (whether A and B are swapped) and truncated.
 
-    Labels are -1 where nothing is masked. Where the pad id stands in the text, text and labels are 0, as in the
-    reference. After the text, types and padding_mask hold the pad id itself, as there: a tokenizer whose pad id is 0
-    makes masks of zeros and ones, and one without a pad id gives -1 there. The mask goes by position: a random token
-    that happens to be the pad id is seen. (In the reference it is not.)
+    Labels are -1 where nothing is masked. Text and labels are 0 at pad ids in the text, as in the reference. After the
+    text, types and padding_mask hold the pad id itself, as there: masks of zeros and ones need a pad id of 0; without a
+    pad id they hold -1. The mask goes by position: a random token equal to the pad id is seen. (In the reference it is
+    not.)
 
     Args and errors are those of `MaskedWordPieceDataset`.
     """
@@ -382,7 +358,7 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
         sample = super()._fill(spans, targets, seeds)
         if not self._masks_by_position or self._pad_token_id == NO_TOKEN:
             return sample
-        # The mask of padding is to be 1 wherever text is: the kernel follows the reference, which goes by value.
+        # The padding mask is 1 wherever text is: the kernel follows the reference, which goes by value.
         sums = np.concatenate([[0], np.cumsum(spans.lengths)])[spans.row_offsets]
         lengths = np.minimum(np.diff(sums), targets) + 2  # cls, and sep
         places = np.minimum(lengths, self.config.sequence_length - 1)
@@ -407,37 +383,37 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
 
 
 _SEPARATE_MASKS_FOR_ALL = (1, 10)
-"""From this version on every kernel takes a padding mask per side; before, only flash and fused attention do."""
+"""Since this version all kernels take a padding mask per side; before, only flash and fused attention do."""
 
 _SEPARATE_MASKS_AT_ALL = (1, 7)
 
 
 def dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
-    """Returns bool[batch, 1, queries, keys], True where nothing is attended to; token 0 counts as padding."""
+    """Returns bool[batch, 1, queries, keys], True = masked; token 0 counts as padding."""
     seen = (queries >= 1).unsqueeze(2) & (keys >= 1).unsqueeze(1)
     return ~(seen.tril() if causal else seen).unsqueeze(1)
 
 
 def _takes_separate_masks(te_version: str | None) -> bool:
-    """Whether the kernels in use take one mask per side; without Transformer Engine, as its newest version."""
+    """Whether the kernels in use take one mask per side; without Transformer Engine as in its newest version."""
     try:
         te_version = te_version or metadata.version("transformer-engine")
     except metadata.PackageNotFoundError:
         return True
-    numbers = re.findall(r"\d+", te_version)
-    version = (int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
+    major, minor = (*map(int, re.findall(r"\d+", te_version)), 0)[:2]
+    version = (major, minor)
     enabled = [name for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN") if os.environ.get(name) == "1"]
     if version >= _SEPARATE_MASKS_FOR_ALL:
         return True
     if version < _SEPARATE_MASKS_AT_ALL and enabled:
-        message = f"Transformer Engine {te_version} runs T5 without flash and fused attention, found {enabled[0]}=1"
+        message = f"Transformer Engine {te_version} runs T5 without flash and fused attention, got {enabled[0]}=1"
         raise ConfigError(message, hint="set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=0, or upgrade to 1.7 or newer")
     return bool(enabled)
 
 
 @dataclass
 class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
-    """What T5 datasets need to know beyond the settings of masked ones.
+    """Settings of T5 datasets.
 
     Attributes:
         sequence_length_encoder: tokens that the encoder reads: `sequence_length`; computed.
@@ -457,20 +433,13 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
         """Checks the settings and the tokenizer, and computes `sequence_length_encoder`."""
         super().__post_init__()
         self.sequence_length_encoder = self.sequence_length
-        if self.sequence_length_decoder is None or self.sequence_length_decoder < 1:
-            message = f"expected sequence_length_decoder of at least 1, found {self.sequence_length_decoder!r}"
-            raise ConfigError(message)
-        sentinels = required_sentinels(self.tokenizer)
+        self._require("sequence_length_decoder")
+        checked_integer("sequence_length_decoder", self.sequence_length_decoder, at_least=1)
+        num_sentinels = len(required_sentinels(self.tokenizer))
         longest = self.sequence_length - self._special_tokens
-        most = int((self.masking_probability or 0.0) * longest)
-        if len(sentinels) < most:
-            logger.warning(
-                "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels: "
-                "a sample with more runs than that is an error",
-                longest,
-                most,
-                len(sentinels),
-            )
+        if num_sentinels < (most := int((self.masking_probability or 0.0) * longest)):
+            message = "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels"
+            logger.warning(f"{message}: a sample with more runs than that is an error", longest, most, num_sentinels)
 
 
 class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
@@ -480,11 +449,11 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     its target loses its end. A sample holds text_enc and enc_mask, int64[sequence_length_encoder]; text_dec, labels,
     loss_mask and dec_mask, int64[sequence_length_decoder]; and truncated.
 
-    The pad id counts wherever it stands, in the text too: tokens and labels are 0 there, and the masks are 0. Labels
-    are -1 after the end, or 0 for a tokenizer without a pad id.
+    At pad ids, in the text too, tokens, labels and masks are 0. Labels are -1 after the end, or 0 for a tokenizer
+    without a pad id.
 
     Args and errors are those of `MaskedWordPieceDataset`. A sample with more masked runs than the tokenizer has
-    sentinels, or that does not fit the decoder, is a `ConfigError` that names it.
+    sentinels, or that does not fit the decoder, raises a `ConfigError`.
     """
 
     config: T5MaskedWordPieceDatasetConfig
@@ -504,11 +473,10 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     ) -> tuple[Any, Any, Any]:
         """Returns the attention masks of encoder, decoder and cross attention for a batch of tensors.
 
-        With `use_local`, dense ones: bool[batch, 1, queries, keys], True where nothing is attended to; token 0 counts
-        as padding. Else as Transformer Engine takes them, going by its version and by NVTE_FLASH_ATTN and
-        NVTE_FUSED_ATTN: the encoder's mask as [batch, 1, 1, length], None for the decoder, which is causal, and a pair
-        (decoder, encoder) across; dense ones for old versions whose unfused kernels need them. Where it is not
-        installed, as its newest version.
+        With `use_local`, dense ones: bool[batch, 1, queries, keys], True = masked; token 0 counts as padding. Else
+        those of the installed (or newest) Transformer Engine, given NVTE_FLASH_ATTN and NVTE_FUSED_ATTN: the encoder's
+        mask as [batch, 1, 1, length], None for the decoder, which is causal, and a pair (decoder, encoder) across;
+        dense ones for old versions whose unfused kernels need them.
 
         Args:
             encoder_tokens: `text_enc`, [batch, sequence_length_encoder].
@@ -516,7 +484,7 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
             encoder_mask: `enc_mask`.
             decoder_mask: `dec_mask`.
             use_local: the model does not use Transformer Engine.
-            test_te_version: take this version for the installed one.
+            test_te_version: version instead of the installed one.
 
         Raises:
             ConfigError: the version is older than 1.7 and flash or fused attention is on.

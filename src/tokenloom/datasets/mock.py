@@ -1,4 +1,4 @@
-"""Made-up GPT data, of text or of text with images, the same for everyone: for measuring a run without data."""
+"""Mock GPT data, with or without images, for measuring a run without data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MockGPTLowLevelDataset:
     """100,000 documents of 1 to 4095 tokens: 1, 2, 3, … modulo the vocabulary, then end-of-document.
 
     Args:
-        tokenizer: whose vocabulary size and end-of-document id to use.
+        tokenizer: gives the vocabulary size and the end-of-document id.
     """
 
     seed = 0
@@ -60,13 +60,13 @@ class MockGPTLowLevelDataset:
 
 
 class MockGPTDataset(GPTDataset):
-    """GPT samples from made-up data; takes the place of `GPTDataset` when a config names no data."""
+    """GPT samples of mock data; replaces `GPTDataset` if a config names no data."""
 
     in_place_of: ClassVar[type | None] = GPTDataset
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
-        """Returns the made-up documents; the path does not matter."""
+        """Returns the mock documents; the path does not matter."""
         return MockGPTLowLevelDataset(config.tokenizer)
 
 
@@ -77,8 +77,7 @@ class MultimodalDatasetConfig(GPTDatasetConfig):
     Attributes:
         image_h: height of the images, in pixels. Required.
         image_w: their width. Required.
-        preprocess_func: called with each sample of torch tensors that `dataset[k]` gives; what it returns is the
-            sample. None to leave them as they are.
+        preprocess_func: maps each sample of torch tensors to what `dataset[k]` returns; None leaves them as they are.
     """
 
     image_h: int | None = None
@@ -89,10 +88,8 @@ class MultimodalDatasetConfig(GPTDatasetConfig):
         """Checks the settings."""
         super().__post_init__()
         for name in ("image_h", "image_w"):
-            pixels = getattr(self, name)
-            if pixels is None or pixels < 1:
-                message = f"expected `{name}` of at least 1, found {pixels!r}"
-                raise ConfigError(message)
+            if (pixels := getattr(self, name)) is None or pixels < 1:
+                raise ConfigError(f"`{name}`: must be 1 or more, got {pixels!r}")
 
 
 class MockMultimodalDataset(MockGPTDataset):
@@ -107,14 +104,16 @@ class MockMultimodalDataset(MockGPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """What only `dataset[k]` asks: the function that samples are preprocessed by."""
+        """The hook that only `dataset[k]` calls: `preprocess_func`."""
         return None if self.config.preprocess_func is None else "preprocess_func"
 
     @cached_property
     def layout(self) -> BatchLayout:
         """The arrays of a sample."""
-        assert self.config.image_h is not None  # the config has checked it
-        assert self.config.image_w is not None
-        shape = (3, self.config.image_h, self.config.image_w)
-        image = Output(name="image", shape=shape, dtype=np.dtype(np.float32), is_zero=True)
+        shape = (3, self.config.image_h or 0, self.config.image_w or 0)
+        image = Output(name="image", shape=shape, dtype=np.dtype(np.float32))
         return BatchLayout((*super().layout.outputs, image))
+
+    def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
+        super()._fill(positions, out, rows)
+        out["image"][... if rows is None else rows] = 0

@@ -1,4 +1,4 @@
-"""The arrays that samples are filled into: which a sample has, making them, and checking those that a caller brings."""
+"""The arrays of samples: their shapes, allocation, and checks of arrays that a caller passes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 
 MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
-"""Gives an array of a shape and dtype, such as `numpy.empty`, or one in page-locked memory."""
+"""Makes an array of a shape and dtype, such as `numpy.empty`, or one in page-locked memory."""
 
 INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
-"""What tokens, labels and positions can be wanted as; the first one unless something else is said."""
+"""Dtypes of tokens, labels and positions; the first one is the default."""
 
 TOKEN_DIGESTS = "token_digests"
-"""What kernels find, among the arrays they fill, to put a digest of each row of tokens into: uint64[num_samples, 2]."""
+"""Key of the array for a digest of each row of tokens: uint64[num_samples, 2]."""
 
 LARGE_BYTES = 128 << 10
-"""From here on malloc returns the memory of arrays to the system, and `recycled_empty` keeps it."""
+"""From this size on, malloc returns memory to the system, and `recycled_empty` keeps it."""
 
 _masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
 
@@ -39,24 +39,35 @@ class Output:
         name: name under which a sample has it.
         shape: shape of one sample, without a batch axis.
         dtype: None for integers of the width that the caller wants.
-        constant: what all samples share, read-only; None for what is filled for each.
-        is_zero: whether new arrays are zeros, as no kernel fills them; else they hold whatever lay in memory.
+        constant: read-only array shared by all samples; None for one that is filled for each.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     constant: NDArray[Any] | None = None
-    is_zero: bool = False
+
+
+def sample_outputs(length: int, *, boundaries: bool, mask: Output | None = None) -> list[Output]:
+    """Returns the arrays of all samples, with document boundaries if asked for."""
+
+    def output(name: str, dtype: Any = None, shape: tuple[int, ...] = (length,)) -> Output:
+        return Output(name=name, shape=shape, dtype=dtype and np.dtype(dtype))
+
+    outputs = [output("tokens"), output("labels"), *([] if mask is None else [mask])]
+    outputs += [output("loss_mask", np.float32), output("position_ids")]
+    if boundaries:
+        outputs += [output("cu_seqlens", np.int32, (length + 1,)), output("max_seqlen", np.int32, ())]
+    return outputs
 
 
 _Plan = list[tuple[str, tuple[int, ...], np.dtype[Any], MakeArray]]
-"""Name, shape and dtype of each array, and what makes it."""
+"""Name, shape, dtype and maker of each array."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """The arrays of a sample, in the order in which a sample has them; a batch has the same with an axis in front."""
+    """The arrays of a sample, in order; a batch has the same with an axis in front."""
 
     outputs: tuple[Output, ...]
     _plans: dict[tuple[tuple[int, ...], np.dtype[Any], MakeArray], _Plan] = field(
@@ -64,7 +75,7 @@ class BatchLayout:
     )
 
     def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
-        """Returns new arrays, of which only the constant ones hold something; 0.2 us for each that is small."""
+        """Returns new arrays, uninitialised but for the constant ones; 0.2 us for each small one."""
         sample: Sample = {}
         arrays = self._plans.get((leading, integers, empty)) or self._plan(leading, integers, empty)
         for name, shape, dtype, make in arrays:  # faster than a comprehension
@@ -78,8 +89,6 @@ class BatchLayout:
             make = empty
             if each.constant is not None:
                 make = partial(lambda array, *_: array, np.broadcast_to(each.constant, shape))
-            elif each.is_zero:
-                make = partial(_zeros, empty)
             elif empty is recycled_empty and math.prod(shape) * dtype.itemsize < LARGE_BYTES:
                 make = np.empty
             plan.append((each.name, shape, dtype, make))
@@ -91,8 +100,8 @@ class BatchLayout:
     def check(self, out: Mapping[str, Any], count: int, *, name: str) -> None:
         """Checks that a caller's arrays can take a batch of `count` samples."""
         if len(out) != len(self.outputs) or any(output.name not in out for output in self.outputs):
-            expected = ", ".join(sorted(output.name for output in self.outputs))
-            message = f"expected arrays for {expected} to fill with samples of {name}, found {', '.join(sorted(out))}"
+            wanted = ", ".join(sorted(output.name for output in self.outputs))
+            message = f"`out`: samples of {name} have {wanted}, got {', '.join(sorted(out))}"
             raise ConfigError(message, hint=f"make the arrays with `allocate_batch({count})`")
         integers = getattr(out["tokens"], "dtype", None)
         if integers not in INTEGERS:
@@ -101,22 +110,14 @@ class BatchLayout:
             dtype = integers if output.dtype is None else output.dtype
             array, shape = out[output.name], (count, *output.shape)
             if not _fits(array, dtype, shape, output.constant):
-                kind = "a writable and contiguous array" if output.constant is None else "the constant array"
-                message = (
-                    f"expected {kind} of {dtype}{list(shape)} as `{output.name}` of a batch to fill with samples of "
-                    f"{name}, found {_described(array)}"
-                )
-                raise ConfigError(message, hint=f"make the arrays with `allocate_batch({count})`")
-
-
-def _zeros(empty: MakeArray, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    array = empty(shape, dtype)
-    array.fill(0)
-    return array
+                kind = "a writable, contiguous array" if output.constant is None else "the constant array"
+                message = f"`{output.name}` in `out`: samples of {name} need {kind}, {dtype}{list(shape)}"
+                hint = f"make the arrays with `allocate_batch({count})`"
+                raise ConfigError(f"{message}, got {_described(array)}", hint=hint)
 
 
 def _fits(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...], constant: NDArray[Any] | None) -> bool:
-    """Whether an array can be filled; about 1 µs, as this is asked for each array of each batch."""
+    """Whether an array can be filled; about 1 µs, for each array of each batch."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
         return False
     if constant is not None:
@@ -136,10 +137,9 @@ def _described(array: Any) -> str:
 
 
 def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Returns a new array, not filled, in the memory of a large one that was dropped, where there is one.
+    """Returns an uninitialised array, a large one in the memory of a dropped one.
 
-    The array is the caller's alone: only when nothing refers to it, no view and no tensor, is its memory used again.
-    Some 64 MiB of dropped arrays are kept in each process.
+    Memory is reused only when no view and no tensor refers to it; each process keeps up to 64 MiB.
     """
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if num_bytes < LARGE_BYTES:
@@ -149,15 +149,13 @@ def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """Returns the dtype of tokens, labels and positions that a caller asks for."""
+    """Returns the dtype of tokens, labels and positions for `integer_dtype`."""
     try:
         found = np.dtype(dtype)
     except TypeError:
         found = None
-    if found not in INTEGERS:
-        message = f"expected int64 or int32 as integer_dtype, found {dtype!r}"
-        raise ConfigError(message)
-    assert found is not None
+    if found is None or found not in INTEGERS:
+        raise ConfigError(f"`integer_dtype`: must be int64 or int32, got {dtype!r}")
     return found
 
 

@@ -1,18 +1,18 @@
-"""What loading, blending, packing and inspecting may ask of a dataset, written down once.
+"""The interfaces of datasets for loading, blending, packing and inspecting.
 
-A class of a user's own needs `__len__`, and `__getitem__`, which alone says what samples are: named tensors or arrays,
-a tuple or a named tuple. Whatever else of this it offers is used; whatever it does not offer is made of `dataset[k]`.
+A user's class needs `__len__`, and `__getitem__`, which defines the samples: named tensors or arrays, a tuple or a
+named tuple. The rest is optional, and made of `dataset[k]` if missing.
 
-- `batch(positions)` gives many samples as arrays with a leading batch axis; None stands for one without loss.
-  `makes_batches = False` says that it gives none, as samples of different lengths make no batch.
-- `item_hook` names a function in its settings that only `dataset[k]` asks.
-- `slots_of(sequences)` gives spans more room in a sample than they have tokens, int64[num_sequences]: it is filled up
-  with padding; -1 - number of one that is denied.
-- `epochs_of(positions)` tells from a stored order in which epoch of its data each sample begins, int64[num_positions]
-  from 0; -1 where the order tells none.
-- `verify_indices()` works its order out again, and returns one sentence for each difference from the one in use.
-- `set_epoch(epoch)` takes the number of the epoch that begins, from samplers that shuffle.
-- `datasets` are those that it consists of.
+- `batch(positions)` returns many samples as arrays with a leading batch axis; None stands for one without loss.
+  `makes_batches = False`: it returns none, since samples differ in length.
+- `item_hook` names a function in its settings that only `dataset[k]` calls.
+- `slots_of(sequences)` returns the slots of sequences in a sample, padding included, int64[num_sequences]; a denied one
+  has -1 - number.
+- `epochs_of(positions)` returns the epoch of its data in which each sample begins, int64[num_positions] from 0; -1 if
+  the order has none.
+- `verify_indices()` builds its order again, and returns one sentence for each difference from the one in use.
+- `set_epoch(epoch)` takes the number of the next epoch, from samplers that shuffle.
+- `datasets` are its members.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ class Samples(Protocol):
 class FillsBatches(Protocol):
     """Fills given arrays with samples, `batch(positions, out=…)`, or some rows, `fill_rows(positions, out, rows)`.
 
-    One with `digests_tokens` also puts digests of the tokens that it hands out, those of `kernels.digest_tokens`, into
-    uint64[num_samples, 2] of zeros, `batch(positions, digests=…)`; all of them or none: where it leaves zeros, they are
-    made of the samples.
+    With `digests_tokens`, `batch(positions, digests=…)` also fills uint64[num_samples, 2] of zeros with the
+    `kernels.digest_tokens` of all its tokens, or of none: zeros mean that the caller computes them.
     """
 
     @property
     def fills_batches(self) -> bool:
-        """Whether it does, with these settings."""
+        """Whether it does so with these settings."""
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
         """Returns arrays for a batch."""
@@ -60,7 +59,7 @@ class FillsBatches(Protocol):
 
 @runtime_checkable
 class Announces(Protocol):
-    """Hears of samples that will be read, so that their bytes are fetched from afar."""
+    """Takes announcements of samples, to fetch their bytes from object storage."""
 
     @property
     def remote_paths(self) -> list[str]:
@@ -72,7 +71,7 @@ class Announces(Protocol):
 
 @runtime_checkable
 class KnowsLengths(Protocol):
-    """Tells how long samples are without reading them; what packing without communication needs."""
+    """Returns lengths of samples without reading them, for packing without communication."""
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
         """Returns the tokens of samples: int64[num_positions]; of all of them for None."""
@@ -83,7 +82,7 @@ class KnowsLengths(Protocol):
 
 @runtime_checkable
 class KnowsSpans(Protocol):
-    """Tells which pieces of which documents a sample is made of."""
+    """Returns the pieces of documents in samples."""
 
     def spans(self, idx: int) -> Spans:
         """Returns the spans of a sample."""
@@ -94,16 +93,16 @@ class KnowsSpans(Protocol):
 
 @runtime_checkable
 class KnowsOrder(Protocol):
-    """Knows the identity of its order, so that a state says which order it is a position of."""
+    """Knows the identity of its order, for the state of loaders."""
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns what identifies a position: `run`, the run's id, `position`, and `digest`.
+        """Returns the identity of a position: `run`, the run's id, `position`, and `digest`.
 
-        The digest is the SHA-256, in hex, of everything that decides the positions before it, and of nothing else.
+        The digest is the SHA-256, in hex, of all that determines the positions before it.
         """
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position of what `order_state` returned, whenever that was.
+        """Returns the position of an earlier `order_state`.
 
         Raises:
             ConfigError: it is of another run, of another past, of data that were replaced since, or beyond the end.
@@ -111,17 +110,17 @@ class KnowsOrder(Protocol):
 
 
 def order_of(dataset: Any) -> KnowsOrder | None:
-    """Returns what knows the order of a dataset: itself, or its `run_order`, if it has one; None if nothing does."""
+    """Returns the `KnowsOrder` of a dataset: itself, or its `run_order`; None without one."""
     known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
     return known
 
 
 def is_remote_dataset(dataset: Any) -> bool:
-    """Whether a dataset reads from afar and wants to hear of later samples."""
+    """Whether a dataset reads object storage and takes announcements."""
     return isinstance(dataset, Announces) and bool(dataset.remote_paths)
 
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
-    """Returns the pair behind a low-level dataset: itself, or its `pair`; None for made-up data."""
+    """Returns the pair of a low-level dataset: itself, or its `pair`; None for mock data."""
     pair = low_level if isinstance(low_level, IndexedDataset) else getattr(low_level, "pair", None)
     return pair if isinstance(pair, IndexedDataset) else None

@@ -18,11 +18,7 @@ SplitMatrix = list[tuple[float, float] | None]
 
 
 class Split(Enum):
-    """The three parts of a dataset.
-
-    Equal by name, in hashing too, to a member of another enumeration called `Split`: the reference's, which training
-    loops compare with.
-    """
+    """The three parts of a dataset; equal by name to members of the reference's `Split`, which training loops use."""
 
     train = 0
     valid = 1
@@ -37,7 +33,7 @@ class Split(Enum):
 
 
 def split_text(split: str | Sequence[float]) -> str:
-    """Returns a split as settings and cache keys have it: weights given as numbers, as a text.
+    """Returns a split as the text that settings and cache keys hold.
 
     Example:
         >>> split_text((98, 1, 0.5))
@@ -49,8 +45,7 @@ def split_text(split: str | Sequence[float]) -> str:
     if isinstance(split, (Sequence, np.ndarray)) and not isinstance(split, bytes):
         weights = [finite_or_none(weight) for weight in split]
     if weights is None or None in weights:
-        message = f"expected the weights of train, valid and test as the split, found {split!r}"
-        raise ConfigError(message, hint='such as "98,1,1" or (98, 1, 1)')
+        raise ConfigError(f"`split`: must be weights, got {split!r}", hint='such as "98,1,1" or (98, 1, 1)')
     return ",".join(np.format_float_positional(weight or 0.0, trim="-") for weight in weights)
 
 
@@ -58,8 +53,7 @@ def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     """Returns the shares of train, valid and test, adding up to 1.
 
     Weights are numbers, or a text: digits with at most one dot, separated by commas, slashes or blanks; a comma at the
-    end says nothing. Whatever else there is, the reference's rule (every run of digits and dots is a weight) would
-    guess at.
+    end is ignored. The reference takes every run of digits and dots for a weight.
 
     Example:
         >>> parse_and_normalize_split("3, 1")
@@ -67,23 +61,19 @@ def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     """
     split = split_text(split)
     if "-" in split:
-        message = f"expected weights of at least 0 in the split, found a minus sign in {split!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`split`: weights must be 0 or more, got {split!r}")
     items = items_of(split, separators=",/", blanks_separate=True)
     if not items[-1].text:
         del items[-1]
     if not 1 <= len(items) <= len(Split):
-        message = f"expected 1 to {len(Split)} weights in the split, found {len(items)} in {quoted(split)}"
-        raise ConfigError(message)
+        raise ConfigError(f"`split`: must have 1 to {len(Split)} weights, got {len(items)} in {quoted(split)}")
     weights = [_weight(item, split) for item in items] + [0.0] * (len(Split) - len(items))
     # NumPy's sum and division, as the reference: another order of additions could differ in the last bit.
     array = np.array(weights, dtype=np.float64)
     with np.errstate(over="ignore"):
         total = np.sum(array)
     if not 0 < total < np.inf:
-        expected = "at least one weight above 0" if total == 0 else "weights with a sum that double precision holds"
-        message = f"expected {expected} in the split, found {quoted(split)}"
-        raise ConfigError(message)
+        raise ConfigError(f"`split`: the sum of weights must be above 0 and finite, got {quoted(split)}")
     shares: list[float] = (array / total).tolist()
     return shares
 
@@ -92,8 +82,7 @@ def _weight(item: Item, split: str) -> float:
     where = f"split {quoted(split)}: {item.place}"
     if re.search("[eE+]", item.text):  # which the reference would take for two weights, or leave out
         parse_number(item.text, where)
-        message = f"{where} is no plain number"
-        raise ConfigError(message, hint="write it without sign and exponent")
+        raise ConfigError(f"{where} is no plain number", hint="write it without sign and exponent")
     return parse_number(item.text, where)
 
 

@@ -14,12 +14,12 @@ Sample = dict[str, Any]
 def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sample:
     """Returns the arrays of a sample or batch as torch tensors that share their memory.
 
-    A read-only array is one that several samples share (a constant mask): its tensor is shared too, and a broadcast
-    batch axis stays a stride of 0. Do not write into such a tensor.
+    Samples share read-only arrays (a constant mask) and their tensors; a broadcast batch axis stays a stride of 0. Do
+    not write into such a tensor.
 
     Args:
         sample: arrays by name.
-        copy_shared: copy what several samples share, for someone who writes into it.
+        copy_shared: copy shared arrays, for callers that write into them.
     """
     torch = _torch()
     from_numpy = torch.from_numpy
@@ -34,7 +34,7 @@ def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sampl
 
 
 def tensors_of(sample: Mapping[str, Any]) -> Sample:
-    """Returns the same of arrays that all have an axis and can be written into."""
+    """Returns the same for arrays that all have an axis and are writable."""
     from_numpy = _torch().from_numpy
     return {name: from_numpy(array) for name, array in sample.items()}
 
@@ -53,7 +53,7 @@ def _torch() -> Any:
 
 
 def _shared_tensor(torch: Any, array: Any) -> Any:
-    """torch refuses read-only memory with a warning; lend it the memory by address of the writable base."""
+    """Returns the tensor of a read-only array; torch warns of these, so it gets the writable base."""
     base = array
     while base.base is not None and hasattr(base.base, "flags") and not base.flags.writeable:
         base = base.base
@@ -64,16 +64,15 @@ def _shared_tensor(torch: Any, array: Any) -> Any:
 
 
 class SampleBatch(list[Sample]):
-    """The samples of a batch: a list of dicts, held as one set of tensors with a batch axis until somebody looks.
+    """The samples of a batch: a list of dicts, held as tensors with a batch axis until somebody reads a sample.
 
-    Whoever takes samples out gets dicts to write into, and what is written counts: the samples are views of the
-    tensors, made once, and from then on they are the batch. `build_dataloader` takes the tensors of a batch that nobody
-    has touched as they are.
+    Samples are views of the tensors, made once, and writing into their dicts changes the batch. `build_dataloader`
+    takes the tensors of an unread batch as they are.
 
     Args:
         tensors: tensors with a batch axis.
         count: number of samples.
-        shared: those of them that all samples share: each sample that is taken out gets a copy.
+        shared: names of tensors that all samples share, each of which gets a copy.
     """
 
     def __init__(self, tensors: Sample, count: int, *, shared: Iterable[str] = ()) -> None:
@@ -85,19 +84,18 @@ class SampleBatch(list[Sample]):
 
     @property
     def tensors(self) -> Sample:
-        """The batch as tensors: those that were filled, or made of the samples once somebody has looked at these."""
+        """The batch as tensors: those that were filled, or the samples stacked once somebody has read them."""
         return whole(self)
 
     def __getitem__(self, row: Any) -> Any:
         try:
             return super().__getitem__(row)
         except IndexError:
-            message = f"row {row} of a batch of {len(self)}"
-            raise IndexError(message) from None
+            raise IndexError(f"row {row} of a batch of {len(self)}") from None
 
 
 def whole(samples: Sequence[Sample]) -> Sample:
-    """Returns samples as tensors with a batch axis; what was filled as a batch, and never looked at, as it is."""
+    """Returns samples as tensors with a batch axis; an unread `SampleBatch` as it was filled."""
     if type(samples) is _Untouched:
         assert samples._held is not None
         return samples._held
@@ -106,7 +104,7 @@ def whole(samples: Sequence[Sample]) -> Sample:
 
 
 class _Untouched(SampleBatch):
-    """A batch whose samples nobody has taken out yet. The first method that needs them makes it a plain list."""
+    """An unread batch. The first method that needs the samples makes it a plain list."""
 
     def _touch(self) -> None:
         tensors, count, shared = self._held, self._count, self._shared
@@ -132,8 +130,6 @@ class _Untouched(SampleBatch):
 
 
 def _touching(name: str) -> Any:
-    """Returns a method of lists that makes the samples first."""
-
     def method(self: _Untouched, *args: Any, **kwargs: Any) -> Any:
         self._touch()
         return getattr(self, name)(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a dataset asks of a tokenizer, and nothing more: any object with these attributes will do."""
+"""The interface of tokenizers that datasets need: any object with these attributes will do."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
 from tokenloom.indexed.manifests import optional_attribute
 
 NO_TOKEN = -1
-"""The id of a token that the tokenizer lacks, or whose id means something else: it never occurs in data."""
+"""The id of a missing token; it never occurs in data."""
 
 
 class TokenizerLike(Protocol):
-    """A tokenizer as datasets see it.
+    """A tokenizer as datasets use it.
 
-    Optional attributes, looked for in this order: `pad` (the pad id), `special_tokens_dict` (name to id, with
-    "pad_token" among the names), `eos`. Accessing one that the tokenizer lacks may raise anything.
+    Optional attributes: `pad` (the pad id), `special_tokens_dict` (name to id, with "pad_token" among the names),
+    `eos`. Accessing a missing one may raise anything.
     """
 
     @property
     def unique_identifiers(self) -> Mapping[str, Any]:
-        """What tells this tokenizer from another; JSON-serialisable, part of cache keys."""
+        """The tokenizer's identity: JSON-serialisable, part of cache keys."""
 
     @property
     def vocab_size(self) -> int:
@@ -38,16 +38,15 @@ class TokenizerLike(Protocol):
 
 
 CONTINUATION = "##"
-"""How the spelling of a piece begins that continues a word: WordPiece's convention."""
+"""Prefix of pieces that continue a word: WordPiece's convention."""
 
 
 class WordPieces(NamedTuple):
-    """A vocabulary as masking sees it.
+    """The vocabulary for masking.
 
     Attributes:
-        kinds: uint8[largest id + 1]: 0 for an id that does not exist, 1 for the start of a word, 2 for a continuation.
-        ids: int64[num_tokens], all ids, rising, whatever the order in which a tokenizer lists its vocabulary: what a
-            token may be replaced by at random.
+        kinds: uint8[largest id + 1]: 0 for a missing id, 1 for the start of a word, 2 for a continuation.
+        ids: int64[num_tokens], all ids, sorted: the random replacements.
     """
 
     kinds: NDArray[np.uint8]
@@ -61,15 +60,14 @@ def word_pieces(tokenizer: Any) -> WordPieces:
         raise _missing(tokenizer, "inv_vocab", "it tells words from their continuations")
     ids = np.array(sorted(vocabulary), dtype=np.int64)
     if ids[0] < 0:
-        message = f"expected ids of at least 0 in `inv_vocab` of {type(tokenizer).__name__}, found {ids[0]}"
-        raise ConfigError(message)
+        raise ConfigError(f"`inv_vocab` of {type(tokenizer).__name__}: ids must be 0 or more, got {ids[0]}")
     kinds = np.zeros(int(ids[-1]) + 1, dtype=np.uint8)
     kinds[ids] = [2 if vocabulary[number].startswith(CONTINUATION) else 1 for number in ids.tolist()]
     return WordPieces(kinds, ids)
 
 
 def required_token_id(tokenizer: Any, role: str, reason: str) -> int:
-    """Returns the id of a role that a dataset cannot do without."""
+    """Returns the id of a required role."""
     if (number := optional_token_id(tokenizer, role)) == NO_TOKEN:
         raise _missing(tokenizer, role, reason)
     return number
@@ -82,7 +80,7 @@ def optional_token_id(tokenizer: Any, role: str) -> int:
 
 
 def required_sentinels(tokenizer: Any) -> list[int]:
-    """Returns the ids that stand in for masked runs of words, at least one."""
+    """Returns the ids of sentinels for masked runs of words, at least one."""
     ids = optional_attribute(tokenizer, "additional_special_tokens_ids")
     if not ids:
         raise _missing(tokenizer, "additional_special_tokens_ids", "each masked run of words takes one of them")
@@ -90,15 +88,14 @@ def required_sentinels(tokenizer: Any) -> list[int]:
 
 
 def _missing(tokenizer: Any, attribute: str, reason: str) -> ConfigError:
-    message = f"expected a tokenizer with `{attribute}`, found none on {type(tokenizer).__name__}"
-    return ConfigError(message, hint=reason)
+    return ConfigError(f"no `{attribute}` on the tokenizer, {type(tokenizer).__name__}", hint=reason)
 
 
 def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
-    """Returns the id that fills up samples, or -1 where padding must be told from data by position.
+    """Returns the id that fills up samples, or -1 where padding goes by position.
 
-    A pad id that is also another special token would mask real targets (an end of document, most often), so it is
-    replaced by -1, with a warning, unless that is explicitly allowed.
+    A pad id that is also another special token would mask real targets (usually end-of-document), so it is replaced
+    by -1, with a warning, unless `allow_ambiguous`.
     """
     pad = optional_attribute(tokenizer, "pad")
     if pad is None:
@@ -109,15 +106,13 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
         others = [optional_attribute(tokenizer, "eos"), optional_attribute(tokenizer, "eod")]
     if pad not in others:
         return int(pad)
-    how = "padding is told from data by position instead"
-    if allow_ambiguous:
-        how = "as asked, its occurrences in the data are masked too"
+    how = "its occurrences in the data are masked too, as asked" if allow_ambiguous else "padding goes by position"
     warnings.warn(f"pad id {pad} is also another special token; {how}", AmbiguousPadWarning, stacklevel=5)
     return int(pad) if allow_ambiguous else NO_TOKEN
 
 
 def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]:
-    """Returns the id of each token that is named by its text; what is an id already is checked against the vocabulary.
+    """Returns the id of each token, given as text or id.
 
     Texts are looked up with `tokens_to_ids(list of str)`, which Megatron's tokenizers have on `_tokenizer`.
     """
@@ -125,8 +120,8 @@ def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]
     for name, token in tokens.items():
         number = _look_up(tokenizer, token) if isinstance(token, str) else operator.index(token)
         if number is None or number < 0 or (tokenizer.vocab_size is not None and number >= tokenizer.vocab_size):
-            message = f"expected a token of the tokenizer for {name!r}, found {token!r}, which it does not have"
-            raise TokenizerError(message, hint="add it to the tokenizer, or name one that it has")
+            message = f"the tokenizer has no token {token!r} for {name!r}"
+            raise TokenizerError(message, hint="add it to the tokenizer, or name another one")
         ids[name] = number
     return ids
 
@@ -136,14 +131,13 @@ def _look_up(tokenizer: Any, token: str) -> int | None:
         if hasattr(owner, "tokens_to_ids"):
             (number,) = owner.tokens_to_ids([token])
             return None if number is None else int(number)
-    message = f"expected a tokenizer with `tokens_to_ids`, found {type(tokenizer).__name__}"
+    message = f"no `tokens_to_ids` on the tokenizer, {type(tokenizer).__name__}"
     raise TokenizerError(message, hint=f"name the id of {token!r} instead")
 
 
 def fill_token_id(tokenizer: Any) -> int:
-    """Returns the id for places without a token, where these are told from data by position: `pad`, or else `eod`."""
+    """Returns the id for places without a token where padding goes by position: `pad`, or else `eod`."""
     for name in ("pad", "eod"):
         if (number := optional_attribute(tokenizer, name)) is not None:
             return int(number)
-    message = "expected a tokenizer with `pad` or `eod`, found neither"
-    raise ConfigError(message, hint="name the token that ends a document with `eod_token`")
+    raise ConfigError("no `pad` and no `eod` on the tokenizer", hint="name the end of documents with `eod_token`")

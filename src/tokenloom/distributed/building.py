@@ -1,7 +1,7 @@
-"""Work of all ranks that ends well on all of them, or fails on all with one cause.
+"""Work that succeeds on all ranks, or fails on all with one cause.
 
-One rank does it for all (`Build`), or each does its part (`do_together`). What must be the same on all ranks is
-compared by digests before anything is done with it, and told only where they differ.
+One rank does it for all (`Build`), or each does its part (`do_together`). Digests compare what must be the same on all
+ranks before it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]
 
 Description = Mapping[str, Mapping[str, str]]
-"""What must be the same on all ranks that describe a topic: by topic, values by name."""
+"""Values that must be the same on all ranks that describe a topic: by topic and name."""
 
 _LARGEST_NUMBER_OF_KINDS = 8
 _SHOWN_SETTINGS = 5
@@ -39,22 +39,22 @@ def do_together(
     compare: Callable[[T], str | None] = lambda _: None,
     name: str | None = None,
 ) -> T:
-    """Returns what `work` returns on this rank, after it returned on every rank of `torch.distributed`.
+    """Returns the result of `work` on this rank, after it returned on every rank of `torch.distributed`.
 
-    If it raises on one rank, or a rank dies, all ranks raise. For this a rank that fails calls `break_off`, so that
-    ranks that wait for it in a collective fail too, and break off; then all meet, and each is told the first cause.
+    If it raises on one rank, or a rank dies, all ranks raise: a rank that fails calls `break_off`, so that ranks that
+    wait for it in a collective fail too; then all meet, and each gets the first cause.
 
     Args:
-        step: says in messages what is done.
+        step: name of the work, for messages.
         work: this rank's part, which may use collectives.
         break_off: closes the connections of these collectives; may be called twice.
-        breaks: the errors after which other ranks may wait for this one in a collective; a lost connection is one.
-        compare: what must be the same on all ranks, from the result; None where there is nothing to compare.
-        name: says in messages what that is.
+        breaks: errors after which other ranks may wait for this one in a collective; a lost connection is one.
+        compare: returns from the result what must be the same on all ranks, or None.
+        name: name of that, for messages.
 
     Raises:
         BuildError: `work` failed on some rank, or a rank died. Without `torch.distributed`, the error of `work` itself.
-        DivergenceError: the ranks hold different values, or are at different steps.
+        DivergenceError: the ranks have different values, or are at different steps.
     """
     if (meeting := current_meeting()) is None:
         return work()
@@ -76,23 +76,22 @@ def do_together(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build(Generic[T]):
-    """Work that one rank does for all, so that the others find its results in a folder.
+    """Work that one rank does for all; the others find its results in a folder.
 
     All ranks of `torch.distributed` must build `together`, in the same order as their other collectives. First the
-    building ranks run `work`, then the others do; if it fails on any rank, or a rank dies or is silent for too long
-    (see `set_rank_silence_seconds`), every rank raises. A rank notices while it waits for others, not while it works.
+    building ranks run `work`, then the others; if it fails on any rank, or a rank dies or is silent for too long (see
+    `set_rank_silence_seconds`), every rank raises. A rank notices while it waits for others, not while it works.
 
     Attributes:
         work: builds what is missing in `folder`, and returns the whole; runs once per rank.
-        folder: where the results are kept; None if nowhere, so that every rank builds for itself.
-        look: returns what `work` would where nothing needs building, else None. All ranks call it first, at the same
-            time: if none misses anything, nobody waits for a builder.
+        folder: of the results; None if every rank builds for itself.
+        look: returns the result if nothing needs building, else None. All ranks call it first, at the same time.
         is_built_on_rank: whether this rank needs the result; the others get None, but wait for success too. The
             building rank is the lowest that needs it.
-        builders: who builds: one rank ("rank0"), one per host ("node"), or one rank first, then one rank of each host
-            what it does not find in its folder ("auto").
-        describe: returns what must be the same on all ranks, by name, before anything is built; called after `look`,
-            with whether this rank needs the result.
+        builders: one rank ("rank0"), one per host ("node"), or one rank first, then one of each host for what it does
+            not find in its folder ("auto").
+        describe: returns what must be the same on all ranks; called after `look`, with whether this rank needs the
+            result.
     """
 
     work: Callable[[], T]
@@ -103,16 +102,15 @@ class Build(Generic[T]):
     describe: Callable[[bool], Description] = lambda _: {}
 
     def together(self) -> T | None:
-        """Returns what `work` returns; without `torch.distributed`, this is a call of it.
+        """Returns the result of `work`; without `torch.distributed`, calls it.
 
         Raises:
             BuildError: a rank failed, died or was silent; the message names it and its cause, chained on that rank.
-            DivergenceError: the ranks are not at the same step, or are described differently.
-            ConfigError: there is no such way to choose builders.
+            DivergenceError: ranks are at different steps, or differ in their descriptions.
+            ConfigError: unknown `builders`.
         """
         if self.builders not in get_args(Builders):
-            message = f"expected builders to be 'auto', 'rank0' or 'node', found {self.builders!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`builders`: must be 'auto', 'rank0' or 'node', got {self.builders!r}")
         if (meeting := current_meeting()) is None:
             return self.work() if self.is_built_on_rank() else None
         return meeting.take(self.rounds())
@@ -149,7 +147,7 @@ def _all_well(records: list[Record]) -> list[Record]:
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns in which turn each rank works; the ranks of a turn do so at the same time."""
+    """Returns the turn of each rank; ranks of one turn work at the same time."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
     wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
@@ -166,7 +164,7 @@ def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
 
 
 def _alike(step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _all_well) -> Rounds[Record]:
-    """Takes a round, and returns the answer if all ranks that describe a topic describe it alike; else all raise."""
+    """Yields a round, and returns its answer; raises if ranks describe a topic differently."""
     description: Description = {}
 
     def digested() -> Record:
@@ -184,7 +182,7 @@ def _alike(step: str, work: Callable[[], tuple[Record, Description]], decide: De
 
 
 def _compare(decide: Decision, records: list[Record]) -> list[Record]:
-    """Decides where digests are the same; else one rank of each kind is to describe."""
+    """Decides if digests are the same; else asks one rank of each kind for its description."""
     digests = [record["digests"] for record in records]
     kinds: dict[str, list[list[int]]] = {}
     for topic in dict.fromkeys(topic for each in digests for topic in each):
@@ -197,7 +195,6 @@ def _compare(decide: Decision, records: list[Record]) -> list[Record]:
 
 
 def _tell_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[Record]) -> NoReturn:
-    """Fails all ranks with what they hold that differs."""
     differences: list[str] = []
     for topic, groups in kinds.items():
         values = [records[ranks[0]]["description"][topic] for ranks in groups]
@@ -213,7 +210,7 @@ def _tell_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[Re
 
 
 def _show(holders: Mapping[str | None, list[int]]) -> str:
-    """Returns the values and their ranks; of long ones what begins a little before the first difference."""
+    """Returns the values and their ranks; long values from a little before the first difference."""
     texts = [value for value in holders if value is not None]
     same = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - character by character
     start = max(0, same - _SHOWN_CHARACTERS // 4) if same > _SHOWN_CHARACTERS // 2 else 0

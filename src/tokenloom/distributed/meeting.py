@@ -1,7 +1,7 @@
 """Meetings of all ranks, which fail on all together and never leave one waiting.
 
-There is one meeting per process group of the run, from the first step of all ranks until the group, the process or the
-meeting ends. Its thread drives a `Membership`, so a rank that is late because it does something else is known to live.
+There is one meeting per process group, from its first step until the group, the process or the meeting ends. Its thread
+drives a `Membership`, so a rank that is busy elsewhere is known to live.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _TEXT_CHARACTERS = 2000
 _FAREWELL_SECONDS = 0.5
-"""How long a rank that ends waits for others to learn of it."""
+"""Time that a rank that ends waits for others to learn of it."""
 _NOTE_SECONDS = 1.0
 
 
 class ConsequenceError(BuildError):
-    """This rank cannot go on because another one failed, whose own error is the cause."""
+    """This rank cannot continue because another one failed, whose error is the cause."""
 
 
 class ConnectionLostError(ConsequenceError):
-    """A collective failed: some rank of the group died, or gave up and closed its connections."""
+    """A collective failed: a rank of the group died, or gave up and closed its connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a rank does next, and reports to all; what comes of it is an answer, or an error on all ranks alike.
+    """Work of a rank and its report to all; ends with an answer, or an error on all ranks alike.
 
     Attributes:
-        step: says in messages what is done; must be the same on all ranks.
-        work: returns what this rank reports. Its error is reported too, and is the cause of the one that is raised.
+        step: name of the work in messages; the same on all ranks.
+        work: returns this rank's report. Its error is reported too, and becomes the cause of the one that is raised.
         decide: makes the answers from the reports, by rank, or raises; called on the leading rank only.
     """
 
@@ -59,11 +59,11 @@ class Round:
 
 
 Rounds = Generator[Round, Record, T]
-"""The rounds of a rank one after the other, each sent the answer to the one before."""
+"""The rounds of a rank; each `yield` returns the answer."""
 
 
 class Attempt(Generic[T]):
-    """A call, and what came of it: a result or an exception."""
+    """The result or the exception of a call."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self.result: T | None = None
@@ -75,7 +75,7 @@ class Attempt(Generic[T]):
 
 
 def report_of(step: str, host: str, attempt: Attempt[Record]) -> Record:
-    """Returns all that a rank reports: what its work returned, or its error."""
+    """Returns a rank's report: the result of its work, or its error."""
     if (error := attempt.error) is None:
         return {"step": step, "host": host, **(attempt.result or {})}
     text, hint = (error.message, error.hint) if isinstance(error, TokenloomError) else (str(error), None)
@@ -84,7 +84,7 @@ def report_of(step: str, host: str, attempt: Attempt[Record]) -> Record:
 
 
 def error_of(answer: Record) -> BuildError | DivergenceError:
-    """Returns the error that an answer or a verdict stands for."""
+    """Returns the error of an answer or a verdict."""
     kind = DivergenceError if answer["failure"] == "DivergenceError" else BuildError
     return kind(answer["message"], hint=answer["hint"])
 
@@ -107,8 +107,7 @@ class Meeting:
         )
         self._wake, self._changed, self._is_over = threading.Event(), threading.Event(), threading.Event()
         self._num_turns = 0
-        self._reason: str | None = None
-        """Why this rank leaves; None as long as it stays."""
+        self._reason: str | None = None  # for leaving
         self._on_loss: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="tokenloom-ranks", daemon=True)
         self._thread.start()
@@ -117,16 +116,16 @@ class Meeting:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the meeting of the default process group of now."""
+        """Whether this is the meeting of the current default process group."""
         group = self._group()
         return group is not None and group is self._dist.group.WORLD
 
     def take(self, rounds: Rounds[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
-        """Takes the rounds of this rank, and returns their result; others may wait for it meanwhile, and it for them.
+        """Runs the rounds of this rank; returns their result.
 
         Args:
-            rounds: ends with an error where a round fails.
-            on_loss: called where the meeting ends before the rounds do, because a rank is lost; perhaps from another
+            rounds: ends with an error if a round fails.
+            on_loss: called if the meeting ends before the rounds do, because a rank is lost; perhaps from another
                 thread, perhaps twice.
         """
         if self._member.verdict is not None:
@@ -151,7 +150,7 @@ class Meeting:
             self._member.step = None
 
     def meet(self, each: Round) -> Record:
-        """Returns the answer to what this rank reports after its work; raises where any rank failed, on all alike."""
+        """Does the work of a round, and returns the answer to its report; raises on all ranks if any rank failed."""
         member = self._member
         member.attend(each.step)
         self._wake.set()
@@ -166,24 +165,23 @@ class Meeting:
                     wait.note = f"{name_ranks(member.unreported)} at {member.step}"
                 self._wake.set()
                 self._changed.wait(_NOTE_SECONDS)
-                self._changed.clear()  # the loop looks for news before it waits again
+                self._changed.clear()
         if "failure" in answer:
             raise error_of(answer) from attempt.error
         return answer
 
     def close(self, reason: str) -> None:
-        """Ends the meeting of all ranks; waits for them to learn of it, but not for long."""
+        """Ends the meeting of all ranks; waits briefly for them to learn of it."""
         self._reason = self._reason or reason
         self._wake.set()
         self._thread.join(2 * _FAREWELL_SECONDS)
 
     def _connect(self) -> Any:
-        """Returns the store over a connection of its own: torch's calls may hold the other one for long."""
+        """Returns the store over a connection of its own: torch's calls may block the other one."""
         if (group := self._group()) is None:
-            message = "the process group has ended"
-            raise RuntimeError(message)
+            raise RuntimeError("the process group has ended")
         torch_groups = sys.modules["torch.distributed.distributed_c10d"]
-        # A group that is a backend of its own knows no store; torch does.
+        # A group that is its own backend knows no store; torch does.
         store = group.get_group_store() or torch_groups._get_process_group_store(group)
         return torch_groups.PrefixStore("tokenloom", store.clone())
 
@@ -212,7 +210,7 @@ class Meeting:
             del member.store
 
     def _part(self) -> None:
-        """Tells other ranks that this one leaves."""
+        """Announces that this rank leaves."""
         member = self._member
         stop = time.monotonic() + (0 if member.step is None else _FAREWELL_SECONDS)
         # A group that ends between steps may have taken the store with it, whose client complains in many lines.
@@ -224,7 +222,7 @@ class Meeting:
             time.sleep(_FAREWELL_SECONDS / 50)
 
     def _watch_store(self) -> None:
-        """Ends the meeting where a call of the store does not return, as where its host is frozen."""
+        """Ends the meeting if a call of the store does not return, as on a frozen host."""
         member, turns, num_stuck = self._member, -1, 0
         while not self._is_over.wait(member.beat_seconds):
             num_stuck = num_stuck + 1 if turns == self._num_turns else 0
@@ -242,7 +240,7 @@ class Meeting:
 
 
 def _this_process(host: str) -> Record:
-    """Returns what other ranks need to name this process, and to see its end where they run beside it."""
+    """Returns the identity of this process, by which ranks on its host see its end."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
     with suppress(OSError):  # only Linux says
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}
@@ -250,7 +248,7 @@ def _this_process(host: str) -> Record:
 
 
 def _has_ended(namespace: str | None, process: Record) -> bool:
-    """Whether a process is known to have ended: it must be in this namespace."""
+    """Whether a process of this namespace has ended."""
     is_beside = namespace is not None and process["namespace"] == namespace
     return is_beside and process_start(process["pid"]) != process["start"]
 
@@ -259,7 +257,7 @@ _meeting: Meeting | None = None
 
 
 def current_meeting() -> Meeting | None:
-    """Returns the meeting of the process group of the run, made on first use; None where this process is alone."""
+    """Returns the meeting of the process group, made on first use; None if this process is alone."""
     global _meeting
     ranks = current_ranks()
     if ranks is None or ranks.world_size == 1:
@@ -272,7 +270,7 @@ def current_meeting() -> Meeting | None:
 
 
 def _leave_to_parent() -> None:
-    """Forgets the meeting in a fork. `atexit` still has it: to end its store would say in a file that all has ended."""
+    """Forgets the meeting in a fork, where `atexit` keeps it: closing its store would end a file store for all."""
     global _meeting
     _meeting = None
 

@@ -1,22 +1,22 @@
 """One rank's part in the meetings of a group: a state machine over a key-value store, without threads or a clock.
 
-The last rank leads, because usually the first one builds. All keys of a meeting stand under a session, which the leader
-names; a member joins it once the leader lists the nonce that the member wrote, so keys of an earlier group do no harm.
+The last rank leads, because usually the first one builds. The leader names a session, the prefix of all keys; a member
+joins it once the leader lists the member's nonce, so keys of an earlier group do no harm.
 
 | Key | Written by | Value |
 |---|---|---|
 | `hello/R` | member R, once | its nonce |
 | `session` | the leader | the name of the session, and the nonces of members |
-| `S/rank/R` | rank R, at each beat | its process, its step, the last round that it knows, and when |
+| `S/rank/R` | rank R, at each heartbeat | its process, step, last known round, and time |
 | `S/reports/N` | all | a line from each rank: its report of round N |
-| `S/outcome/N` | the first who proposes one | the leader's answers, or a verdict, which ends the meetings of all |
+| `S/outcome/N` | the first to propose one | the leader's answers, or a verdict, which ends the meetings of all |
 
-A round has one outcome, so no two ranks disagree about it. A rank in a step that finds another one dead, silent or gone
+A round has one outcome, so ranks never disagree about it. A rank in a step that finds another one dead, silent or gone
 proposes a verdict as the outcome of its current round; if the leader was faster, the answer counts.
 
-To drive it, in one process or in many (`meeting.py` does so with a thread): set `step` by `attend`, set `report` and
-`decide` to begin a round, and call `advance(now)` again and again. On the leader, `decide` makes the answers of all
-from the reports of all. The end of a round is an `answer`, or the `verdict`, after which nothing changes any more.
+To drive it (`meeting.py` has a thread): set `step` by `attend`, set `report` and `decide` to begin a round, and call
+`advance(now)` repeatedly. On the leader, `decide` makes all answers from all reports. A round ends with an `answer`, or
+with the final `verdict`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tokenloom.forks import cached_property
 
 Record = dict[str, Any]
 Decision = Callable[[list[Record]], list[Record]]
-"""Makes the answers from the reports, both by rank, or raises what all ranks are to raise."""
+"""Makes the answers from the reports, both by rank, or raises the error of all ranks."""
 
 _STORE_HOST = "the host of the store of `torch.distributed`, often rank 0,"
 _FROZEN_HINT = (
@@ -44,50 +44,47 @@ _FROZEN_HINT = (
 _DEAD_HINT = "look at the log of the rank that was lost, and whether the system killed it for its memory"
 _LARGEST_NUMBER_SHOWN = 8
 
-_BEATS_PER_SILENCE = 6  # so that a rank that misses four signs of life in a row is not taken for dead
+_BEATS_PER_SILENCE = 6  # a rank may miss four heartbeats in a row
 _LONGEST_BEAT_SECONDS = 5.0
 _SHORTEST_PAUSE_SECONDS = 0.0003
 _LONGEST_PAUSE_SECONDS = 0.05
-_LOOKS_PER_SECOND = 4000  # what the host of the store has to serve while all ranks wait
-_LOOK_SECONDS = 0.2
-"""How often a rank in a step looks for lost ranks; less often where it watches many."""
+_LOOKS_PER_SECOND = 4000  # load on the host of the store while all ranks wait
+_LOOK_SECONDS = 0.2  # interval between checks for lost ranks in a step; longer with many watched ranks
 _RECORDS_PER_SECOND = 5000
-_READING_SECONDS = 1.0  # how long rank 0 waits for others to read an outcome
-_GRACE_SECONDS = 0.5  # how long the end of a process may take to show after the end of its connections
+_READING_SECONDS = 1.0  # rank 0's wait for others to read an outcome
+_GRACE_SECONDS = 0.5  # between the end of a process's connections and the end of the process
 
 _ABSENT = "?"  # no value of ours
 
 
 @dataclass(slots=True)
 class _Peer:
-    """Another rank that this one watches, and what it last wrote; nothing until it came."""
+    """Another rank that this one watches, and its last record."""
 
     rank: int
-    heard: float = 0.0
-    """When it was last known to live, in seconds of attention."""
+    heard: float = 0.0  # the last sign of life, in seconds of attention
     text: str | None = None
     record: Record = field(default_factory=dict)
 
 
 def name_process(rank: int, process: Record) -> str:
-    """Returns the likes of "rank 3 on `node7` (pid 12)"."""
     return f"{name_rank(rank, process['host'])} (pid {process['pid']})"
 
 
 @dataclass(eq=False)
 class Membership:
-    """The part of one rank; see the module for how to drive it.
+    """The part of one rank; the module says how to drive it.
 
     Attributes:
         ranks: this rank.
-        connect: returns the store that all ranks of the group share, as torch has them: its methods may raise
-            `RuntimeError`, where it is gone, and are called by `advance` and `leave` alone.
-        process: what tells this process from others, in values of JSON: at least its `host` and `pid`.
+        connect: returns the store of the group, as torch has them. Only `advance` and `leave` call it and its methods,
+            which may raise `RuntimeError`.
+        process: identity of this process in values of JSON: at least its `host` and `pid`.
         is_gone: whether the process of another rank is known to have ended.
         nonce: random.
-        silence_seconds: how long another rank may be silent while somebody waits for it.
-        now: this rank's clock. It need not agree with that of any other, and may jump: a time in which this rank was
-            not there (frozen, suspended, behind a lock) is not counted as silence of others.
+        silence_seconds: limit of another rank's silence while this one waits for it.
+        now: this rank's clock. It need not agree with others, and may jump: time in which this rank itself was frozen,
+            suspended or behind a lock does not count as silence of others.
     """
 
     ranks: Ranks
@@ -105,8 +102,8 @@ class Membership:
     verdict: Record | None = None
 
     def __post_init__(self) -> None:
-        """Finds out whom this rank watches."""
-        self.rank, self.size = self.ranks.rank, self.ranks.world_size
+        self.rank: int = self.ranks.rank
+        self.size: int = self.ranks.world_size
         self.is_leader: bool = self.rank == self.size - 1
         self.beat_seconds: float = min(_LONGEST_BEAT_SECONDS, self.silence_seconds / _BEATS_PER_SILENCE)
         watched = range(self.size) if self.is_leader else (self.rank - 1, self.rank + 1, self.size - 1)
@@ -122,7 +119,7 @@ class Membership:
 
     @property
     def pause_seconds(self) -> float:
-        """How long to wait before `advance` is worth another call."""
+        """Time until the next useful call of `advance`."""
         if self.report is None:
             return max(0.0, self._next_look - self._attention)
         longest = max(_LONGEST_PAUSE_SECONDS, self.size / _LOOKS_PER_SECOND)
@@ -130,18 +127,18 @@ class Membership:
 
     @property
     def unreported(self) -> list[int]:
-        """The watched ranks that had not reported in this round when they were last heard."""
+        """Watched ranks without a report in this round."""
         return [p.rank for p in self._peers.values() if p.record.get("reported", 0) < self._round]
 
     # --- what the rank does ------------------------------------------------------------------------------------------
 
     def attend(self, step: str) -> None:
-        """Begins a step in which other ranks may wait for this one, and this one for others."""
+        """Begins a step, in which ranks wait for each other."""
         self._is_entering |= self.step is None
         self.step = step
 
     def advance(self, now: float) -> None:
-        """Reads and writes what is due, without waiting."""
+        """Reads and writes due keys, without blocking."""
         self._attention += min(max(now - self.now, 0.0), 2 * self.beat_seconds)
         self.now = now
         try:
@@ -168,7 +165,7 @@ class Membership:
             self._lost_store = self._lost_store or (error, self._attention)
 
     def leave(self, reason: str) -> None:
-        """Ends the meetings of all, because this rank ends."""
+        """Ends the meetings of all ranks, because this one ends."""
         if self.verdict is None and not self._judge_deaths():
             when = "before this step" if self.step is None else f"during {self.step}"
             self._give_up(f"{name_process(self.rank, self.process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
@@ -177,16 +174,15 @@ class Membership:
 
     @cached_property
     def store(self) -> Any:
-        """The store, over a connection that is made on first use; deleting this ends it."""
         return self.connect()
 
     def _read(self, key: str) -> str | None:
-        # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
+        # The only reading call that waits neither for a key nor for a second answer of the store.
         value: str = self.store.compare_set(key, _ABSENT, _ABSENT).decode()
         return None if value == _ABSENT else value
 
     def _read_all(self, keys: list[str]) -> list[str]:
-        """Returns the values of some keys; none unless all are there."""
+        """Returns the values of some keys; none unless all exist."""
         is_there = bool(keys) and self.store.check(keys)
         return [value.decode() for value in self.store.multi_get(keys)] if is_there else []
 
@@ -196,7 +192,7 @@ class Membership:
         return f"{self._session}/{name}/{number}"
 
     def _enter(self) -> bool:
-        """Returns whether this rank is in the session of the group; the leader lists the nonces of those that come."""
+        """Returns whether this rank is in the session; the leader lists the nonces of those that come."""
         if self.is_leader:
             if self._round == 1:
                 missing = [rank for rank, peer in self._peers.items() if not peer.record]
@@ -215,7 +211,7 @@ class Membership:
         return self._session is not None
 
     def _exchange(self) -> None:
-        """Reports, and takes the outcome of the round."""
+        """Writes this rank's report, and reads the outcome of the round."""
         if self.report is not None and not self._is_reported:
             line = json.dumps([self.rank, self.report]) + "\n"
             self.store.append(self._key("reports", self._round), line)
@@ -239,7 +235,7 @@ class Membership:
         self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Takes the outcome of this round; rank 0, with which the store often ends, once others have read it."""
+        """Ends this round; rank 0, with which the store often ends, waits until others have read the outcome."""
         if self._outcome is None:
             self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
@@ -256,7 +252,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Whether others have still to read an outcome; not for long."""
+        """Whether others still have to read an outcome, for at most `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # it counts although the store is gone
@@ -268,7 +264,7 @@ class Membership:
     # --- signs of life -----------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Says what this rank does, where that is new, and at each beat."""
+        """Writes this rank's record when it changed, and at each heartbeat."""
         doing = "it did something else"
         if self.step is not None:
             doing = f"it waited for others in {self.step}" if self._is_reported else f"it was at {self.step}"
@@ -279,7 +275,7 @@ class Membership:
             self.store.set(self._key("rank", self.rank), json.dumps(self.process | record))
 
     def _look(self) -> None:
-        """Reads what watched ranks say, and concludes in a step who is lost."""
+        """Reads the records of watched ranks, and in a step judges which are lost."""
         is_idle = self.step is None
         busy_seconds = max(_LOOK_SECONDS, len(self._peers) / _RECORDS_PER_SECOND)
         self._next_look = self._attention + (self.beat_seconds / 2 if is_idle else busy_seconds)
@@ -305,7 +301,7 @@ class Membership:
         return self.step or "the next step"
 
     def _judge_deaths(self) -> bool:
-        """Concludes if a watched process has ended; returns whether one has."""
+        """Gives up if a watched process has ended; returns whether one has."""
         gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
             names = ", ".join(name_process(peer.rank, peer.record) for peer in gone)
@@ -313,7 +309,7 @@ class Membership:
         return bool(gone)
 
     def _judge_silence(self) -> None:
-        """Concludes if a watched rank is silent; names those too that soon will be. Members leave it to the leader."""
+        """Gives up if a watched rank is silent, naming those too that soon will be; members leave it to the leader."""
         silences = {rank: self._attention - peer.heard for rank, peer in self._peers.items()}
         if max(silences.values() if self.is_leader else [silences[self.size - 1]]) <= self.silence_seconds:
             return
@@ -334,12 +330,12 @@ class Membership:
         self._give_up("; ".join(phrases[-_LARGEST_NUMBER_SHOWN:]), hint, [peer.rank for peer in silent])
 
     def judge_stuck_store(self) -> None:
-        """Concludes that the store does not answer; for whoever sees that `advance` does not return."""
+        """Ends the meetings of this rank because a call of the store, and so `advance`, does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Proposes to end the meetings of all; ends those of this rank where it cannot reach the others."""
+        """Proposes to end the meetings of all; ends those of this rank alone if it cannot reach the others."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):
@@ -349,12 +345,11 @@ class Membership:
 
 
 def verdict(message: str, hint: str | None = None, lost: Sequence[int] = ()) -> Record:
-    """Returns why the meetings of all ranks end."""
     return {"failure": "BuildError", "message": message, "hint": hint, "lost": list(lost)}
 
 
 def decided(reports: list[Record], decide: Decision) -> list[Record]:
-    """Returns the answers to the reports of all ranks; a decision to fail is one to each."""
+    """Returns the answers to the reports of all ranks; an error is the answer to each."""
     try:
         _check(reports)
         return decide(reports)
@@ -364,10 +359,7 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Fails all ranks that are at different steps, or with the cause of the lowest rank that failed.
-
-    An error that "follows" from that of another rank counts only where there is no other.
-    """
+    """Raises if ranks are at different steps, or for the lowest rank that failed by itself, not in consequence."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
@@ -383,7 +375,7 @@ def _check(reports: list[Record]) -> None:
 
 
 def holders_of(values: Sequence[str | None]) -> dict[str, list[int]]:
-    """Returns the ranks that hold each value, the most common value first; `values` are by rank, None for none."""
+    """Returns the ranks of each value except None, the most common value first."""
     holders: dict[str, list[int]] = {}
     for rank, value in enumerate(values):
         if value is not None:

@@ -1,7 +1,4 @@
-"""Ranks as values, and how long one may be silent before the others go on without it.
-
-torch counts as there only where the program has initialised `torch.distributed`; nothing here imports it.
-"""
+"""Ranks as values, and the limit of their silence. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tokenloom.machine import boot_id
 from tokenloom.numbers import checked_number
 
 HOST_VARIABLE = "TOKENLOOM_HOST_IDENTITY"
-"""The environment variable that replaces the identity of this host, for tests and for hosts that look alike."""
+"""Environment variable that replaces the identity of this host, for tests and for hosts that look alike."""
 
 SILENCE_VARIABLE = "TOKENLOOM_RANK_SILENCE_SECONDS"
 _DEFAULT_SILENCE_SECONDS = 60.0
@@ -28,16 +25,15 @@ _silence_seconds: float | None = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among those of the run."""
+    """This process among those of the run; `host` is equal for ranks on one host."""
 
     rank: int
     world_size: int
     host: str
-    """The same for two ranks where they run on the same host."""
 
 
 def current_ranks() -> Ranks | None:
-    """Returns this process's place in `torch.distributed`, or None where the program does not use that."""
+    """Returns this process's place in `torch.distributed`, or None without it."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
@@ -49,12 +45,11 @@ def current_ranks() -> Ranks | None:
 
 
 def name_rank(rank: int, host: str) -> str:
-    """Returns the likes of "rank 3 on `node7`"."""
     return f"rank {rank} on `{host.split('/')[0]}`"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Returns the likes of "rank 3" and "ranks 0-2, 5"."""
+    """Returns for example "rank 3" or "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
@@ -66,15 +61,14 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def set_rank_silence_seconds(seconds: float | None) -> None:
-    """Sets how long a rank of `torch.distributed` may give no sign of life before all others fail and name it.
+    """Sets the time without a heartbeat after which all other ranks of `torch.distributed` fail and name a rank.
 
-    Each rank gives signs of life from a thread, however long it works, so this is no limit on building. A rank that is
-    frozen, swapped out or powered off gives none, nor does one that holds the interpreter lock in one call, nor one
-    that has not come to its first meeting yet. Call this on all ranks alike, before they first meet: the shortest limit
-    counts. Without it, the environment variable `TOKENLOOM_RANK_SILENCE_SECONDS` counts, and without that, 60 seconds.
+    A thread of each rank sends heartbeats however long the rank works, so this is no limit on building. A rank that is
+    frozen, swapped out, powered off, holds the interpreter lock in one call, or has not come to its first meeting sends
+    none. Call this on all ranks alike, before they first meet: the shortest limit counts.
 
     Args:
-        seconds: the limit, at least 1; None for the environment variable or the default.
+        seconds: the limit, at least 1; None for `TOKENLOOM_RANK_SILENCE_SECONDS`, without which it is 60.
 
     Raises:
         ConfigError: it is no number, or too small.
@@ -90,7 +84,7 @@ def set_rank_silence_seconds(seconds: float | None) -> None:
 
 
 def rank_silence_seconds() -> float:
-    """Returns how long a rank may be silent; `ConfigError` for an environment variable that says no such time."""
+    """Returns the limit of a rank's silence; `ConfigError` if the environment variable is wrong."""
     if _silence_seconds is not None:
         return _silence_seconds
     value: str | float = os.environ.get(SILENCE_VARIABLE, _DEFAULT_SILENCE_SECONDS)

@@ -5,10 +5,9 @@ from .columns import add_column as add_column
 from .columns import open_column as open_column
 from .columns import read_columns as read_columns
 from .columns import remove_column as remove_column
+from .dataset import DatasetStatistics as DatasetStatistics
 from .dataset import IndexedDataset as IndexedDataset
 from .layout import DType as DType
-from .lengths import DatasetStatistics as DatasetStatistics
-from .lengths import LengthHistogram as LengthHistogram
 from .origins import OriginFile as OriginFile
 from .origins import Origins as Origins
 from .origins import read_origins as read_origins
@@ -17,7 +16,7 @@ from .verify import Verification as Verification
 from .verify import VerifyReport as VerifyReport
 from .verify import verify_dataset as verify_dataset
 from .writing.builder import IndexedDatasetBuilder as IndexedDatasetBuilder
+from .writing.concatenate import ConcatenatedPart as ConcatenatedPart
 from .writing.concatenate import build_catalogue as build_catalogue
 from .writing.concatenate import merge_datasets as merge_datasets
 from .writing.concatenate import write_concatenated as write_concatenated
-from .writing.kept_documents import ConcatenatedPart as ConcatenatedPart

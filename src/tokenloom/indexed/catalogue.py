@@ -1,8 +1,8 @@
-"""Many pairs as one dataset without copying a token: `PREFIX.catalogue`, which takes the place of `PREFIX.bin`.
+"""Many pairs as one dataset without copying a token: `PREFIX.catalogue` in place of `PREFIX.bin`.
 
 `PREFIX.idx` is the index of all pairs together. Its pointers lead into one range of bytes in which the tokens of each
 pair begin at a multiple of `ALIGNMENT`, so that all `.bin` files can be mapped side by side and every kernel works on
-them as on one file. FORMAT.md describes the file; this module is its owner.
+them as on one file. FORMAT.md describes the file.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def catalogue_path(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A run of whole documents of a dataset whose tokens lie in one file: all of a pair, one of many of a catalogue.
+    """Whole documents of a dataset with tokens in one file: all of a pair, one of many of a catalogue.
 
     Attributes:
         prefix: prefix of the pair that holds the tokens.
-        start, num_bytes: where its bytes begin among those that pointers lead into, and how many they are.
+        start, num_bytes: first byte in the range of all pointers, and number of bytes.
         rows, documents: its sequences and documents.
     """
 
@@ -59,12 +59,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """A pair that a catalogue names.
+    """A pair in a catalogue.
 
     Attributes:
         prefix: prefix of the pair; in the file, from the folder of the catalogue if it lies below that.
         num_sequences, num_documents: counts of its index.
-        num_bytes, modified_ns, sample, etag: what its tokens were, see `RecordedFile`.
+        num_bytes, modified_ns, sample, etag: see `RecordedFile`.
     """
 
     prefix: str
@@ -76,13 +76,11 @@ class CataloguePart:
     etag: str | None = field(default=None, metadata=MAY_BE_MISSING)
 
     def __post_init__(self) -> None:
-        counts = self.num_bytes, self.num_sequences, self.num_documents
+        counts, name = (self.num_bytes, self.num_sequences, self.num_documents), repr(self.prefix[:100])
         if not all(0 <= count < _MOST_TOKEN_BYTES for count in counts):
-            message = f"found counts {str(counts)[:100]} for {self.prefix[:100]!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"found counts {str(counts)[:100]} for {name}")
         if not can_be_path(self.prefix) or not -(2**63) <= (self.modified_ns or 0) < 2**63:
-            message = f"found the prefix {self.prefix[:100]!r}, modified at {str(self.modified_ns)[:100]}"
-            raise ConfigError(message)
+            raise ConfigError(f"found the prefix {name}, modified at {str(self.modified_ns)[:100]}")
 
     @property
     def file(self) -> RecordedFile:
@@ -105,10 +103,8 @@ class Catalogue:
     def __post_init__(self) -> None:
         total = sum(part.num_bytes + ALIGNMENT for part in self.parts)
         if self.alignment != ALIGNMENT or total >= _MOST_TOKEN_BYTES:
-            message = (
-                f"expected alignment {ALIGNMENT} and less than 2^62 bytes of tokens, found {self.alignment}, {total}"
-            )
-            raise ConfigError(message)
+            wanted = f"expected alignment {ALIGNMENT} and less than 2^62 bytes of tokens"
+            raise ConfigError(f"{wanted}, found {self.alignment}, {total}")
 
     @cached_property
     def extents(self) -> Extents:
@@ -117,27 +113,23 @@ class Catalogue:
 
     @cached_property
     def sections(self) -> list[Section]:
-        """What each pair contributes."""
+        """A section per pair."""
         row = document = 0
         sections = []
         for part, start in zip(self.parts, self.extents.starts.tolist(), strict=True):
-            rows = range(row, row + part.num_sequences)
-            documents = range(document, document + part.num_documents)
-            sections.append(
-                Section(prefix=part.prefix, start=start, num_bytes=part.num_bytes, rows=rows, documents=documents)
-            )
+            rows, documents = range(row, row + part.num_sequences), range(document, document + part.num_documents)
+            section = Section(prefix=part.prefix, start=start, num_bytes=part.num_bytes, rows=rows, documents=documents)
+            sections.append(section)
             row, document = rows.stop, documents.stop
         return sections
 
     def identity(self) -> str:
-        """Returns a hash of what tells the tokens of all pairs from others; the same for a copy elsewhere."""
-        digest = hashlib.sha256()
-        for part in self.parts:
-            digest.update(f"{part.num_bytes} {part.sample} {part.etag}\n".encode())
-        return digest.hexdigest()
+        """Returns a hash of the identities of all tokens; the same for a copy elsewhere."""
+        lines = (f"{part.num_bytes} {part.sample} {part.etag}\n" for part in self.parts)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def check_header(self, header: Header, *, prefix: str) -> None:
-        """Checks that an index is that of the catalogue beside it."""
+        """Checks that an index belongs to the catalogue."""
         expected = header.num_sequences, header.num_boundaries - 1
         found = sum(part.num_sequences for part in self.parts), sum(part.num_documents for part in self.parts)
         if found != expected:
@@ -160,18 +152,13 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, read: Callable[[str], Bytes] = map_whole) -> Catalogue | None:
-    """Returns the catalogue of a prefix, whose bytes a function returns; None if there is none. Opens no pair."""
+    """Returns the catalogue of a prefix, by a function that reads a file; None if there is none. Opens no pair."""
+    path, hint = catalogue_path(prefix), "the file is truncated, damaged, or no catalogue; write it again"
     try:
-        data = read(catalogue_path(prefix))
+        data = read(path).tobytes()
     except StorageError as error:
         if is_missing(error):
             return None
         raise
-    return parse_catalogue(data.tobytes(), prefix=prefix)
-
-
-def parse_catalogue(data: bytes, *, prefix: str) -> Catalogue:
-    """Returns the catalogue that a file holds."""
-    path, hint = catalogue_path(prefix), "the file is truncated, damaged, or no catalogue; write it again"
     named = parse_record(Catalogue, data, path=path, what=MAGIC, hint=hint).parts
     return Catalogue(tuple(replace(part, prefix=path_of_name(part.prefix, owner=path)) for part in named))

@@ -1,7 +1,6 @@
 """Columns: NumPy arrays beside a pair, a row per token, sequence or document, or runs of documents.
 
-`PREFIX.NAME.npy` holds a column, `PREFIX.columns.json` what each of them is, and of which pair; FORMAT.md has the
-bytes. Readers that do not know columns read the pair as before.
+`PREFIX.NAME.npy` holds a column, `PREFIX.columns.json` describes all of them; FORMAT.md has the bytes.
 """
 
 from __future__ import annotations
@@ -40,24 +39,25 @@ from tokenloom.storage.settings import ObjectStorageSettings
 FORMAT = "tokenloom columns"
 
 Kind = Literal["token", "sequence", "document", "runs"]
-"""What the rows of a column are aligned with; those of "runs" are int64: first document, file, first record."""
+"""Alignment of the rows of a column; those of "runs" are int64: first document, file, first record."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BLOCK_BYTES = 16 << 20
+_REWRITE = "the file is damaged, or belongs to other data; write it again, or remove the column to do without"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What a column is.
+    """Description of a column.
 
     Attributes:
-        kind: what its rows are aligned with, see `Kind`.
+        kind: alignment of its rows, see `Kind`.
         dtype: name of a NumPy dtype: booleans, integers or floats.
-        shape: its rows, and the values of a row where it has several.
+        shape: number of rows, and of values per row if there are several.
         num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
         of: whether values belong to a token as it is read ("token") or as it is predicted ("label").
         padding: the value at positions without a token.
-        made_by: what made it; None if unknown.
+        made_by: name of the writer; None if unknown.
         about: further facts, values of JSON: the tokenizer of roles, the input files of origins.
     """
 
@@ -82,12 +82,12 @@ class ColumnFacts:
         for size in self.shape:
             check_count("a size of the column", size)
         if len(self.shape) not in (1, 2) or (self.kind == "runs" and (self.dtype, self.shape[1:]) != ("int64", (3,))):
-            message = f"expected rows of one or several values, of runs int64[…, 3], found {self.dtype}{[*self.shape]}"
-            raise ConfigError(message)
+            rule = "must have one or two dimensions, and int64[…, 3] for runs"
+            raise ConfigError(f"`shape`: {rule}, got {self.dtype}{[*self.shape]}")
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What must be equal for columns to become one."""
+        """The facts that must be equal to join columns."""
         about = {} if self.kind == "runs" else dict(self.about)
         return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
 
@@ -110,30 +110,27 @@ class _Record:
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """Returns the dtype of a column; `ConfigError` for one that columns do not have."""
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         found = np.dtype(object)
     if found.kind not in "biuf" or found.itemsize > 8 or found.name != np.dtype(found.name).name:
-        message = f"expected booleans, integers or floats of at most 8 bytes as dtype of a column, found {dtype!r}"
-        raise ConfigError(message)
-    native: np.dtype[Any] = found.newbyteorder("=")
-    return native
+        raise ConfigError(f"`dtype`: must be booleans, integers or floats of at most 8 bytes, got {dtype!r}")
+    return found.newbyteorder("=")
 
 
 def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "padding") -> None:
-    """Checks that a column can hold its padding, or what stands for it."""
+    """Checks that a column can hold its padding."""
     with np.errstate(all="ignore"):
         is_held = np.array(padding, dtype=np.float64).astype(dtype) == padding or dtype.kind == "f"
     if not math.isfinite(padding) or not is_held:
-        message = f"{name} {padding!r} does not fit {dtype.name}"
-        raise ConfigError(message, hint="choose a number that the dtype of the column holds")
+        hint = "choose a number that the dtype of the column holds"
+        raise ConfigError(f"{name} {padding!r} does not fit {dtype.name}", hint=hint)
 
 
 def checked_name(name: str) -> str:
-    """Returns the name of a column; `ConfigError` for one that is no part of a file name everywhere."""
+    """Returns the name of a column; `ConfigError` for one that cannot be part of a file name everywhere."""
     if not _NAME.fullmatch(name):
-        message = f"expected a column name of letters, digits, `_` and `-` that begins with a letter, found {name!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"column name {name!r}: must be letters, digits, `_` and `-`, and begin with a letter")
     return name
 
 
@@ -142,11 +139,11 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """A column that is open: its file was compared with its description in O(1). Not picklable.
+    """An open column; its file was compared with its description in O(1). Not picklable.
 
     Attributes:
         path: its path.
-        facts: what it is.
+        facts: its description.
         data: its values, mapped: dtype[rows] or dtype[rows, k].
     """
 
@@ -157,26 +154,23 @@ class Column:
     _watch: Watch
 
     def check(self) -> None:
-        """Makes sure that what was read is what the file held when it was opened; costs nothing."""
+        """Raises a `ChangedFileError` if the file changed since it was opened; costs nothing."""
         self._watch.check()
 
     def verify(self) -> None:
-        """Compares all of the file with its checksum; `DatasetFormatError` if it holds something else."""
+        """Compares the whole file with its checksum; `DatasetFormatError` if it differs."""
         found = crc32(self._bytes)
         self.check()
         if found != self.facts.crc32:
             raise self.damaged(expected=f"CRC-32 {self.facts.crc32:08x}", found=f"{found:08x}")
 
     def damaged(self, *, expected: str, found: object) -> DatasetFormatError:
-        """Returns the error for values that are not as they should be."""
+        """Returns the error for wrong values."""
         return damaged(self.path, expected, found, hint=_REWRITE)
 
 
-_REWRITE = "the file is damaged, or belongs to other data; write it again, or remove the column to do without"
-
-
 def has_column(pair: IndexedDataset, name: str) -> bool:
-    """Whether a column lies beside a pair; one look, which does not open it."""
+    """Whether a column lies beside a pair; does not open it."""
     return exists(column_path(pair.path_prefix, name), settings=pair.object_storage)
 
 
@@ -190,7 +184,7 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
 
 
 def columns_there(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns the columns that lie under a prefix, of whichever pair; nothing of a description that is damaged."""
+    """Returns the columns under a prefix, of any pair; none if the description is damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}
@@ -205,7 +199,7 @@ def _read_record(pair: IndexedDataset) -> _Record:
 
 def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record:
     path = columns_path(prefix)
-    recover(path)  # what a process left that died while it replaced a column: a description of before would not fit
+    recover(path)  # a process died while it replaced a column: an older description would not fit
     if (data := read_if_there(path, None, settings)) is None:
         return _Record(index_start_crc32=0, pair="", columns={})
     return layout.parse_record(_Record, data, path=path, what=FORMAT, hint=_REWRITE)
@@ -222,8 +216,8 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
     if name not in record.columns:
         if not has_column(pair, name):
             return None
-        message = f"`{columns_path(pair.path_prefix)}` does not describe `{path}`"
-        raise DatasetNotFoundError(message, hint="copy both files with the pair, or add the column again")
+        hint = "copy both files with the pair, or add the column again"
+        raise DatasetNotFoundError(f"`{columns_path(pair.path_prefix)}` does not describe `{path}`", hint=hint)
     facts = record.columns[name]
     try:
         data = pair.map_beside(path)
@@ -239,15 +233,14 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
 
 
 def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
-    """Returns the array in a `.npy` file, which must be as its description says."""
+    """Returns the array in a `.npy` file after comparing it with its description."""
     if len(data) != facts.num_bytes:
         raise damaged(path, f"{facts.num_bytes} bytes", len(data), hint=_REWRITE)
     expected, header = np.dtype(facts.dtype), npy_header(np.dtype(facts.dtype), facts.shape)
     begin, size = len(header), int(np.prod(facts.shape, dtype=np.float64)) * expected.itemsize
     if data[:begin].tobytes() != header or begin + size != len(data):
-        raise damaged(
-            path, f"a NumPy file of {facts.dtype}{[*facts.shape]} in C order", "another header", hint=_REWRITE
-        )
+        wanted = f"a NumPy file of {facts.dtype}{[*facts.shape]} in C order"
+        raise damaged(path, wanted, "another header", hint=_REWRITE)
     values: NDArray[Any] = data[begin:].view(expected).reshape(facts.shape)
     return values
 
@@ -260,11 +253,11 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
-    """Checks that a column has a row for each of what its kind says."""
+    """Checks that a column has a row per token, sequence or document."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
-        wanted, hint = f"a row for each of {rows[facts.kind]} {facts.kind}s", "make the column again"
-        raise damaged(path, wanted, facts.shape[0], hint=hint)
+        wanted = f"a row for each of {rows[facts.kind]} {facts.kind}s"
+        raise damaged(path, wanted, facts.shape[0], hint="make the column again")
 
 
 def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
@@ -276,7 +269,7 @@ def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
 # --- writing --------------------------------------------------------------------------------------------------
 
 WrittenColumn = tuple[PendingFile, ColumnFacts]
-"""The file of a column, written and without its name yet, and what it is."""
+"""The complete file of a column, not published yet, and its description."""
 
 
 class ColumnWriter:
@@ -287,8 +280,7 @@ class ColumnWriter:
 
     def __init__(self, prefix: str, name: str, facts: ColumnFacts, *, durable: bool = True) -> None:
         self.facts: ColumnFacts = facts
-        self._name = checked_name(name)
-        self._dtype = np.dtype(facts.dtype)
+        self._name, self._dtype = checked_name(name), np.dtype(facts.dtype)
         self._checksum = FileChecksum()
         self._width: tuple[int, ...] | None = facts.shape[1:] or None
         self.num_rows: int = 0
@@ -306,7 +298,7 @@ class ColumnWriter:
         self.num_rows += len(rows)
 
     def finish(self) -> WrittenColumn:
-        """Returns the file, which is complete, and what it is."""
+        """Returns the complete file and its description."""
         shape = (self.num_rows, *(self._width or ()))
         header = npy_header(self._dtype, shape)
         with storage_errors("write", self._file.path):
@@ -317,29 +309,27 @@ class ColumnWriter:
         return self._file, replace(self.facts, shape=shape, num_bytes=whole.num_bytes, crc32=whole.crc32)
 
     def discard(self) -> None:
-        """Gives the column up; harmless when repeated, and once it is published."""
+        """Removes the file; harmless when repeated, and after publication."""
         self._file.discard()
 
 
 def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple[int, ...]) -> memoryview:
-    """Returns the bytes of rows of a column, which must be as wide, and fit."""
+    """Returns the bytes of rows of a column after checking their width and values."""
     if rows.ndim not in (1, 2) or rows.shape[1:] != width:
-        message = f"column `{name}`: expected rows of shape {[*width]}, found {[*rows.shape[1:]]}"
-        raise ConfigError(message)
+        raise ConfigError(f"column `{name}`: expected rows of shape {[*width]}, found {[*rows.shape[1:]]}")
     values = np.ascontiguousarray(rows, dtype=dtype)
     if dtype.kind in "biu" and rows.dtype != dtype and not np.array_equal(values, rows):
         wrong = rows[(values != rows)].ravel()[0]
-        message = f"column `{name}`: {wrong} does not fit {dtype.name}"
-        raise ConfigError(message, hint="choose a wider dtype")
+        raise ConfigError(f"column `{name}`: {wrong} does not fit {dtype.name}", hint="choose a wider dtype")
     return values.reshape(-1).view(np.uint8).data
 
 
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
-    """A column with a row per token that is written in any order, by any number of processes, until all rows are there.
+    """A column with a row per token, written in any order by any number of processes until all rows are there.
 
-    What is written lies in a folder beside the pair, `PREFIX.NAME.npy.HASH.part`, until the column is there, so that
-    another process can go on. Close it in each process before one of them calls `finish`; of a row that is written
-    twice the last value counts. Not safe from several threads.
+    Until it is finished, rows lie in a folder beside the pair, `PREFIX.NAME.npy.HASH.part`, so that another process can
+    go on. Close it in each process before one of them calls `finish`; a row written twice keeps the last value. Not
+    safe from several threads.
 
     Example:
         >>> import tempfile
@@ -358,8 +348,8 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
     Args:
         path_prefix: the path of a pair without `.bin` or `.idx`; not in object storage.
         name, dtype: see `add_column`.
-        width: values of a row; None for one that is no list.
-        resumes: whether to go on with what was written before; else it is given up.
+        width: values per row; None for a single one.
+        resumes: whether to go on with rows written before; else they are removed.
     """
 
     def __init__(
@@ -375,8 +365,8 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._name, self._dtype = checked_name(name), checked_dtype(dtype)
         self._width = () if width is None else (width,)
         if pair.is_remote:
-            message = f"expected a pair in a local folder, found `{pair.path_prefix}`"
-            raise ConfigError(message, hint="write the column beside a copy of it, and add its `.npy` file")
+            hint = "write the column beside a copy of it, and add its `.npy` file"
+            raise ConfigError(f"`{pair.path_prefix}`: must be a pair in a local folder", hint=hint)
         start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
         self._folder = f"{column_path(pair.path_prefix, name)}.{start:08x}.part"
         self._row_size = self._dtype.itemsize * math.prod(self._width)
@@ -394,8 +384,8 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         file = io.FileIO(path, "rb+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o666))
         if (found := os.fstat(file.fileno()).st_size) not in (0, size):
             file.close()
-            message = f"column `{self._name}`: expected {size} bytes in `{path}`, found {found}"
-            raise ConfigError(message, hint="it was begun with another dtype or width; go on with these, or remove it")
+            hint = "it was begun with another dtype or width; go on with these, or remove it"
+            raise ConfigError(f"column `{self._name}`: expected {size} bytes in `{path}`, found {found}", hint=hint)
         os.ftruncate(file.fileno(), size)
         return file
 
@@ -403,11 +393,11 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self.close()
 
     def close(self) -> None:
-        """Ends the writing of this process; harmless when repeated."""
+        """Closes the files of this process; harmless when repeated."""
         self._files.close()
 
     def discard(self) -> None:
-        """Gives up what any process has written."""
+        """Removes the rows of all processes."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
@@ -421,8 +411,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         length = int(self._pair.sequence_lengths[sequence]) if 0 <= sequence < len(self._pair) else -1
         if not 0 <= offset <= length - len(rows):
             where = f"[{offset}, {offset + len(rows)}) of sequence {sequence}"
-            message = f"column `{self._name}`: there are no tokens {where}"
-            raise ConfigError(message)
+            raise ConfigError(f"column `{self._name}`: there are no tokens {where}")
         first = int(self._pair.first_tokens(np.array([sequence]))[0]) + offset
         with storage_errors("write", self._folder):
             write_at(self._values.fileno(), data, first * self._row_size)
@@ -433,7 +422,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         return np.memmap(path, dtype, "r", shape=(count, *shape)) if count else np.empty((0, *shape), dtype)
 
     def num_missing(self) -> int:
-        """Returns how many tokens have no row yet; reads a byte for each token."""
+        """Returns the number of tokens without a row yet; reads a byte for each token."""
         return self._pair.num_tokens - int(np.count_nonzero(self._map("rows-there", np.uint8, ())))
 
     def finish(self, **facts: Any) -> ColumnFacts:
@@ -445,8 +434,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         """
         if missing := self.num_missing():
             first = token_place(self._pair, int(np.argmin(self._map("rows-there", np.uint8, ()))))
-            message = f"column `{self._name}`: {missing:,} tokens have no row yet, the first {first}"
-            raise ConfigError(message, hint="write them, too")
+            raise ConfigError(f"column `{self._name}`: {missing:,} tokens have no row yet, the first {first}")
         values = self._map("values", self._dtype, self._width)
         found = add_column(self._pair.path_prefix, self._name, blocks_of(values), dtype=self._dtype, **facts)
         self.close()
@@ -455,7 +443,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
 
 def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yields the rows of an array that may be mapped, some MiB after the other."""
+    """Yields the rows of an array in blocks of 16 MiB."""
     rows = max(1, _BLOCK_BYTES // max(1, values[:1].nbytes))
     yield values[:0]
     for begin in range(0, len(values), rows):
@@ -463,7 +451,7 @@ def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def token_place(pair: IndexedDataset, number: int) -> str:
-    """Returns in words where a token of a pair stands."""
+    """Returns the place of a token in words: its number in its document."""
     boundaries = pair.document_indices[:-1]
     starts = pair.first_tokens(np.minimum(boundaries, len(pair) - 1))
     document = int(np.searchsorted(starts, number, side="right")) - 1
@@ -471,7 +459,7 @@ def token_place(pair: IndexedDataset, number: int) -> str:
 
 
 def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> WrittenColumn:
-    """Returns a column of some blocks, written; gives it up if that fails."""
+    """Returns a column of some blocks, written; removes it if that fails."""
     try:
         for block in blocks:
             writer.append(block)
@@ -520,8 +508,8 @@ def add_column(
 
     Args:
         path_prefix: the path or address of the pair without `.bin` or `.idx`.
-        name: name of the column: letters, digits, `_` and `-`.
-        blocks: its rows, any[count] or any[count, k]: an array, or one after the other.
+        name: letters, digits, `_` and `-`.
+        blocks: its rows, any[count] or any[count, k]: one array, or several.
         dtype, kind, of, padding, made_by: see `ColumnFacts`; only preprocessing writes runs.
         overwrite: whether a column of this name may be replaced.
         object_storage: how to read and write data in object storage.
@@ -534,8 +522,7 @@ def add_column(
     """
     pair = IndexedDataset(path_prefix, object_storage=object_storage)
     if kind == "runs":
-        message = "expected kind token, sequence or document, found 'runs', which only preprocessing writes"
-        raise ConfigError(message)
+        raise ConfigError("`kind`: must be token, sequence or document, got 'runs', which only preprocessing writes")
     path = column_path(pair.path_prefix, checked_name(name))
     with OutputLock(idx_path(pair.path_prefix)):
         known = read_columns(pair)
@@ -556,8 +543,8 @@ def remove_column(
     with OutputLock(idx_path(pair.path_prefix)):
         columns = dict(read_columns(pair))
         if columns.pop(name, None) is None:
-            message = f"`{pair.path_prefix}` has no column `{name}`"
-            raise DatasetNotFoundError(message, hint=f"it has {', '.join(sorted(columns)) or 'none'}")
+            hint = f"it has {', '.join(sorted(columns)) or 'none'}"
+            raise DatasetNotFoundError(f"`{pair.path_prefix}` has no column `{name}`", hint=hint)
         if columns:
             publish_columns(pair, columns, [])
         else:
@@ -566,7 +553,7 @@ def remove_column(
 
 
 def publish_columns(pair: IndexedDataset, columns: Mapping[str, ColumnFacts], files: Sequence[PendingFile]) -> None:
-    """Makes files of columns appear beside a pair that is there, with a description of all its columns."""
+    """Publishes files of columns beside a pair that exists, with a description of all its columns."""
     path = columns_path(pair.path_prefix)
     with ExitStack() as stack:
         for file in files:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,8 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, MissingObjectError, StorageError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path, read_catalogue
-from tokenloom.indexed.layout import Header, Index, bin_path, idx_path, parse_header, parse_index, prefix_of
-from tokenloom.indexed.lengths import DatasetStatistics, LengthHistogram, damaged_lengths, length_histogram
+from tokenloom.indexed.layout import Index, bin_path, idx_path, parse_header, parse_index, prefix_of
 from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
 from tokenloom.kernels.samples import gather_spans
 from tokenloom.kernels.storage import Watch
@@ -39,23 +39,23 @@ Tokens = NDArray[Any]
 Int64s = NDArray[np.int64]
 
 _SETTLED_NS = 2_000_000_000
-"""A file that was changed within so many nanoseconds may be changed again, and its time of change stay what it is."""
+"""A file changed within so many nanoseconds may change again under the same modification time."""
 
 _PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", default={})  # noqa: B039 - never changed
 
 _MUCH = 1 << 30
-"""Bytes; spans are compared with the file before so many are asked for. What is less is compared while it is read."""
+"""Bytes; larger gathers are compared with the file size before memory is allocated, smaller ones while reading."""
 
 _PARTS_AT_ONCE = 256
-"""Spans that are copied by one call; so many are held at most."""
+"""Spans copied by one call, the most that are held."""
 
 _MOST_BLOCKS = 4
-"""A block that a long sequence makes larger than so many is not fetched as a whole."""
+"""A block that one long sequence makes larger than so many blocks is not fetched whole."""
 
 
 @contextmanager
 def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
-    """Within it, a dataset that is opened again by its prefix must consist of the files it was opened from first."""
+    """Within it, a dataset opened again by its prefix must consist of the files it was opened from first."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -67,7 +67,7 @@ def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
 class DatasetFiles:
     """Where the bytes of a dataset are; pickled, it leads all processes to the same files, objects and catalogue.
 
-    A file that has another version when it is opened again, by this process or another, is an error that names it.
+    A file with another version when it is opened again, by this process or another, is an error.
     `catalogue` is known once opened; None where there is a `.bin` file.
     """
 
@@ -81,12 +81,16 @@ class DatasetFiles:
 
     def open(self) -> tuple[ByteSource, MappedFile]:
         """Returns the tokens, and the mapped index; `check` compares these files with those opened before."""
-        if is_remote(self._prefix) and self.catalogue is None:
-            self._ask_at_once()
+        if is_remote(self._prefix) and self.catalogue is None:  # both files in one round trip
+            for answer in [beside(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
+                with suppress(MissingObjectError):
+                    answer.result()  # after a signal it is left alone
         before = dict(self._versions)
         try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
             tokens, index = self._open_tokens(), MappedFile(self.index_file(), at_once=True)
-            self._check_catalogue()
+            path = catalogue_path(self._prefix)  # compared again: reading looks at the files of a pair alone
+            if self.catalogue is not None and not is_remote(path) and path in self._versions:
+                self._check(path, version_of(path))
         except StorageError as error:
             if error.__cause__ is None if not is_remote(self._prefix) else not isinstance(error, MissingObjectError):
                 raise  # what is there is no file, or another one
@@ -99,15 +103,14 @@ class DatasetFiles:
             missing = [path for path in paths if not exists(path, settings=self._settings)]
             if not missing:
                 raise
-            message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
             hint = "the pair is incomplete: it was not finished, or one file was moved"
             if len(missing) == 2:
                 hint = did_you_mean(self._prefix, suffix=".idx") or "a prefix is the path without `.bin` or `.idx`"
-            raise DatasetNotFoundError(message, hint=hint) from None
+            raise DatasetNotFoundError(f"no file {' and '.join(f'`{path}`' for path in missing)}", hint=hint) from None
         return tokens, index
 
     def check(self, *sources: ByteSource) -> None:
-        """Compares opened files with what they were when they were opened before, if they were."""
+        """Compares opened files with the versions opened before, if they were."""
         for source in sources:
             if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
                 self._check(source.path, source.version)
@@ -129,12 +132,6 @@ class DatasetFiles:
         if (expected := self._versions.setdefault(path, found)) is not found:
             expected.check(found, path)
 
-    def _check_catalogue(self) -> None:
-        """Compares the catalogue with what it was read as: reading looks at the files of a pair alone."""
-        path = catalogue_path(self._prefix)
-        if self.catalogue is not None and not is_remote(path) and path in self._versions:
-            self._check(path, version_of(path))
-
     def _open_tokens(self) -> ByteSource:
         if self.catalogue is None:
             path = bin_path(self._prefix)
@@ -150,12 +147,6 @@ class DatasetFiles:
                     raise
         return self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings)
 
-    def _ask_at_once(self) -> None:
-        """Asks the store for both files of a pair in one round trip; who opens one finds the answer, or asks again."""
-        for answer in [beside(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
-            with suppress(MissingObjectError):
-                answer.result()  # after a signal it is left alone
-
     def _object(self, path: str) -> RemoteFile:
         if path not in self._objects:
             self._objects[path] = RemoteFile(path, self._settings)
@@ -163,35 +154,73 @@ class DatasetFiles:
 
 
 class SetLater:
-    """An attribute that a method sets, with others, when it is first asked for; afterwards it is one like any other.
+    """An attribute that a method sets, with others, on first access; afterwards a plain attribute.
 
-    An object in use pays next to nothing. (With `__getattr__`, every attribute would take some 30 ns longer.)
+    With `__getattr__` instead, every attribute would take some 30 ns longer.
 
     Args:
         method: name of the method, which sets the attribute or raises. Two threads may call it at once.
         when: name of an attribute without which the method must not be called.
     """
 
-    __slots__ = ("_method", "_name", "_when")
-
     def __init__(self, method: str, *, when: str) -> None:
-        self._method = method
-        self._when = when
-        self._name = ""
+        self._method, self._when = method, when
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, obj: Any, owner: type) -> Any:
-        """Returns the attribute of an object; of a class, this."""
         if obj is None:
             return self
         if self._when not in obj.__dict__:
-            message = f"{type(obj).__name__!r} object has no attribute {self._name!r}"
-            raise AttributeError(message)
+            raise AttributeError(f"{type(obj).__name__!r} object has no attribute {self._name!r}")
         if self._name not in obj.__dict__:  # another thread may have set it
             getattr(obj, self._method)()
         return obj.__dict__[self._name]
+
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetStatistics:
+    """Counts of a dataset, and the lengths of its sequences.
+
+    Attributes:
+        num_bytes: bytes in the `.bin` file.
+        shortest, longest, mean_length: lengths of the sequences, in tokens; 0 for an empty dataset.
+        num_empty: sequences without tokens.
+        percentiles: (percent, tokens) pairs; the tokens are a length that occurs ("lower" interpolation).
+        histogram: (start, stop, count) rows: sequences with a length in [start, stop), bounds powers of two.
+        modes: (mode, sequences, tokens) rows of a multimodal dataset: 0 is text, 1 images; empty for others.
+    """
+
+    num_sequences: int
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    dtype: str
+    shortest: int
+    longest: int
+    mean_length: float
+    num_empty: int
+    percentiles: tuple[tuple[int, int], ...]
+    histogram: tuple[tuple[int, int, int], ...]
+    modes: tuple[tuple[int, int, int], ...] = ()
+
+
+def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatError:
+    """Returns the error for lengths in an index that add up to `found`, not to the tokens of the data."""
+    message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
+    return DatasetFormatError(message, hint="the index is damaged: `tokenloom verify` says where")
+
+
+def _doublings(lengths: NDArray[np.int32]) -> tuple[tuple[int, int, int], ...]:
+    """Counts per power of two: [0, 1), [1, 2), [2, 4), ... without empty rows at either end."""
+    exponents = np.frexp(lengths.astype(np.float64))[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
+    counts = np.bincount(exponents)
+    first = int(np.flatnonzero(counts)[0])
+    return tuple((2**bucket >> 1, 2**bucket, int(counts[bucket])) for bucket in range(first, len(counts)))
 
 
 class IndexedDataset(HasFacts):
@@ -234,7 +263,7 @@ class IndexedDataset(HasFacts):
         {"byte_source", "identity_found", "index", "_index_file", "_index_watch", "_block_starts"}
         | {"_token_dtype", "_token_watch"}
     )
-    """Attributes that are there once the files are open, here and wherever this is pickled to."""
+    """Attributes that exist once the files are open; not pickled."""
 
     byte_source: ByteSource = SetLater("_open", when="_counts")  # type: ignore[assignment]
     """The bytes of the tokens."""
@@ -263,11 +292,10 @@ class IndexedDataset(HasFacts):
         self._begin()
 
     def _make_files(self) -> DatasetFiles:
-        """Returns what leads to the files."""
         return DatasetFiles(self.path_prefix, mmap=self.mmap, settings=self.object_storage)
 
     def _begin(self) -> None:
-        """Opens the files, unless all that a start asks of them is known."""
+        """Opens the files, unless their counts are known and suffice for a start."""
         self._gets_ours = type(self).get is _GET
         self._index_watch: Watch | None = None
         self._token_watch: Watch | None = None
@@ -280,22 +308,28 @@ class IndexedDataset(HasFacts):
 
     @property
     def is_open(self) -> bool:
-        """Whether the files are open; without, only counts are known."""
+        """Whether the files are open; else only counts are known."""
         return "index" in self.__dict__
 
     def _open(self) -> None:
         source, self._index_file = self._files.open()
         data = self._index_file.mapped
-        header = parse_header(data, path=self.idx_path)
-        self._check_promises(header)
+        path, header = self.idx_path, parse_header(data, path=self.idx_path)
+        counts = header.num_sequences, header.num_boundaries
+        if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != counts:
+            message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {counts}"
+            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
+        if self.dtype_code is not None and self.dtype_code != header.dtype_code:
+            message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
+            raise DatasetFormatError(message, hint="was this data tokenized with another tokenizer?")
         if self.catalogue is not None:
             self.catalogue.check_header(header, prefix=self.path_prefix)
-        path, num_bytes, tokens = self.idx_path, source.num_bytes, self.tokens_path
+        num_bytes, tokens = source.num_bytes, self.tokens_path
         index = parse_index(
             data, header, path=path, bin_bytes=num_bytes, multimodal=self.multimodal, tokens_path=tokens
         )
         self._files.check(source, self._index_file)
-        self._counts = (header.num_sequences, header.num_boundaries)
+        self._counts = counts
         self._token_dtype = header.dtype
         self.bin_reader = self._make_reader(source)
         self.index = self._make_index(index)
@@ -308,7 +342,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def bin_reader(self) -> Any:
-        """What gives the bytes of the tokens; another one may take its place."""
+        """The reader of the bytes of the tokens; may be replaced."""
         return self.byte_source
 
     @bin_reader.setter
@@ -316,7 +350,7 @@ class IndexedDataset(HasFacts):
         self._take_source(reader)
 
     def _take_source(self, source: Any) -> None:
-        self._source_is_ours = is_our_reader(source)
+        self._source_is_ours = _maps_its_bytes(source)
         self.byte_source = source
 
     @property
@@ -326,7 +360,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data, and until these are open."""
+        """The addresses of the objects with the tokens; empty for local data, and before these are open."""
         if self.is_open and isinstance(self.byte_source, ExtentSource):
             return self.byte_source.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
@@ -338,17 +372,17 @@ class IndexedDataset(HasFacts):
 
     @property
     def tokens_path(self) -> str:
-        """The path of the tokens, or of the catalogue that says where they are."""
+        """The path of the `.bin` file, or of the catalogue."""
         return bin_path(self.path_prefix) if self.catalogue is None else catalogue_path(self.path_prefix)
 
     @property
     def extents(self) -> Extents:
-        """Where the tokens of each pair lie among the bytes that pointers lead into; one whole, but for a catalogue."""
+        """Where the tokens of each pair lie in the range of all pointers; a single one, but for a catalogue."""
         return extents_of(self.byte_source)
 
     @property
     def sections(self) -> list[Section]:
-        """What lies in one file each; one section, but for a catalogue."""
+        """The parts that lie in one file each; a single one, but for a catalogue."""
         if self.catalogue is not None:
             return self.catalogue.sections
         rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.byte_source.num_bytes
@@ -362,7 +396,7 @@ class IndexedDataset(HasFacts):
         return (end - begin) // self.dtype.itemsize
 
     def first_tokens(self, sequences: Int64s) -> Int64s:
-        """Returns how many tokens of the dataset lie before sequences: int64[count]."""
+        """Returns the number of tokens of the dataset before each sequence: int64[count]."""
         starts: Int64s = self.index.sequence_pointers[sequences]
         if self.catalogue is not None:
             extents = self.extents
@@ -371,13 +405,13 @@ class IndexedDataset(HasFacts):
         return starts // self.dtype.itemsize
 
     def held_pointers(self) -> NDArray[np.int64]:
-        """Returns where sequences begin among the bytes of tokens, without the gaps of a catalogue: int64[count]."""
+        """Returns the byte offset of each sequence among all tokens, without gaps of a catalogue: int64[count]."""
         if self.catalogue is None:
             return self.index.sequence_pointers
         return self.first_tokens(np.arange(len(self))) * self.dtype.itemsize
 
     def index_source(self) -> ByteSource:
-        """Returns the bytes of the index, of which the arrays are views."""
+        """Returns the bytes of the index; its arrays are views of them."""
         return self._index_file
 
     def map_beside(self, path: str) -> Bytes:
@@ -385,7 +419,7 @@ class IndexedDataset(HasFacts):
         return self._files.map_beside(path)
 
     def version_of_section(self, number: int) -> FileVersion | None:
-        """Returns which local file the tokens of a section lie in; None for an object."""
+        """Returns the version of the local file with the tokens of a section; None for an object."""
         if isinstance(self.byte_source, ExtentSource):
             return self.byte_source.version(number)
         return self.byte_source.version if isinstance(self.byte_source, (MappedFile, PositionalFile)) else None
@@ -404,18 +438,9 @@ class IndexedDataset(HasFacts):
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
-        """Which tokenizer made the tokens, as the manifest says; None without one. Read once, and then pickled."""
+        """The tokenizer and options in the manifest; None without one. Read once, and then pickled."""
         copy = self._files.index_file() if self.is_remote else None
         return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
-
-    def _check_promises(self, header: Header) -> None:
-        path, found = self.idx_path, (header.num_sequences, header.num_boundaries)
-        if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != found:
-            message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {found}"
-            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
-        if self.dtype_code is not None and self.dtype_code != header.dtype_code:
-            message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
-            raise DatasetFormatError(message, hint="was this data tokenized with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in self.__dict__.items() if key not in self.opened_names}
@@ -459,8 +484,8 @@ class IndexedDataset(HasFacts):
 
         Args:
             sequences, starts, lengths: the spans, see `gather`.
-            block_bytes: fetch the blocks, of about this size, in which the sequences lie, because nearly all of each
-                will be read soon, here or in another process of the node; None fetches the spans alone.
+            block_bytes: fetch whole blocks of about this size, because nearly all of each will be read soon, here or in
+                another process of the node; None fetches the spans alone.
         """
         source = self.byte_source
         if not isinstance(source, (RemoteFile, ExtentSource)):
@@ -480,19 +505,18 @@ class IndexedDataset(HasFacts):
         source.will_need(offsets[vast], num_bytes[vast])
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> Int64s:
-        """Returns the numbers of the blocks of whole sequences, each about `block_bytes` large: int64[count]."""
+        """Returns the number of the block of each sequence; blocks have about `block_bytes`: int64[count]."""
         starts = self.index.sequence_pointers[sequences]
         numbers: Int64s = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
         return numbers
 
     def block_starts(self, block_bytes: int) -> Int64s:
-        """Returns where these blocks begin, in bytes: int64[num_blocks]; one pass, remembered.
+        """Returns the first byte of each block of whole sequences: int64[num_blocks]; one pass, remembered.
 
-        A sequence belongs to the block in which its first byte lies. No block holds sequences of two pairs.
+        A sequence belongs to the block with its first byte. No block holds sequences of two pairs.
         """
-        pointers = self.index.sequence_pointers
         if block_bytes not in self._block_starts:
-            pointers = np.array(pointers)  # aligned
+            pointers = np.array(self.index.sequence_pointers)  # aligned
             is_first = np.diff(pointers // block_bytes, prepend=-1) != 0
             if len((extents := self.extents).starts) > 1:
                 is_first |= np.diff(extents.parts_at(pointers), prepend=-1) != 0
@@ -500,7 +524,7 @@ class IndexedDataset(HasFacts):
         return self._block_starts[block_bytes]
 
     def _bytes_of(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns where spans lie: offsets and numbers of bytes, int64[num_spans] each."""
+        """Returns offsets and numbers of bytes of spans, int64[num_spans] each."""
         itemsize = self.dtype.itemsize
         return self.index.sequence_pointers[sequences] + starts * itemsize, lengths * itemsize
 
@@ -512,8 +536,7 @@ class IndexedDataset(HasFacts):
         if isinstance(idx, slice):
             start, stop, step = idx.indices(len(self))
             if step != 1:
-                message = f"slices must be contiguous, got a step of {step}"
-                raise ValueError(message)
+                raise ValueError(f"slice: must have a step of 1, got {step}")
             rows = range(start, max(start, stop))
             sequences = self._read_run(start, rows.stop) if self._gets_ours else [*map(self.get, rows)]
             return (sequences, self.sequence_modes[start:stop]) if self.multimodal else sequences
@@ -574,14 +597,11 @@ class IndexedDataset(HasFacts):
 
     def _check_spans(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
         if not len(sequences) == len(starts) == len(lengths):
-            found = f"{len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
-            message = f"expected as many starts and lengths as sequences, got {found}"
-            raise ValueError(message)
+            counts = f"{len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
+            raise ValueError(f"spans: must have as many starts and lengths as sequences, got {counts}")
         unknown = (sequences < 0) | (sequences >= len(self))
         if unknown.any():
-            row = sequences[int(np.argmax(unknown))]
-            message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {len(self)}"
-            raise IndexError(message)
+            raise self._no_row(int(sequences[int(np.argmax(unknown))]))
         available = self.index.sequence_lengths[sequences]
         outside = (starts < 0) | (lengths < 0) | (starts > available - lengths)
         if outside.any():
@@ -589,7 +609,7 @@ class IndexedDataset(HasFacts):
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
     def _check_bytes(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
-        """Checks that spans lie in the file before memory is asked for: a damaged index can name terabytes."""
+        """Checks that spans lie in the file before memory is allocated: a damaged index can name terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():
@@ -602,20 +622,21 @@ class IndexedDataset(HasFacts):
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()
         where = f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}`"
-        return IndexError(f"{where} were asked for, but it has {self.index.sequence_lengths[row]}")
+        return IndexError(f"{where} out of range: it has {self.index.sequence_lengths[row]}")
+
+    def _no_row(self, row: int) -> IndexError:
+        return IndexError(f"sequence {row} of `{self.path_prefix}` out of range: it has {len(self)}")
 
     def _row(self, idx: Any) -> int:
         if not isinstance(idx, (int, np.integer)):
-            message = f"a sequence number must be an integer or a slice, got {type(idx).__name__}"
-            raise TypeError(message)
+            raise TypeError(f"sequence number: must be an integer or a slice, got {type(idx).__name__}")
         row, count = int(idx), len(self)
         if not -count <= row < count:
-            message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {count}"
-            raise IndexError(message)
+            raise self._no_row(row)
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns consecutive sequences, each from where its own pointer leads; those that lie in a row by one read."""
+        """Returns consecutive sequences, each from its own pointer; adjacent ones by one read."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -637,7 +658,7 @@ class IndexedDataset(HasFacts):
         return sequences
 
     def _read(self, begin: int, num_bytes: int) -> Tokens:
-        """Returns the tokens in some bytes, to which the index has led."""
+        """Returns the tokens in a range of bytes from the index."""
         source = self.byte_source
         if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # zeros are no tokens
             self.check_index()
@@ -672,24 +693,34 @@ class IndexedDataset(HasFacts):
     def sequence_modes(self) -> NDArray[np.int8]:
         """int8[num_sequences] of a multimodal dataset."""
         if self.index.sequence_modes is None:
-            message = f"`{self.path_prefix}` was opened without modes"
-            raise ConfigError(message, hint="open it with `multimodal=True`")
+            raise ConfigError(f"`{self.path_prefix}` was opened without modes", hint="open it with `multimodal=True`")
         return self.index.sequence_modes
 
     def statistics(self) -> DatasetStatistics:
         """Returns counts and the length distribution; one pass over the lengths, which must add up to the tokens."""
-        return DatasetStatistics.of(self)
-
-    def length_histogram(self) -> LengthHistogram:
-        """Returns how many sequences there are of each length; one pass over the lengths, which must add up."""
-        found = length_histogram([self.sequence_lengths], name=f"`{self.idx_path}`")
-        if found.num_tokens != self.num_tokens:
-            raise damaged_lengths(self.idx_path, self.num_tokens, found.num_tokens)
-        self.check_index()
-        return found
+        lengths, modes, num_tokens = self.sequence_lengths, self.index.sequence_modes, self.num_tokens
+        by_mode = {} if modes is None else {int(mode): lengths[modes == mode] for mode in np.unique(modes)}
+        empty = len(lengths) == 0
+        if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
+            raise damaged_lengths(self.idx_path, num_tokens, found)
+        percentiles = [] if empty else np.percentile(lengths, PERCENTILES, method="lower").astype(np.int64).tolist()
+        return DatasetStatistics(
+            num_sequences=len(lengths),
+            num_documents=self.num_documents,
+            num_tokens=num_tokens,
+            num_bytes=num_tokens * self.dtype.itemsize,
+            dtype=self.dtype.name,
+            shortest=0 if empty else int(lengths.min()),
+            longest=0 if empty else int(lengths.max()),
+            mean_length=0.0 if empty else num_tokens / len(lengths),
+            num_empty=int(np.count_nonzero(lengths == 0)),
+            percentiles=() if empty else tuple(zip(PERCENTILES, percentiles, strict=True)),
+            histogram=() if empty else _doublings(lengths),
+            modes=tuple((mode, len(part), int(part.sum(dtype=np.int64))) for mode, part in by_mode.items()),
+        )
 
     def facts(self) -> dict[str, Any]:
-        """Returns what is known of the pair, only counts as long as its files are not open; see `HasFacts`."""
+        """Returns the facts of the pair, only counts before its files are open; see `HasFacts`."""
         found = {"path": self.path_prefix, "documents": self.num_documents, "sequences": len(self)}
         if not self.is_open:
             return found
@@ -702,7 +733,7 @@ class IndexedDataset(HasFacts):
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
-        """Whether both files of the pair exist, or of a catalogue."""
+        """Whether both files of a pair or catalogue exist."""
         prefix = prefix_of(path_prefix)
         if not exists(idx_path(prefix)) and not recover(idx_path(prefix)):
             return False
@@ -713,11 +744,11 @@ _GET = IndexedDataset.get
 
 
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns what tells the data of a pair from other data: both sizes, the header's counts, and a hash of samples.
+    """Returns the identity of the data of a pair: both sizes, the header's counts, and a hash of samples.
 
-    JSON-serialisable; the same for a copy elsewhere. Reads a fixed number of bytes, of local files that did not change
-    only once. Two pairs that differ only between the samples look alike. Instead of samples, which would cost a round
-    trip each, objects have their etag, where the store has one; the pairs of a catalogue what was recorded of them.
+    JSON-serialisable; the same for a copy elsewhere. Reads a fixed number of bytes, once for local files that do not
+    change. Two pairs that differ only between the samples look alike. Instead of samples, which would cost a round trip
+    each, objects have their etag, where the store has one, and the pairs of a catalogue their records in it.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -725,7 +756,7 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
 
 
 def _is_settled(dataset: IndexedDataset) -> bool:
-    """Whether both files are local, are what they were when they were opened, and would show that they changed."""
+    """Whether both files are local, unchanged since they were opened, and would show a change."""
     try:
         return all(
             isinstance(source, (MappedFile, PositionalFile))
@@ -760,20 +791,20 @@ def _identity(dataset: IndexedDataset) -> dict[str, Any]:
     return {**identity, "bin_sample": sample}
 
 
-# --- tokens of whatever holds sequences: the fast way, or a class of a user's own asked for each ----------------------
+# --- tokens of any source of sequences: by `gather`, or one by one from a user's own class ----------------------------
 
 ReadSpans = Callable[[Any, Int64s, Int64s, Int64s], NDArray[Any]]
-"""Returns the tokens of many spans of a source, back to back: of sequences, from starts on, of so many tokens each."""
+"""Takes a source and the sequences, starts and lengths of spans; returns their tokens, back to back."""
 
 _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns what reads spans of a source: `gather`, unless a class of a user's own says by `get` what tokens are.
+    """Returns the reader of spans of a source: `gather`, unless a user's class overrides `get`.
 
     Args:
-        source: an `IndexedDataset`, or what has `get(idx, offset, length)`, or gives a sequence by `source[idx]`.
-        whole: whether spans are sequences, or their beginnings, which the reference takes from `source[idx]`.
+        source: an `IndexedDataset`, or any object with `get(idx, offset, length)` or `source[idx]`.
+        whole: whether spans are sequences or their beginnings, which the reference takes from `source[idx]`.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))
@@ -789,8 +820,7 @@ def _gather(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s) -> 
 
 def _ask_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, by_item: bool) -> NDArray[Any]:
     if not by_item and not hasattr(source, "get"):
-        message = f"expected a low-level dataset with `get(idx, offset, length)`, found {type(source).__name__}"
-        raise ConfigError(message)
+        raise ConfigError(f"low-level dataset {type(source).__name__} has no `get(idx, offset, length)`")
     parts = [np.empty(0, dtype=np.int64)][len(sequences) :]
     for sequence, start, length in zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True):
         found = source[sequence] if by_item else source.get(sequence, offset=start, length=length)
@@ -806,18 +836,17 @@ def _ask_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *
 
 
 def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
-    """Returns the bytes of a reader that are mapped into memory; None if there are none, or its `read` is a user's."""
-    mapped: NDArray[np.uint8] | None = reader.mapped if is_our_reader(reader) else None
+    """Returns the mapped bytes of a reader; None if there are none, or a user's class overrides `read`."""
+    mapped: NDArray[np.uint8] | None = reader.mapped if _maps_its_bytes(reader) else None
     return mapped
 
 
-def is_our_reader(reader: Any) -> bool:
-    """Whether what a reader maps into memory is what it reads, as a user's own class may have another `read`."""
+def _maps_its_bytes(reader: Any) -> bool:
     return Overrides.of(reader, ("mapped", "read", "read_many")).skipped("mapped", "read", "read_many") is None
 
 
 def check_source(source: Any) -> None:
-    """Raises if a low-level dataset overrides what samples of spans do not ask."""
+    """Raises if a low-level dataset overrides only methods that samples of spans do not call."""
     own = Overrides.of(source, _HOOKS)
     if own.found and hasattr(source, "get"):
         remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"

@@ -1,4 +1,4 @@
-"""Several pairs as one low-level dataset, each of which is opened when the first of its sequences is asked for."""
+"""Several pairs as one low-level dataset; each is opened with the first access to its sequences."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 Int64s = NDArray[np.int64]
 
 Lengths = Callable[[int, IndexedDataset], NDArray[np.int32]]
-"""Takes the number of a pair, and the pair; returns what its sequences count as, int32[num_sequences]."""
+"""Takes the number of a pair, and the pair; returns the lengths of its sequences, int32[num_sequences]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairToJoin:
-    """A pair, as it is known before it is opened; `check` raises if the open pair is not the one that was meant."""
+    """A pair before it is opened; `check` raises if the open pair is another one."""
 
     prefix: str
     num_sequences: int
@@ -33,9 +33,9 @@ class PairToJoin:
 
 
 class JoinedPairs:
-    """The sequences of several pairs, numbered one after the other; what datasets of spans ask of a low-level dataset.
+    """The sequences of several pairs, numbered one after the other, as a low-level dataset.
 
-    Safe from several threads and after a fork. Not picklable: who holds one makes it anew.
+    Thread-safe and fork-safe. Not picklable.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class JoinedPairs:
     ) -> None:
         self.pairs: list[PairToJoin] = list(pairs)
         self.beside: Sequence[str] = beside
-        """Prefixes of other data that are read with these."""
+        """Prefixes of other data to read with these."""
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage
@@ -68,16 +68,16 @@ class JoinedPairs:
 
     @property
     def num_open(self) -> int:
-        """How many of the pairs are open."""
+        """The number of open pairs."""
         return len(self._opened)
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
+        """The addresses of the objects with the tokens; empty for local data."""
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def tell(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes tokens per sequence, or other lengths, of pairs to a kernel: of those that are open, and to come."""
+        """Passes the lengths of sequences to a kernel, for open pairs now and for others when they are opened."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -91,14 +91,14 @@ class JoinedPairs:
         self.on_open(receive)
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
-        """Has pairs given to a function with their numbers, those that are open and those to come."""
+        """Calls a function with each pair and its number, for open pairs now and for others when they are opened."""
         with READING_LOCK:
             self._receivers.append(receive)
             for number, pair in self._opened.items():
                 receive(number, pair)
 
     def open(self, number: int) -> IndexedDataset:
-        """Returns a pair, which is opened if it is not yet."""
+        """Returns a pair, opened."""
         if (pair := self._opened.get(number)) is not None:
             return pair
         meant = self.pairs[number]
@@ -145,7 +145,7 @@ class JoinedPairs:
         return self.get(idx)
 
     def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
-        """Announces spans that will be read, see `IndexedDataset.will_need`."""
+        """Announces spans to read, see `IndexedDataset.will_need`."""
         for number, chosen in self._by_pair(sequences):
             pair = self.open(number)
             if pair.remote_paths:
@@ -153,10 +153,9 @@ class JoinedPairs:
                 pair.will_need(own, starts[chosen], lengths[chosen], block_bytes=block_bytes)
 
     def holding(self, sequence: int) -> int:
-        """Returns the number of the pair that a sequence lies in."""
+        """Returns the number of the pair of a sequence."""
         if not 0 <= sequence < len(self):
-            message = f"sequence {sequence} was asked for, but there are {len(self)}"
-            raise IndexError(message)
+            raise IndexError(f"sequence {sequence} out of range: there are {len(self)}")
         return int(np.searchsorted(self._firsts, sequence, side="right")) - 1
 
     def first_of(self, number: int) -> int:
@@ -164,12 +163,12 @@ class JoinedPairs:
         return int(self._firsts[number])
 
     def numbers(self, sequences: Int64s) -> Int64s:
-        """Returns the number of the pair that each sequence lies in: int64[count]."""
+        """Returns the number of the pair of each sequence: int64[count]."""
         found: Int64s = np.searchsorted(self._firsts, sequences, side="right") - 1
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields each pair that some spans lie in, with the spans that do: int64[count]."""
+        """Yields the number of each pair of some spans, with its spans: int64[count]."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

@@ -32,13 +32,19 @@ HEADER_BYTES = _HEADER.size  # 34
 UINT16_VOCABULARY_LIMIT = 65500
 """Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
 
+RECORD_VERSION = 1
+"""Version of the JSON files beside a pair: manifest, columns, catalogue."""
 
-NEWER = "the file was written by something newer, or is damaged"
-"""What to do about another version."""
+MOST_RECORD_BYTES = 1 << 29
+"""Limit of such a file: room for some millions of input files or pairs."""
+
+_NEWER = "the file was written by something newer, or is damaged"
+
+T = TypeVar("T")
 
 
 def damaged(path: str, expected: str, found: object, *, hint: str | None = None) -> DatasetFormatError:
-    """Returns the error for a file that does not hold what it should."""
+    """Returns the error for a damaged file."""
     rewrite = f"`{os.path.basename(path)}` is truncated, damaged or still being written; write the pair again"
     return DatasetFormatError(f"`{path}`: expected {expected}, found {found}", hint=hint or rewrite)
 
@@ -46,21 +52,11 @@ def damaged(path: str, expected: str, found: object, *, hint: str | None = None)
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raises a `ConfigError` for a value that is none of the choices."""
     if value not in choices:
-        message = f"expected {name} out of {', '.join(choices)}, found {value!r}"
-        raise ConfigError(message)
-
-
-RECORD_VERSION = 1
-"""Version of the JSON files beside a pair: manifest, columns, catalogue."""
-
-MOST_RECORD_BYTES = 1 << 29
-"""More is refused: room for some millions of files or pairs."""
-
-T = TypeVar("T")
+        raise ConfigError(f"`{name}`: must be one of {', '.join(choices)}, got {value!r}")
 
 
 def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
-    """Returns the dataclass that a JSON file beside a pair holds, whose `format` is `what`."""
+    """Returns the dataclass in a JSON file beside a pair, whose `format` is `what`."""
     try:
         top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
     except UnusableJsonError as error:
@@ -68,19 +64,18 @@ def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str)
     if type(top) is not dict or top.get("format") != what:
         raise damaged(path, f"an object whose `format` is {what!r}", "something else", hint=hint)
     if (version := top.get("version")) != RECORD_VERSION:
-        raise damaged(path, f"version {RECORD_VERSION}", repr(version), hint=NEWER)
+        raise damaged(path, f"version {RECORD_VERSION}", repr(version), hint=_NEWER)
     try:
         return from_members(kind, top)
     except UnusableJsonError as error:
-        message = f"`{path}`{redacted(str(error))}"
-        raise DatasetFormatError(message, hint=hint) from error
+        raise DatasetFormatError(f"`{path}`{redacted(str(error))}", hint=hint) from error
 
 
 def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes:
-    """Returns a JSON file beside a pair; `ConfigError` for one that would not be read."""
+    """Returns a JSON file beside a pair; `ConfigError` for one above the size limit of readers."""
     data = json.dumps(members, indent=indent, allow_nan=False).encode() + b"\n"
     if len(data) > MOST_RECORD_BYTES:
-        message = f"`{path}` needs {len(data)} bytes, at most {MOST_RECORD_BYTES} are read"
+        message = f"`{path}` would have {len(data)} bytes, the limit is {MOST_RECORD_BYTES}"
         raise ConfigError(message, hint="make several pairs of so many files")
     return data
 
@@ -105,8 +100,7 @@ class DType(Enum):
         except TypeError:
             name = str(value)
         if name not in cls.__members__:
-            message = f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
-            raise ConfigError(message)
+            raise ConfigError(f"dtype {name!r} has no code in the format: use one of {', '.join(cls.__members__)}")
         return cls[name].value
 
     @classmethod
@@ -118,26 +112,21 @@ class DType(Enum):
     @staticmethod
     def size(key: Any) -> int:
         """Returns the bytes per element of a code or a dtype."""
-        if isinstance(key, int):
-            key = DType.dtype_from_code(key)
-        itemsize: int = np.dtype(key).itemsize
-        return itemsize
+        return np.dtype(DType.dtype_from_code(key) if isinstance(key, int) else key).itemsize
 
     @staticmethod
     def optimal_dtype(cardinality: int | None) -> type[Any]:
-        """Returns the dtype tokens are stored as for a vocabulary size, None if it is not known."""
-        if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT:
-            return np.uint16
-        return np.int32
+        """Returns the dtype of tokens for a vocabulary size; None if that is not known."""
+        return np.uint16 if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT else np.int32
 
 
 def bin_path(path_prefix: str) -> str:
-    """Returns the path of the tokens of a prefix."""
+    """Returns the path of the `.bin` file of a prefix."""
     return path_prefix + ".bin"
 
 
 def idx_path(path_prefix: str) -> str:
-    """Returns the path of the index of a prefix."""
+    """Returns the path of the `.idx` file of a prefix."""
     return path_prefix + ".idx"
 
 
@@ -147,7 +136,7 @@ def column_path(path_prefix: str, name: str) -> str:
 
 
 def columns_path(path_prefix: str) -> str:
-    """Returns the path of what describes the columns beside a pair."""
+    """Returns the path of the description of all columns beside a pair."""
     return path_prefix + ".columns.json"
 
 
@@ -199,7 +188,7 @@ def parse_header(data: bytes | Bytes, *, path: str) -> Header:
     if magic != MAGIC:
         raise damaged(path, f"the magic bytes {MAGIC!r}", repr(magic), hint="this is not the index of a .bin/.idx pair")
     if version != VERSION:
-        raise damaged(path, f"version {VERSION}", version, hint=NEWER)
+        raise damaged(path, f"version {VERSION}", version, hint=_NEWER)
     if code not in DType._value2member_map_:
         raise damaged(path, "a dtype code from 1 to 8", code)
     return Header(dtype_code=code, num_sequences=num_sequences, num_boundaries=num_boundaries)
@@ -240,15 +229,14 @@ def parse_index(
 
     Args:
         data: uint8[size], the whole `.idx` file.
-        header: header of this file.
-        path, tokens_path: paths for messages; None for the `.bin` file beside the index.
-        bin_bytes: the real size of the `.bin` file; None where that is not known.
+        header: its header.
+        path, tokens_path: paths for messages; by default those of a pair.
+        bin_bytes: size of the `.bin` file; None if unknown.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
     """
-    without_modes = header.idx_bytes(multimodal=False)
-    with_modes = header.idx_bytes(multimodal=True)
+    without_modes, with_modes = header.idx_bytes(multimodal=False), header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes
-    if len(data) != expected and not (len(data) == with_modes and not multimodal):
+    if len(data) not in (expected, with_modes):
         is_text = multimodal and len(data) == without_modes
         counts = f"{header.num_sequences} sequences and {header.num_boundaries} document boundaries"
         hint = "the file holds no sequence modes: open it with `multimodal=False`" if is_text else None
@@ -284,16 +272,12 @@ def parse_index(
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue."""
+    """Returns the prefix of a dataset, from itself or from the path of its `.bin`, `.idx` or `.catalogue`."""
     text = checked_path("path_prefix", path, example="the path of a pair without `.bin` or `.idx`")
     if not can_be_path(text):
-        message = f"expected the path of a dataset, found {text!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`path_prefix`: {text!r} cannot be a path")
     text = admit(text)
-    for suffix in (".bin", ".idx", ".catalogue"):
-        if text.endswith(suffix):
-            return text.removesuffix(suffix)
-    return text
+    return text.rpartition(".")[0] if text.endswith((".bin", ".idx", ".catalogue")) else text
 
 
 # --- images of multimodal data: the bytes of a file as int32, after a first element that counts the padding -----------
@@ -302,16 +286,14 @@ TEXT_MODE = 0
 IMAGE_MODE = 1
 
 _ITEM_BYTES = 4
-_MAX_ITEMS = np.iinfo(np.int32).max
-MAX_IMAGE_BYTES = (_MAX_ITEMS - 1) * _ITEM_BYTES
+MAX_IMAGE_BYTES = (np.iinfo(np.int32).max - 1) * _ITEM_BYTES
 """A sequence counts its elements in int32, and the first one is not of the image."""
 
 
 def check_image_size(num_bytes: int) -> None:
     """Checks that an image can be stored."""
     if not 0 < num_bytes <= MAX_IMAGE_BYTES:
-        message = f"expected an image of 1 to {MAX_IMAGE_BYTES} bytes, found {num_bytes}"
-        raise InputError(message)
+        raise InputError(f"image of {num_bytes} bytes: must have 1 to {MAX_IMAGE_BYTES}")
 
 
 def image_to_item(data: bytes) -> NDArray[np.int32]:

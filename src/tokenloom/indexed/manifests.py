@@ -1,8 +1,8 @@
-"""What a pair was made of: tokenizer, options, ledger of documents, checksums and input files.
+"""Manifests of pairs: tokenizer, options, ledger of documents, checksums and input files.
 
-`PREFIX.manifest.json` holds it, see FORMAT.md. Later stages compare their tokenizer with it, `tokenloom verify` the
-bytes of both files. It is ordinary JSON; we write what a start needs first, so that its first bytes suffice however
-many input files it lists. A file in another layout is read as a whole.
+`PREFIX.manifest.json`, see FORMAT.md. Later stages compare their tokenizer with it, `tokenloom verify` the bytes of
+both files. Members that a start needs come first, so that the first bytes suffice however many input files are listed.
+A file in another layout is read as a whole.
 
 CRC-32 (that of zlib) finds accidents, not forgeries. One core computes 1.7 GB/s of it, and the checksum of two parts in
 a row follows from theirs, so that pairs need not be read again when they are joined.
@@ -56,23 +56,23 @@ _HEAD = re.compile(
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '
-"""The head of a file that we wrote: matched in half the time that `json` takes, which counts at the start of a run over
-thousands. No text in JSON has a line break, so what begins a line is what it seems to be. Other files are parsed."""
+"""The head of a file that we wrote, matched in half the time of `json`, which counts at the start of a run over
+thousands. No text in JSON has a line break, so the beginning of a line is structure. Other files are parsed."""
 
 START_LENGTHS = 1000
-"""How many lengths the checksum of an index's start covers: with the header, its first page."""
+"""Lengths in the checksum of an index's start: with the header, its first page."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
-"""What is known of tokens that were copied from other pairs, or are still there. "compared": all are those of their
-manifests. "inherited": their checksum follows from these, and they were not read for it. "unverified": some came from
-pairs that were not compared, and the checksum is of what came."""
+"""Verification of tokens of other pairs, copied or in a catalogue. "compared": all were compared with their manifests.
+"inherited": the checksum follows from the manifests, and no token was read. "unverified": some came from pairs that
+were not compared, and the checksum is that of the copies."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialToken:
-    """A token that was added to documents; `text` is how it is spelled, if that is known."""
+    """A token that was added to documents; `text` is its spelling, if known."""
 
     id: int
     text: str | None = None
@@ -83,14 +83,14 @@ class SpecialToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerIdentity:
-    """Which tokenizer made the tokens.
+    """The tokenizer of a pair.
 
     Attributes:
-        kind: what it is, such as "huggingface", or the name of its class.
-        sha256: its fingerprint, in hex; None for one that offers none.
+        kind: such as "huggingface", or the name of its class.
+        sha256: its fingerprint, in hex; None if it has none.
         path: path as it was named; None for one without.
-        vocab_size: one more than its largest id; None if it does not say.
-        bos, eod: what was put before and after each document; None for nothing.
+        vocab_size: one more than its largest id; None if unknown.
+        bos, eod: tokens put before and after each document; None for none.
     """
 
     kind: str
@@ -102,18 +102,17 @@ class TokenizerIdentity:
 
     def __post_init__(self) -> None:
         if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
-            message = f"expected 64 hexadecimal digits as the sha256 of a tokenizer, found {self.sha256!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`sha256` of a tokenizer: must be 64 hexadecimal digits, got {self.sha256!r}")
         if self.vocab_size is not None:
             check_count("the vocab_size of a tokenizer", self.vocab_size)
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """What must be equal for two pairs to become one; not the path."""
+        """The facts that must be equal to join two pairs; not the path."""
         return (self.sha256 or self.kind, self.vocab_size, self.bos, self.eod)
 
     def describe(self) -> str:
-        """Returns a phrase that tells it from others in a message."""
+        """Returns a phrase for messages."""
         parts = [f"sha256 {self.sha256[:12]}…"] if self.sha256 is not None else []
         parts += [f"{self.vocab_size} ids"] if self.vocab_size is not None else []
         parts += [f"{name} {token.id}" for name, token in (("bos", self.bos), ("eod", self.eod)) if token is not None]
@@ -154,7 +153,7 @@ def _product(first: int, second: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChecksum:
-    """How many bytes a file has, and their CRC-32 as zlib computes it; without arguments those of an empty file."""
+    """The size of a file and its CRC-32 as zlib computes it; by default those of an empty file."""
 
     num_bytes: int = 0
     crc32: Crc32 = 0
@@ -167,20 +166,20 @@ class FileChecksum:
         return FileChecksum(num_bytes=self.num_bytes + memoryview(data).nbytes, crc32=crc32(data, self.crc32))
 
     def with_part(self, part: FileChecksum) -> FileChecksum:
-        """Returns that of the file with further bytes, of which only the checksum is known."""
+        """Returns that of the file with another part behind it, from the checksum of the part."""
         crc32 = joined_crc32(self.crc32, part.crc32, part.num_bytes)
         return FileChecksum(num_bytes=self.num_bytes + part.num_bytes, crc32=crc32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFacts:
-    """What both files of a pair hold, to tell whether they are the ones that a manifest is about.
+    """Counts and checksums of both files of a pair.
 
     Attributes:
         largest_token: id; of the texts alone in multimodal data; None without integer tokens.
-        tokens, index: facts about the `.bin` and the `.idx` file.
+        tokens, index: checksums of the `.bin` and the `.idx` file.
         index_start_crc32: see the function.
-        copied_tokens: what is known of tokens that come from other pairs, see `CopiedTokens`; None if they do not.
+        copied_tokens: see `CopiedTokens`; None without tokens of other pairs.
     """
 
     dtype: str
@@ -198,31 +197,29 @@ class PairFacts:
             layout.check_choice("copied_tokens", self.copied_tokens, get_args(CopiedTokens))
         for name in ("num_documents", "num_sequences", "num_tokens"):
             check_count(f"{name} of the pair", getattr(self, name))
-        layout.check_choice("a dtype", self.dtype, DType.__members__)
+        layout.check_choice("dtype", self.dtype, DType.__members__)
         dtype = np.dtype(self.dtype)
         if self.tokens.num_bytes != self.num_tokens * dtype.itemsize:
             wanted = f"{self.num_tokens * dtype.itemsize} bytes for {self.num_tokens} tokens of {dtype}"
-            message = f"expected {wanted}, found {self.tokens.num_bytes}"
-            raise ConfigError(message)
-        if self.largest_token is not None and (
-            dtype.kind not in "iu" or self.num_tokens == 0 or self.largest_token > np.iinfo(dtype).max
-        ):
-            message = f"expected a largest token of {self.num_tokens} tokens of {dtype}, found {self.largest_token}"
-            raise ConfigError(message)
+            raise ConfigError(f"expected {wanted}, found {self.tokens.num_bytes}")
+        largest = -1 if dtype.kind not in "iu" or self.num_tokens == 0 else np.iinfo(dtype).max
+        if self.largest_token is not None and self.largest_token > largest:
+            tokens = f"{self.num_tokens} tokens of {dtype}"
+            raise ConfigError(f"`largest_token`: {self.largest_token} cannot be one of {tokens}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLedger:
-    """What became of every document that was read; it balances.
+    """Counts of all documents that were read; they balance.
 
     Attributes:
         num_read: documents of the input, blank lines included.
         num_kept: documents in the pair, empty ones included.
-        num_rejected: unusable ones.
-        num_blank: lines of nothing but white space.
-        num_duplicates: left out because an equal one was kept.
-        num_empty: left out because they have no tokens.
-        num_elsewhere: those in another pair, such as the other side of a split.
+        num_rejected: unusable documents.
+        num_blank: lines of white space.
+        num_duplicates: dropped, equal to one that was kept.
+        num_empty: dropped, without tokens.
+        num_elsewhere: in another pair, such as the other side of a split.
     """
 
     num_read: int
@@ -240,8 +237,7 @@ class DocumentLedger:
         del counts["num_read"]
         if sum(counts.values()) != self.num_read:
             parts = " + ".join(f"{count} {name.removeprefix('num_')}" for name, count in counts.items())
-            message = f"expected a ledger that balances, found {self.num_read} documents read, but {parts}"
-            raise ConfigError(message)
+            raise ConfigError(f"the ledger does not balance: {self.num_read} documents read, but {parts}")
 
     def __add__(self, other: DocumentLedger) -> DocumentLedger:
         """Returns the ledger of both."""
@@ -251,7 +247,7 @@ class DocumentLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRecord:
-    """A file that was read: its path as named, its size, and what changes when it does, if that is known."""
+    """An input file: its path as named, its size, and its version (etag or modification time), if known."""
 
     path: str
     num_bytes: int
@@ -263,11 +259,11 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """All that is recorded about a pair.
+    """The record of how a pair was made.
 
     Attributes:
-        options: what decided the bytes besides tokenizer and inputs, by name: values of JSON.
-        engine, tokenloom_version: what tokenized and what wrote the pair; for information.
+        options: settings that decided the bytes besides tokenizer and inputs, by name: values of JSON.
+        engine, tokenloom_version: for information.
     """
 
     pair: PairFacts
@@ -281,28 +277,22 @@ class Manifest:
     def __post_init__(self) -> None:
         if self.ledger.num_kept != self.pair.num_documents:
             wanted = f"{self.pair.num_documents} documents kept, those of the pair"
-            message = f"expected {wanted}, found {self.ledger.num_kept}"
-            raise ConfigError(message)
+            raise ConfigError(f"expected {wanted}, found {self.ledger.num_kept}")
         try:
             again = json.loads(json.dumps(dict(self.options), allow_nan=False))
         except (TypeError, ValueError) as error:
-            message = f"expected options that JSON can hold, found {dict(self.options)!r}: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"`options`: {dict(self.options)!r} cannot be JSON: {error}") from error
         object.__setattr__(self, "options", again)  # as they are read back: lists, not tuples
 
 
-@dataclass(frozen=True)
-class _Maker:
+@dataclass(frozen=True, kw_only=True)
+class ManifestHead:
+    """The members of a manifest that a start needs."""
+
     tokenizer: TokenizerIdentity
     options: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ManifestHead(_Maker):
-    """What of a manifest tells whether it belongs to a pair, and which tokenizer made that; see there."""
-
-    largest_token: int | None
-    index_start_crc32: int
+    largest_token: int | None = field(default=None, metadata=MAY_BE_MISSING)
+    index_start_crc32: Crc32 = field(default=0, metadata=MAY_BE_MISSING)
 
 
 def manifest_path(prefix: str) -> str:
@@ -337,24 +327,28 @@ def read_manifest_head(
         return None
     if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
         with suppress(UnusableJsonError):  # as the whole then is, too
-            maker, largest = _maker_of(data[found.end() : end]), found[1]
-            largest_token = None if largest == b"null" else int(largest)
-            return ManifestHead(maker.tokenizer, maker.options, largest_token, int(found[2], 16))
+            largest = None if found[1] == b"null" else int(found[1])
+            head = _head_of(data[found.end() : end])
+            return dataclasses.replace(head, largest_token=largest, index_start_crc32=int(found[2], 16))
     manifest = read_manifest(prefix, settings=settings)  # not as we write it, or the tokenizer's path is very long
     if manifest is None:
         return None
-    facts = manifest.pair
-    return ManifestHead(manifest.tokenizer, manifest.options, facts.largest_token, facts.index_start_crc32)
+    return ManifestHead(
+        tokenizer=manifest.tokenizer,
+        options=manifest.options,
+        largest_token=manifest.pair.largest_token,
+        index_start_crc32=manifest.pair.index_start_crc32,
+    )
 
 
 @functools.lru_cache(maxsize=1)
-def _maker_of(members: bytes) -> _Maker:
-    """Returns what JSON without its braces says; the manifests of a blend have it in common, as a rule."""
-    return from_members(_Maker, parse_json(b"{%b}" % members))
+def _head_of(members: bytes) -> ManifestHead:
+    """Returns tokenizer and options from JSON without its braces; the manifests of a blend mostly share them."""
+    return from_members(ManifestHead, parse_json(b"{%b}" % members))
 
 
 def manifest_document(manifest: Manifest) -> dict[str, Any]:
-    """Returns what the file of a manifest holds, in its order."""
+    """Returns the members of the file of a manifest, in its order."""
     members = members_of(manifest)
     inputs = members.pop("inputs")
     num_bytes = sum(record.num_bytes for record in manifest.inputs)
@@ -368,7 +362,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
-    """Returns the manifest that some JSON holds."""
+    """Returns the manifest in some JSON."""
     hint = f"`{os.path.basename(path)}` is damaged or foreign; write the pair again, or remove the file"
     return layout.parse_record(Manifest, data, path=path, what=FORMAT, hint=hint)
 
@@ -406,16 +400,16 @@ def manifest_of(pair: IndexedDataset) -> Manifest | None:
 
 
 def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
-    """Compares the start of the index, which is in memory, with what a file beside the pair was written for.
+    """Compares the start of the index, which is in memory, with the checksum in a file beside the pair.
 
-    Writers that know of manifests never leave one beside other data; other writers are found out here.
+    Our writers never leave a manifest beside other data; other writers may.
     """
     if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
         raise foreign(path)
 
 
 def foreign(path: str) -> DatasetFormatError:
-    """Returns the error for a file that belongs to other data than it lies beside."""
+    """Returns the error for a file beside data that it was not written for."""
     message = f"`{path}` was written for another pair than the one that is there"
     return DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
 
@@ -428,56 +422,48 @@ def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
 def combined_manifest(
     pairs: Iterable[IndexedDataset], *, copied_tokens: CopiedTokens = "inherited"
 ) -> Callable[[PairFacts], Manifest] | None:
-    """Returns what makes the manifest of datasets that become one, or of some of their documents.
+    """Returns the maker of the manifest of joined datasets, or of some of their documents.
 
-    None if no dataset has a manifest, or only some do; the latter is logged. Of `copied_tokens` theirs count, too.
+    None if no dataset has a manifest, or only some do; the latter is logged. An input with unverified tokens makes the
+    result unverified.
     """
-    found: dict[str, Manifest | None] = {}
-    order = []
+    order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
         order.append(pair.path_prefix)
         if pair.path_prefix not in found:
             found[pair.path_prefix] = manifest_of(pair)
-    manifests = {prefix: manifest for prefix, manifest in found.items() if manifest is not None}
-    check_one_tokenizer(manifests)
-    if len(manifests) < len(found):
-        if manifests:
-            lacking = next(prefix for prefix in found if prefix not in manifests)
-            _LOGGER.warning("the result has no manifest, because `%s` has none", lacking)
+    makers = {prefix: manifest.tokenizer for prefix, manifest in found.items() if manifest is not None}
+    owner, first = next(iter(makers.items()), ("", None))
+    for prefix, other in makers.items():
+        if first is not None and other.fingerprint != first.fingerprint:
+            tokenizers = f"{first.describe()} for `{owner}` and {other.describe()} for `{prefix}`"
+            hint = "tokenize one of them again; only pairs with manifests are compared"
+            raise ConfigError(f"expected one tokenizer, found {tokenizers}", hint=hint)
+    if lacking := [prefix for prefix in found if prefix not in makers]:
+        if makers:
+            _LOGGER.warning("the result has no manifest, because `%s` has none", lacking[0])
         return None
-    chosen = [manifests[prefix] for prefix in order]
+    chosen = [manifest for prefix in order if (manifest := found[prefix]) is not None]
     if any(each.pair.copied_tokens == "unverified" for each in chosen):
         copied_tokens = "unverified"
     return lambda pair: combine_manifests(chosen, pair=dataclasses.replace(pair, copied_tokens=copied_tokens))
 
 
-def check_one_tokenizer(manifests: Mapping[str, Manifest]) -> None:
-    """Checks that pairs may become one."""
-    owner, first = next(iter(manifests.items()), ("", None))
-    for prefix, other in manifests.items():
-        if first is not None and other.tokenizer.fingerprint != first.tokenizer.fingerprint:
-            found = f"{first.tokenizer.describe()} for `{owner}` and {other.tokenizer.describe()} for `{prefix}`"
-            message = f"expected one tokenizer, found {found}"
-            raise ConfigError(message, hint="tokenize one of them again; without manifests, nothing is compared")
-
-
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
-    """Returns the manifest of pairs that became one, or of some of their documents: ledgers added, inputs in order.
+    """Returns the manifest of joined pairs, or of some of their documents: ledgers added, inputs in order.
 
-    An option that was not the same for all is recorded as `{"several": [...]}`, with its values.
+    An option with several values is recorded as `{"several": [...]}`.
     """
-    from importlib.metadata import version  # ten milliseconds, which readers need not wait for
+    from importlib.metadata import version  # 10 ms, which readers need not wait for
 
     first = manifests[0]
     ledger = sum((each.ledger for each in manifests[1:]), first.ledger)
-    num_elsewhere = ledger.num_kept - pair.num_documents
+    elsewhere = ledger.num_elsewhere + ledger.num_kept - pair.num_documents
     return Manifest(
         pair=pair,
         tokenizer=first.tokenizer,
         options=_common_options([each.options for each in manifests]),
-        ledger=dataclasses.replace(
-            ledger, num_kept=pair.num_documents, num_elsewhere=ledger.num_elsewhere + num_elsewhere
-        ),
+        ledger=dataclasses.replace(ledger, num_kept=pair.num_documents, num_elsewhere=elsewhere),
         inputs=tuple(dict.fromkeys(record for each in manifests for record in each.inputs)),
         engine=", ".join(dict.fromkeys(each.engine for each in manifests if each.engine is not None)) or None,
         tokenloom_version=version("tokenloom"),
@@ -499,7 +485,7 @@ def _common_options(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def identity_of(
     tokenizer: Any, *, bos: SpecialToken | None = None, eod: SpecialToken | None = None
 ) -> TokenizerIdentity:
-    """Returns what is known of a tokenizer."""
+    """Returns the identity of a tokenizer."""
     kind, path = optional_attribute(tokenizer, "kind"), _attribute_or_identifier(tokenizer, "path", "tokenizer_path")
     if isinstance(path, list) and len(path) == 1:
         (path,) = path
@@ -514,13 +500,13 @@ def identity_of(
 
 
 def fingerprint_of(tokenizer: Any) -> str | None:
-    """Returns the SHA-256 of a tokenizer, if it offers one: as `sha256`, or among its `unique_identifiers`."""
+    """Returns the SHA-256 of a tokenizer, from `sha256` or its `unique_identifiers`; None if it has none."""
     found = _attribute_or_identifier(tokenizer, "sha256", "sha256")
     return found if isinstance(found, str) and _SHA256.fullmatch(found) else None
 
 
 def optional_number(tokenizer: Any, name: str) -> int | None:
-    """Returns an attribute of a tokenizer that is an integer from 0 on; None where it has none."""
+    """Returns an attribute of a tokenizer that is an integer of at least 0; None if there is none."""
     try:
         number = operator.index(optional_attribute(tokenizer, name))
     except TypeError:
@@ -529,7 +515,7 @@ def optional_number(tokenizer: Any, name: str) -> int | None:
 
 
 def optional_attribute(tokenizer: Any, name: str) -> Any:
-    """Returns an attribute of a tokenizer, None where it has none or raises."""
+    """Returns an attribute of a tokenizer; None if it has none or raises."""
     try:
         return getattr(tokenizer, name)
     except Exception:  # noqa: BLE001 - tokenizers raise what they like for a token they lack
@@ -550,7 +536,7 @@ _BYTES = 16 << 20
 
 
 class PairTally:
-    """The counts and checksums of a pair, for its manifest: of all tokens, added in order, and then of its index."""
+    """Counts the facts of a pair: of all tokens, added in order, and then of its index."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -558,13 +544,13 @@ class PairTally:
         self._largest: int | None = None
 
     def add_tokens(self, data: bytes | memoryview) -> None:
-        """Counts the tokens that come next, whole ones."""
+        """Counts the next tokens."""
         self._tokens = self._tokens.with_bytes(data)
         if self._dtype.kind in "iu" and memoryview(data).nbytes:
             self._add_largest(int(np.frombuffer(data, dtype=self._dtype).max()))
 
     def add_pair(self, pair: IndexedDataset) -> None:
-        """Counts all tokens of a pair, which are read only if it has no manifest."""
+        """Counts all tokens of a pair; reads them only if it has no manifest."""
         if (manifest := manifest_of(pair)) is not None:
             self._tokens = self._tokens.with_part(manifest.pair.tokens)
             self._add_largest(manifest.pair.largest_token)
@@ -573,7 +559,7 @@ class PairTally:
             self.add_tokens(tokens.data)
 
     def facts(self, index: ByteSource) -> PairFacts:
-        """Returns the facts of the pair, whose tokens were all added; the index is read."""
+        """Returns the facts after all tokens were added; reads the index."""
         header, lengths = start_of(index)
         return PairFacts(
             dtype=self._dtype.name,
@@ -592,7 +578,7 @@ class PairTally:
 
 
 def pair_facts(pair: IndexedDataset) -> PairFacts:
-    """Returns the facts of a pair from both files, which are read, whatever its manifest says."""
+    """Returns the facts of a pair; reads both files, not its manifest."""
     tally = PairTally(pair.dtype)
     for tokens in token_blocks(pair):
         tally.add_tokens(tokens.data)
@@ -600,7 +586,7 @@ def pair_facts(pair: IndexedDataset) -> PairFacts:
 
 
 def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
-    """Yields all tokens of a pair, in order, some millions at once: dtype[count]; none of a part of a token."""
+    """Yields all whole tokens of a pair, in order, some millions at once: dtype[count]."""
     for section in pair.sections:
         stop = section.start + section.num_bytes - section.num_bytes % pair.dtype.itemsize
         for begin in range(section.start, stop, _BYTES):
@@ -610,7 +596,7 @@ def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
 
 
 def source_checksum(source: ByteSource) -> FileChecksum:
-    """Returns size and CRC-32 of all bytes of a source, which are read for that."""
+    """Returns size and CRC-32 of a source; reads all of it."""
     found = FileChecksum()
     for begin in range(0, source.num_bytes, _BYTES):
         found = found.with_bytes(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)

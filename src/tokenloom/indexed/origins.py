@@ -21,25 +21,22 @@ from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from
 from tokenloom.storage.settings import ObjectStorageSettings
 
 UNITS = ("line", "row", "file", "pair")
-"""What a record of a file is: a line of text, a row of a table, the whole file, or of a folder a text and its image."""
+"""A record of a file: a line of text, a row of a table, the whole file, or a text and its image in a folder."""
 
-MOST_RECORDS = 1 << 48
+_MOST_RECORDS = 1 << 48
 """Numbers of records and of documents are below."""
 
 RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents", np.int64)])
-"""Consecutive documents that come from consecutive records of a file, from 1 on; -1 and 0 where these are not known."""
+"""Consecutive documents from consecutive records of a file, numbered from 1; -1 and 0 if unknown."""
 
 Runs = NDArray[np.void]
 """RUNS[num_runs], consecutive documents."""
 
 NAME = "origins"
-"""Name of the column."""
-
-_DOCUMENT, _FILE, _RECORD = range(3)
-"""The values of a row: the first document of a run, which ends where the next one begins, its file, its record."""
+"""Name of the column. A row is a run: its first document, file and first record; it ends where the next one begins."""
 
 _AT_ONCE = 1 << 18
-"""Runs or documents that are looked at together."""
+"""Runs or documents processed together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ class OriginFile:
 
     Attributes:
         path, num_bytes, version: see `InputRecord`.
-        unit: what its records are, one of `UNITS`.
+        unit: one of `UNITS`.
         num_records: its records, those without a document included; None if unknown. Not compared.
     """
 
@@ -62,13 +59,11 @@ class OriginFile:
         check_count("num_bytes of the file", self.num_bytes)
         if self.num_records is not None:
             check_count("num_records of the file", self.num_records)
-        check_choice("a unit", self.unit, UNITS)
+        check_choice("unit", self.unit, UNITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _About:
-    """The files that documents came from."""
-
     files: tuple[OriginFile, ...]
 
 
@@ -109,10 +104,9 @@ def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
 
 
 class Origins:
-    """Where the documents of a pair come from. Safe from several threads; not picklable.
+    """The origins of the documents of a pair. Thread-safe; not picklable.
 
-    What is read is compared with the bounds of what there can be; all of it with its checksum where pairs are verified
-    or joined.
+    Rows are checked for impossible values when they are read, the whole column where pairs are verified or joined.
 
     Example:
         >>> import numpy as np
@@ -148,7 +142,7 @@ class Origins:
         return Origins(files, _rows_of(joined, 0), int(joined["num_documents"].sum()))
 
     def pieces(self, documents: range | None = None) -> Iterator[Runs]:
-        """Yields the runs of consecutive documents, of all where none are named, some 260,000 of them at once."""
+        """Yields the runs of consecutive documents, by default of all, some 260,000 runs at once."""
         chosen = range(self.num_documents) if documents is None else documents
         if not len(chosen):
             return
@@ -165,36 +159,34 @@ class Origins:
             yield runs
 
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns where documents, int64[count] in any order, come from; O(log runs) each.
+        """Returns the origins of documents, int64[count] in any order; O(log runs) each.
 
         int32[count], numbers in `files`, and int64[count], records of these, from 1; -1 and 0 where unknown.
 
         Raises:
             ConfigError: there is no such document.
-            DatasetFormatError: what they need of the column is damaged.
+            DatasetFormatError: the rows of these documents are damaged.
         """
         asked = np.asarray(documents, dtype=np.int64)
         if len(asked) and not 0 <= int(asked.min()) <= int(asked.max()) < self.num_documents:
-            message = f"expected documents from 0 to {self.num_documents - 1}, found {asked.min()} to {asked.max()}"
-            raise ConfigError(message)
+            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: there are {self.num_documents}")
         rows, _ = self._take(self._runs_of(asked))
         firsts, files, records = rows.T
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the documents that were made of a record, from 1, of a file, by its number, rising; O(runs).
+        """Returns the documents from a record, numbered from 1, of a file, rising: int64[count]; O(runs).
 
         Raises:
             ConfigError: there is no such file.
-            DatasetFormatError: what it needs of the column is damaged.
+            DatasetFormatError: the rows of these documents are damaged.
         """
         if not 0 <= file < len(self.files):
-            message = f"expected a file from 0 to {len(self.files) - 1}, found {file}"
-            raise ConfigError(message)
+            raise ConfigError(f"file {file} out of range: there are {len(self.files)}")
         found = [np.empty(0, dtype=np.int64)]
         for begin in range(0, len(self._rows), _AT_ONCE):
             rows, behind = self._rows[begin : begin + _AT_ONCE], self._rows[begin + 1 : begin + _AT_ONCE + 1]
-            ends = np.append(behind[:, _DOCUMENT], self.num_documents)[: len(rows)]
+            ends = np.append(behind[:, 0], self.num_documents)[: len(rows)]
             firsts, files, records = rows.T
             documents = firsts + record - records
             holds = (files == file) & (records <= record) & (documents < ends)
@@ -203,8 +195,8 @@ class Origins:
         return np.concatenate(found)
 
     def _runs_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the number of the run of each document, by halving: `np.searchsorted` would copy the column."""
-        starts = self._rows[:, _DOCUMENT]
+        """Returns the number of the run of each document, by bisection: `np.searchsorted` would copy the column."""
+        starts = self._rows[:, 0]
         low, high = np.zeros(len(documents), dtype=np.int64), np.full(len(documents), len(starts), dtype=np.int64)
         for _ in range(len(starts).bit_length()):
             middle = (low + high) // 2
@@ -215,14 +207,14 @@ class Origins:
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns runs, and one past the last document of each: int64[count, 3], int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
-        ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, _DOCUMENT], self.num_documents)
+        ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
             return rows, ends
         self._column.check()
         firsts, files, records = rows.T
         counts = ends - firsts
         wrong = (files < -1) | (files >= len(self.files)) | (counts < 1) | (counts > self.num_documents)
-        wrong |= np.where(files < 0, records != 0, (records < 1) | (records > MOST_RECORDS))
+        wrong |= np.where(files < 0, records != 0, (records < 1) | (records > _MOST_RECORDS))
         wrong |= (numbers == 0) & (firsts != 0)
         if wrong.any():
             run = numbers[int(np.argmax(wrong))]
@@ -231,8 +223,7 @@ class Origins:
 
 
 OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
-"""Origins of a pair, None where they are not known; documents of it; and which documents of the pair are taken:
-bool[num_documents], None for all."""
+"""Origins of a pair, None if unknown; documents of it; and bool[num_documents of the pair], which to keep."""
 
 
 def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
@@ -258,7 +249,7 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from runs of all documents, in order, which may add to `files` as they come."""
+    """Writes the origins of a pair from runs of all documents, in order; iterating them may add to `files`."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 
@@ -276,9 +267,9 @@ def write_origins(
 
 
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
-    """Returns what `write_origins` takes for documents of many pairs, in order, as those of one; runs pass in pieces.
+    """Returns the arguments of `write_origins` for documents of many pairs, in order; runs pass in pieces.
 
-    Of several numbers of records of a file, the largest counts.
+    A file with several numbers of records keeps the largest.
     """
     files: list[OriginFile] = []
     places: dict[OriginFile, int] = {}

@@ -27,8 +27,7 @@ def prefixes_in(folder: str) -> list[str]:
             message = f"`{folder}` holds half of the pair `{prefix}`: `{missing[0]}` is missing"
             raise DatasetNotFoundError(message, hint="remove the half, or finish writing the pair")
     if not prefixes:
-        message = f"`{folder}` holds no .bin/.idx pair"
-        raise DatasetNotFoundError(message)
+        raise DatasetNotFoundError(f"`{folder}` holds no .bin/.idx pair")
     check_mixture(f"`{folder}` holds", prefixes, [name for name in prefixes if bin_path(name) not in names])
     return [os.path.join(folder, prefix) for prefix in prefixes]
 

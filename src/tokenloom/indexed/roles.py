@@ -35,7 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """The parts of all sequences of a pair. Safe from several threads, and picklable: opened again beside the pair.
+    """The parts of all sequences of a pair. Thread-safe, and picklable: opened again beside the pair.
 
     Attributes:
         parts: the same for the kernels.

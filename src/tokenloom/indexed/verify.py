@@ -1,12 +1,12 @@
-"""Checking a pair: every row of its index, the checksums of its manifest, and what lies beside it.
+"""Checking a pair: every row of its index, the checksums of its manifest, and its columns.
 
-Opening a pair looks at none of that, and whoever reads all of an index must: one wrong length makes other samples of
-all documents behind it. A pass of a kernel over the rows and one for the checksum take about an eighth of the time in
-which windows are shuffled over the same documents.
+Opening a pair checks none of that. Code that reads a whole index must: one wrong length changes the samples of all
+documents behind it. A pass of a kernel over the rows and one for the checksum take about an eighth of the time of
+shuffling windows over the same documents.
 
-A `Verification` does all of it in the background of a run, once per node. What it found is kept beside the indices
-under the identity of the files, to the inode and the nanosecond, so that the next start on this node has nothing to
-read. Processes of a node take turns: one reads a pair, the others learn what was found.
+A `Verification` does all of it in the background of a run, once per node. Results are kept beside the indices under the
+identity of the files, to the inode and the nanosecond, so that the next start on this node reads nothing. Processes of
+a node take turns: one reads a pair, the others read its result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SOUND: WeakKeyDictionary[IndexedDataset, Index] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport(HasFacts):
-    """What a complete check found.
+    """The result of a complete check.
 
     Attributes:
         num_tokens: tokens of the pair.
@@ -77,11 +77,11 @@ class VerifyReport(HasFacts):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether there is no problem."""
         return not self.problems
 
     def facts(self) -> dict[str, Any]:
-        """Returns what was found; see `HasFacts`."""
+        """Returns the result; see `HasFacts`."""
         return {
             "problems": [*self.problems],
             "sound": self.ok,
@@ -93,7 +93,7 @@ class VerifyReport(HasFacts):
 
 
 def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | None = None) -> VerifyReport:
-    """Reads the whole pair, and what lies beside it, and reports the first defect of each array.
+    """Reads the whole pair and its columns, and reports the first defect of each array.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
     Errors of opening are raised, not reported.
@@ -101,7 +101,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     Args:
         prefix: prefix of the pair.
         multimodal: whether it holds modes.
-        vocab_size: tokens must be in [0, vocab_size); None for what a manifest says.
+        vocab_size: tokens must be in [0, vocab_size); None for that of the manifest.
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
@@ -116,10 +116,11 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
         manifest = read_manifest(dataset.path_prefix, settings=dataset.object_storage)
     except DatasetFormatError as error:
         problems.append(error.message)
-    for section in () if lost else dataset.sections:
-        if section.num_bytes % dataset.dtype.itemsize:
-            found_bytes = f"found {section.num_bytes} bytes"
-            problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found_bytes}")
+    problems += [
+        f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, found {section.num_bytes} bytes"
+        for section in ([] if lost else dataset.sections)
+        if section.num_bytes % dataset.dtype.itemsize
+    ]
     facts, has_images = None if manifest is None else manifest.pair, dataset.index.has_modes
     tally = manifests.PairTally(dataset.dtype)
     extremes: list[int | float] = []
@@ -155,7 +156,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
     """Checks every row of an index, and its checksum where there is a manifest; remembered for this opened dataset.
 
-    Without `compares` the checksum is left out, which costs requests in object storage.
+    Without `compares` the checksum, which costs requests in object storage, is left out.
     """
     if _SOUND.get(dataset) is dataset.index:
         return
@@ -168,15 +169,15 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1)."""
+    """Compares the sum of the lengths of consecutive rows with the tokens between their pointers; O(1)."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
-        check_index(dataset)  # knows better what is wrong
+        check_index(dataset)  # names the row
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
         _refuse(dataset, f"{where} for sequences {rows.start} to {rows.stop}, found {num_tokens}")
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
-    """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one."""
+    """Compares the checksum of all tokens with that of the manifest; reads nothing without one."""
     if (manifest := manifest_of(dataset)) is not None:
         found = FileChecksum()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
@@ -185,14 +186,14 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
-    """Reads columns beside a pair, all or some of them, and compares their checksums."""
+    """Reads columns beside a pair, all or some, and compares their checksums."""
     _refuse(pair, next(column_problems(pair, names=names, refuses_nan=False), None))
 
 
 def column_problems(
     pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Yields one sentence for each way in which a column beside a pair is not sound; they are read as a whole."""
+    """Yields a sentence for each defect of columns beside a pair; reads all of them."""
     try:
         chosen = [name for name in read_columns(pair) if names is None or name in names]
     except DatasetFormatError as error:
@@ -214,15 +215,13 @@ def column_problems(
 
 
 def _first_nan(pair: IndexedDataset, column: Column) -> str | None:
-    """Returns where the first value is that is not a number, in words; None if all are numbers."""
+    """Returns the place of the first NaN in words; None if there is none."""
     for begin in range(0, len(column.data) if column.data.dtype.kind == "f" else 0, _ROWS_AT_ONCE):
         wrong = np.isnan(column.data[begin : begin + _ROWS_AT_ONCE])
         column.check()
         if wrong.any():
             row = begin + int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
-            if column.facts.kind != "token":
-                return f"for {column.facts.kind} {row}"
-            return token_place(pair, row)
+            return token_place(pair, row) if column.facts.kind == "token" else f"for {column.facts.kind} {row}"
     return None
 
 
@@ -234,7 +233,7 @@ def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
 def _read_tokens(
     dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None = None
 ) -> Iterator[NDArray[Any]]:
-    """Yields all tokens in blocks, and tells how many bytes were read."""
+    """Yields all tokens in blocks, and reports progress in bytes."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
         for tokens in manifests.token_blocks(dataset):
             yield tokens
@@ -244,7 +243,7 @@ def _read_tokens(
 
 
 def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) -> str | None:
-    """Returns how a file differs from what its manifest says, None if it does not."""
+    """Returns how a file differs from its checksum in the manifest; None if it does not."""
     if expected == found:
         return None
     wanted = f"{expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest says"
@@ -252,7 +251,7 @@ def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) ->
 
 
 def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator[str]:
-    """Yields one sentence for each way in which a pair is not what its manifest says."""
+    """Yields a sentence for each difference between a pair and its manifest."""
     for name in ("dtype", "num_documents", "num_sequences", "num_tokens", "largest_token"):
         if (recorded := getattr(expected, name)) != (value := getattr(found, name)):
             yield f"`{manifest_path(prefix)}`: expected {name} of {value!r}, as the pair has, found {recorded!r}"
@@ -261,7 +260,7 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
 
 
 def index_problems(dataset: IndexedDataset) -> Iterator[str]:
-    """Yields one sentence for the first row that is damaged, and one for the first boundary; one pass over each."""
+    """Yields a sentence for the first damaged row, and one for the first damaged boundary; one pass over each."""
     found = [problem for problem in (_row_problem(dataset), _boundary_problem(dataset)) if problem is not None]
     dataset.check_index()
     yield from (f"`{dataset.idx_path}`: expected {problem}" for problem in found)
@@ -307,14 +306,14 @@ _PATIENCE_AT_EXIT_SECONDS = 10.0
 
 
 class _StoppedError(Exception):
-    """The process ends; what was not read stays unread."""
+    """The process ends before all was read."""
 
 
 class Verification:
     """The complete check of some pairs, in the background; results are kept in a folder.
 
-    Safe from several threads. Processes that are forked later learn what is found; those that are spawned with a
-    dataset look for themselves, which costs nothing once the pairs were read.
+    Thread-safe. Processes forked later share the results; processes spawned with a dataset check for
+    themselves, which costs nothing once the pairs were read.
     """
 
     def __init__(self, folder: str) -> None:
@@ -330,7 +329,7 @@ class Verification:
         atexit.register(self._stop)
 
     def add(self, prefix: str, settings: ObjectStorageSettings | None = None) -> None:
-        """Adds a pair or a catalogue, which is checked soon; nothing happens if it was added before."""
+        """Adds a pair or a catalogue to check; harmless when repeated."""
         if self._owner != os.getpid():  # the parent of this fork checks it, and may have held the lock
             return
         with self._changed:
@@ -343,13 +342,13 @@ class Verification:
                 self._thread.start()
 
     def check(self) -> None:
-        """Raises a `DatasetFormatError` if damage was found so far; takes some ten nanoseconds if not."""
+        """Raises a `DatasetFormatError` if damage was found so far; else takes some ten nanoseconds."""
         if self._flag[0]:
             is_format, message, hint = json.loads(self._flag[1:].rstrip(b"\0"))
             raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until all pairs were checked, and returns whether that is so; in a fork, only calls `check`."""
+        """Waits until all pairs were checked, and returns whether they were; in a fork, only calls `check`."""
         self.check()
         if self._owner != os.getpid():
             return False
@@ -385,7 +384,7 @@ class Verification:
                 self._changed.notify_all()
 
     def _verify(self, prefix: str) -> None:
-        """Raises what is wrong with a pair: as somebody found who looked at the same files, or by looking at them."""
+        """Raises the problem of a pair, from the kept result for the same files or by reading them."""
         settings = self._added[prefix]
         dataset = IndexedDataset(prefix, mmap=False, object_storage=settings)
         facts = _facts_of(dataset)
@@ -400,7 +399,7 @@ class Verification:
             if (record := _read_record(path, identity)) is not None:
                 if (message := record["problem"]) is None:
                     return
-                hint = f"found before, see `{path}`; write the pair again, or remove that file to look again"
+                hint = f"found before, see `{path}`; write the pair again, or remove that file to check again"
                 raise DatasetFormatError(str(message), hint=hint)
             problem = None
             try:
@@ -412,20 +411,19 @@ class Verification:
                 problem = error
             again = IndexedDataset(prefix, object_storage=settings)
             if _identity_of(again, _facts_of(again)) != identity:
-                message = f"`{prefix}` was written to while it was verified"
-                raise StorageError(message, hint="train on data that nobody writes")
+                raise StorageError(f"`{prefix}` changed while it was verified", hint="train on data that nobody writes")
             if is_locked:
                 record = {"identity": identity, "problem": None if problem is None else problem.message}
                 try:
                     publish_bytes(path, json.dumps(record).encode())
                 except StorageError as error:
-                    _LOGGER.warning("what was verified is not remembered: %s", error.message)
+                    _LOGGER.warning("the result of the verification is not kept: %s", error.message)
             if problem is not None:
                 raise problem
 
     @contextmanager
     def _locked(self, path: str) -> Iterator[bool]:
-        """Excludes other processes from making a result, and yields whether it does; where it cannot, all go on."""
+        """Locks a result against other processes, and yields whether it did; where it cannot, all go on."""
         lock: OutputLock | None = None
         with waiting_for(f"`{path}`, which another process makes"):
             while lock is None and not self._stopping.is_set():
@@ -445,7 +443,7 @@ class Verification:
             raise _StoppedError
 
     def _tell(self, problem: TokenloomError) -> None:
-        is_format, most = isinstance(problem, DatasetFormatError), _FLAG_BYTES // 20  # characters, of 6 bytes at most
+        is_format, most = isinstance(problem, DatasetFormatError), _FLAG_BYTES // 20  # characters, at most 6 bytes each
         data = json.dumps([is_format, problem.message[:most], problem.hint and problem.hint[:most]]).encode()
         self._flag[1 : 1 + len(data)] = data
         self._flag[0] = 1  # last: then the text is there
@@ -460,7 +458,7 @@ _VERIFICATIONS: dict[str, Verification] = {}
 
 
 def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
-    """Returns the verification whose results are kept in a folder, one per process."""
+    """Returns the verification with results in a folder, one per process and folder."""
     if (found := _VERIFICATIONS.get(folder)) is None:
         found = _VERIFICATIONS.setdefault(folder, Verification(folder))
     for prefix, settings in (pairs or {}).items():
@@ -469,7 +467,7 @@ def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] 
 
 
 def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
-    """Returns what the manifest of a dataset says; None if there is none, or a damaged one, which the check names."""
+    """Returns the facts in the manifest; None if there is none, or a damaged one, which the check names."""
     with suppress(DatasetFormatError):
         return None if (manifest := manifest_of(dataset)) is None else manifest.pair
     return None
@@ -477,8 +475,7 @@ def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
 
 def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
     """Returns JSON that changes when any file of a dataset does; with checksums, as not all stores have etags."""
-    paths = [section.path for section in dataset.sections]
-    prefix = dataset.path_prefix
+    paths, prefix = [section.path for section in dataset.sections], dataset.path_prefix
     paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
     paths += [column_path(prefix, name) for name in columns_there(prefix)]
     states = {path if is_remote(path) else os.path.abspath(path): _state_of(path, dataset) for path in paths}
@@ -499,7 +496,7 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
 
 
 def _read_record(path: str, identity: str) -> dict[str, Any] | None:
-    """Returns what is kept of a check of the same files; None if there is nothing that can be read."""
+    """Returns the kept result for the same files; None if there is none that can be read."""
     with suppress(OSError, UnusableJsonError):
         record = read_json(path)
         if isinstance(record, dict) and record.get("identity") == identity and "problem" in record:

@@ -1,4 +1,4 @@
-"""What a corpus is made of: files of records, and the parts of them that one shard of a job reads."""
+"""Input files of a corpus, and the slices of them that one shard of a job reads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ RECORD_BYTES = 16 << 20
 """While it is tokenized, a text costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
 
 WINDOW_BYTES = 128 << 20
-"""The command `zstd` has the same limit. Zstandard and xz allocate as much when a file says so."""
+"""The default limit of the command `zstd`. Zstandard and xz allocate the window that a file names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """What reading an input may take, where each record is looked at in Python.
+    """Limits of reading an input.
 
     Attributes:
         max_record_bytes: longest record (a line, a file of text, the texts of a row); longer ones are bad.
-        max_window_bytes: most memory for what zstd and xz look back on; a file that needs more is an error.
+        max_window_bytes: memory limit for the windows of zstd and xz; a file that needs more is an error.
         memory_bytes: largest record batch of a table, decoded; a larger one is an error.
     """
 
@@ -38,7 +38,7 @@ class ReadLimits:
         """Checks the limits."""
         checked_integer("memory_bytes", self.memory_bytes, at_least=64 << 20)
         checked_integer("max_record_bytes", self.max_record_bytes, at_least=1, below=(1 << 30) + 1)
-        # what Zstandard can be told on every machine
+        # the limit of Zstandard on every machine
         checked_integer("max_window_bytes", self.max_window_bytes, at_least=1 << 20, below=(1 << 31) + 1)
 
     def recorded(self) -> dict[str, int]:
@@ -57,11 +57,10 @@ class InputFile:
         path: path of a local file, an address in object storage, or `-` for standard input.
         format: format of its records, one of `FORMATS`.
         compression: compression of the whole file, one of `CODECS` or "none"; formats that compress inside have none.
-            Of what can be read once only (standard input, a pipe) it is told by the first bytes, when these are read.
-        num_bytes: its size; 0 for what can be read once only.
-        version: what changes when the file does: modification time in nanoseconds, or the etag of an object; empty
-            where there is none.
-        is_stream: it can be read once only.
+            That of a stream is detected when it is read.
+        num_bytes: its size; 0 for a stream.
+        version: modification time in nanoseconds, or the etag of an object; empty if there is none.
+        is_stream: it can be read only once (standard input, a pipe).
     """
 
     path: str
@@ -79,13 +78,12 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSlice:
-    """Some consecutive records of a file.
+    """Consecutive records of a file.
 
     Attributes:
-        file: they belong to.
-        start, stop: which: of lines that are not compressed, those that begin in the bytes [start, stop); of a format
-            with units, such as the row groups of Parquet, the units [start, stop); of anything else, which is never
-            cut, [0, 1).
+        file: their file.
+        start, stop: of lines that are not compressed, those that begin in the bytes [start, stop); of a format with
+            units, such as the row groups of Parquet, the units [start, stop); else [0, 1), the whole file.
     """
 
     file: InputFile
@@ -94,8 +92,5 @@ class InputSlice:
 
     @property
     def numbers_records_from_its_start(self) -> bool:
-        """Whether its records are numbered from 1 on, because nobody knows how many lines come before it.
-
-        All other slices number their records as the file does: row groups know how many rows come before them.
-        """
+        """Whether its records are numbered from 1, as the number of lines before it is unknown; else as in the file."""
         return self.start > 0 and self.file.is_cut_by_bytes

@@ -1,8 +1,7 @@
-"""The compressions of input files, which are made of members (frames, streams) that are decompressed one by one.
+"""The compressions of input files; their members (frames, streams) are decompressed one by one.
 
-The file objects of the standard library and of `zstandard` do not do: those of bzip2 and xz take whatever follows the
-first member for the end if it cannot be read, so that damage drops the rest of a file in silence, and that of xz knows
-no limit of memory; that of Zstandard takes a truncated frame for a whole one.
+The file objects of the standard library and of `zstandard` do not suffice: those of bzip2 and xz drop the rest of a
+file silently after a damaged member, that of xz has no memory limit, and that of Zstandard accepts a truncated frame.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ Read = Callable[[int], bytes]
 """Returns at most so many bytes of text, at least one, or b"" at the end."""
 
 Decoder = tuple[Callable[[], Any], tuple[type[Exception], ...]]
-"""What opens a member, with the methods of `bz2.BZ2Decompressor`, and what that raises for a damaged one."""
+"""Opens a member, with the methods of `bz2.BZ2Decompressor`; and its exceptions for damaged data."""
 
-_CHUNK_BYTES = 64 << 10  # compressed; what is behind the end of a member is copied
-_LZMA_BYTES = 1 << 20  # that the decompressor of xz needs beside the window
+_CHUNK_BYTES = 64 << 10  # compressed; bytes behind the end of a member are copied
+_LZMA_BYTES = 1 << 20  # memory of the decompressor of xz beside the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +35,10 @@ class Codec:
     """A compression of whole files, of one or more members each.
 
     Attributes:
-        name: name of it, for messages.
+        name: its name in messages.
         suffixes: suffixes of its files, in lower case.
-        magic: first bytes that tell it.
-        decoder: returns what opens members that look back on so many bytes at most.
+        magic: first bytes of its files.
+        decoder: takes the largest window in bytes, returns the decoder.
     """
 
     name: str
@@ -49,7 +48,7 @@ class Codec:
 
 
 class _MemberReader:
-    """Reads members until the file ends; notices when it ends inside one."""
+    """Reads members until the file ends; a file that ends inside one is an error."""
 
     def __init__(self, file: BufferedReader, path: str, codec: Codec, window_bytes: int) -> None:
         self._file, self._path, self._codec, self._window_bytes = file, path, codec, window_bytes
@@ -97,7 +96,7 @@ class _MemberReader:
 
 
 class _ZstdFrame:
-    """A frame of Zstandard; what some compressed bytes come to is returned as a whole."""
+    """A frame of Zstandard; returns all text of some compressed bytes at once."""
 
     needs_input = True
 
@@ -143,40 +142,36 @@ XZ = Codec(name="xz", suffixes=(".xz",), magic=b"\xfd7zXZ\x00", decoder=_xz_deco
 CODECS: Registry[Codec] = Registry(
     "compression", {name: f"tokenloom.inputs.codecs:{name.upper()}" for name in ("gzip", "zstd", "bz2", "xz")}
 )
-"""Compressions by the name that messages and manifests have for them."""
-
+"""Compressions by their name in messages and manifests."""
 
 MAGIC_BYTES = 64
-"""First bytes of a file that are looked at to tell its compression and its format."""
+"""First bytes of a file to detect compression and format."""
 
 
 def compression_by_suffix(suffix: str) -> str:
-    """Returns the compression that the suffix of a name tells, "none" if it tells none."""
+    """Returns the compression with this suffix; "none" if there is none."""
     return next((name for name, codec in CODECS.items() if suffix.lower() in codec.suffixes), "none")
 
 
 def compression_of(head: bytes) -> str:
-    """Returns the compression that the first bytes of a file tell, "none" if they tell none."""
+    """Returns the compression of a file by its first bytes; "none" if they show none."""
     return next((name for name, codec in CODECS.items() if head.startswith(codec.magic)), "none")
 
 
 def read_from(file: BufferedReader, path: str, count: int) -> bytes:
-    """Returns up to so many bytes as they are."""
+    """Returns up to `count` bytes without decompressing."""
     with storage_errors("read", path):
         return file.read(count)
 
 
 def decompressed(file: BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
-    """Returns what reads the text of a file from beginning to end.
-
-    What it raises is an `InputError` where the compressed data is damaged or truncated, a `StorageError` where reading
-    fails.
+    """Returns a reader of the text of a file; it raises an `InputError` for damage, else a `StorageError`.
 
     Args:
         file: a binary stream.
         path: path of the file, for messages.
-        compression: how the file is compressed: one of `CODECS`, or "none".
-        max_window_bytes: most memory for what Zstandard and xz look back on; more is an `InputError`.
+        compression: one of `CODECS`, or "none".
+        max_window_bytes: memory limit for the windows of Zstandard and xz; more is an `InputError`.
     """
     if compression == "none":
         return partial(read_from, file, path)

@@ -32,11 +32,9 @@ _LOGGER = logging.getLogger(__name__)
 Shard = tuple[InputSlice, ...]
 
 _NUM_THREADS = 16
-"""Threads that open files at the same time: each costs a few round trips where files are far away."""
+"""Threads that open files at the same time: each file costs a few round trips in remote storage."""
 
 _MOST_FOLDERS_DEEP = 32
-_METADATA_SUFFIX = ".json"
-"""Suffix of files that say something about the data, in folders of other formats."""
 
 
 def split_suffix(path: str) -> tuple[str, str]:
@@ -52,7 +50,7 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 
 def formats_by_name(path: str) -> tuple[str, ...]:
-    """Returns the formats that a name may stand for, none where it tells nothing."""
+    """Returns the formats with the suffix of a name; none if the suffix is unknown."""
     suffix = os.path.splitext(split_suffix(path)[0])[1].lower()
     return tuple(name for name, found in FORMATS.items() if suffix in found.suffixes)
 
@@ -64,19 +62,19 @@ def inspect_input(
     default_format: str | None = None,
     version: ObjectVersion | None = None,
 ) -> InputFile:
-    """Returns what a file is, as it is now.
+    """Returns format, compression, size and version of a file.
 
-    The name tells format and compression; the first bytes tell what it does not, and which format a name for several
-    (`.txt`) is, the caller. Standard input, and a pipe, are JSON lines unless the caller says otherwise.
+    Format and compression follow from the name, else from the first bytes; a suffix of several formats (`.txt`) needs
+    `input_format`. Standard input, and a pipe, are JSON lines by default.
 
     Args:
         path: path of a file (not a folder), an address in object storage, or `-`.
-        input_format: format of the file; None to tell.
-        default_format: where nothing tells; None to refuse.
-        version: version of the object, where it is known.
+        input_format: format of the file; None detects it.
+        default_format: format if it cannot be detected; None refuses the file.
+        version: version of the object, if known.
 
     Raises:
-        ConfigError: its format cannot be told, or is compressed twice.
+        ConfigError: its format cannot be detected, or is compressed twice.
         StorageError: it cannot be opened.
     """
     if not is_remote(path) and (stream := _stream(path, input_format)) is not None:
@@ -90,15 +88,13 @@ def inspect_input(
         by_head = (name for name, found in FORMATS.items() if head.startswith(found.magics))
         chosen = next(by_head, default_format)
     if chosen is None and names:
-        message = f"`{path}` is text: expected to be told whether a document is a line or a file"
-        raise ConfigError(message, hint=f"name the format: {' or '.join(names)}")
+        hint = f"name the format: {' or '.join(names)}"
+        raise ConfigError(f"`{path}` is text: a document may be a line or the file", hint=hint)
     if chosen is None:
-        message = f"neither the name nor the first bytes of `{path}` tell its format"
-        raise ConfigError(message, hint=f"name the format: {', '.join(FORMATS)}")
+        hint = f"name the format: {', '.join(FORMATS)}"
+        raise ConfigError(f"neither the name nor the first bytes of `{path}` tell its format", hint=hint)
     if FORMATS[chosen].compresses_inside and compression != "none":
-        message = (
-            f"expected {FORMATS[chosen].title} that compresses inside, found a whole file in {compression}: `{path}`"
-        )
+        message = f"`{path}` is a whole file in {compression}: {FORMATS[chosen].title} compresses inside"
         raise ConfigError(message, hint="decompress the file")
     if not FORMATS[chosen].compresses_inside and compression == "none":
         compression = compression_of(head)
@@ -106,7 +102,7 @@ def inspect_input(
 
 
 def _stream(path: str, input_format: str | None) -> InputFile | None:
-    """Returns what can be read once only; None for other files."""
+    """Returns standard input or a pipe; None for other files."""
     if path != STDIN:
         try:
             with storage_errors("open", path):
@@ -125,7 +121,7 @@ def _stream(path: str, input_format: str | None) -> InputFile | None:
 
 
 def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple[int, str, bytes]:
-    """Returns the size of a file, what tells its version, and its first bytes if they are asked for."""
+    """Returns size, version and, with `with_head`, the first bytes of a file."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
@@ -138,16 +134,13 @@ def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple
 def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, ...]:
     """Returns the shards of a corpus: slices that together are all its records, in their order.
 
-    A function of the files (their order, formats, sizes and, where they have units, such as the row groups of Parquet,
-    these) and `shard_bytes` alone. Lines that are not compressed are cut into equal ranges of bytes, others between
-    their units; what has none is never cut.
-    Consecutive slices are one shard as long as they do not exceed `shard_bytes` together. What can be read once only
-    is a shard by itself.
+    A function of `shard_bytes` and the files alone: their order, formats, sizes and units, such as the row groups of
+    Parquet. Lines that are not compressed are cut into equal ranges of bytes, other files between their units.
+    Consecutive slices share a shard up to `shard_bytes`; a stream is a shard by itself.
 
     Args:
         files: files of the corpus.
-        shard_bytes: size of a shard, above 0, at most, unless it is a single slice that cannot be cut: bytes of the
-            files as they are, of units as they are decoded.
+        shard_bytes: most bytes of a shard of several slices: of files as they are, of units decoded.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -171,29 +164,25 @@ def whole_file(file: InputFile) -> InputSlice:
 def _slices(files: Sequence[InputFile], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
     """Yields the slices of all files, each with its size."""
     with ThreadPoolExecutor(_NUM_THREADS) as executor:
-        sizes = executor.map(_unit_bytes, [file for file in files if not file.is_cut_by_bytes])
+        all_sizes = executor.map(_unit_bytes, [file for file in files if not file.is_cut_by_bytes])
     for file in files:
-        if not file.is_cut_by_bytes:
-            yield from _of_units(file, next(sizes), shard_bytes)
+        if file.is_cut_by_bytes:
+            parts = max(1, -(-file.num_bytes // shard_bytes))
+            bounds = [file.num_bytes * number // parts for number in range(parts + 1)]
+            for start, stop in itertools.pairwise(bounds):
+                yield InputSlice(file=file, start=start, stop=stop), stop - start
             continue
-        parts = max(1, -(-file.num_bytes // shard_bytes))
-        bounds = [file.num_bytes * number // parts for number in range(parts + 1)]
-        for start, stop in itertools.pairwise(bounds):
-            yield InputSlice(file=file, start=start, stop=stop), stop - start
+        first = num_bytes = 0
+        for number, size in enumerate(sizes := next(all_sizes)):
+            if number > first and num_bytes + size > shard_bytes:
+                yield InputSlice(file=file, start=first, stop=number), num_bytes
+                first, num_bytes = number, 0
+            num_bytes += size
+        yield InputSlice(file=file, start=first, stop=len(sizes)), num_bytes
 
 
 def _unit_bytes(file: InputFile) -> Sequence[int]:
     return FORMATS[file.format].unit_bytes(file)
-
-
-def _of_units(file: InputFile, sizes: Sequence[int], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
-    start = num_bytes = 0
-    for number, size in enumerate(sizes):
-        if number > start and num_bytes + size > shard_bytes:
-            yield InputSlice(file=file, start=start, stop=number), num_bytes
-            start, num_bytes = number, 0
-        num_bytes += size
-    yield InputSlice(file=file, start=start, stop=len(sizes)), num_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +190,8 @@ class FoundInputs:
     """The files of a corpus.
 
     Attributes:
-        files: the files in the order of what the user named; within a folder, a glob or a prefix by their paths as
-            strings, within a dataset that `datasets` saved by its own list.
+        files: in the order of their names; within a folder, a glob or a prefix sorted by path, within a dataset that
+            `datasets` saved by its own list.
         ignored: paths of files in folders that are no input, sorted.
     """
 
@@ -211,28 +200,25 @@ class FoundInputs:
 
 
 def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> FoundInputs:
-    """Returns the files that names stand for, with what each is.
+    """Returns the input files that names stand for.
 
-    A name is a file; a folder, taken with all folders in it; a glob (`**` for any folders); the same of object storage
+    A name is a file; a folder, with all folders in it; a glob (`**` for any folders); the same of object storage
     (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or of the Hugging Face hub
-    (`hf://datasets/org/name`); `@PATH`, a file with such names, one a line, those of files relative to the current
-    folder; or `-`, standard input. Folders, and files in folders, whose names begin with a dot are left out. What
-    exists under its very name is not taken for a glob. A link in a folder to a file that is read anyhow is skipped; a
-    warning says how many.
+    (`hf://datasets/org/name`); `@PATH`, a file with such names, one a line, relative to the current folder; or `-`,
+    standard input. Folders, and files in folders, whose names begin with a dot are left out. An existing file is never
+    taken for a glob. Links in folders to files that are read anyhow are skipped, with a warning.
 
     Args:
         names: names, at least one.
-        input_format: format of all files; None to tell that of each. Text is never told: a document may be a line or a
-            file.
+        input_format: format of all files; None detects that of each, but for text: a document may be a line or a file.
 
     Raises:
-        ConfigError: a format is unknown or cannot be told, or a folder mixes several; a file is named twice.
+        ConfigError: a format is unknown or cannot be detected, or a folder mixes several; a file is named twice.
         InputError: there are no files, or a saved dataset is incomplete.
         StorageError: something cannot be opened or listed.
     """
     if input_format is not None and input_format not in FORMATS:
-        message = f"expected an input format out of {', '.join(FORMATS)}, got {input_format!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`input_format`: must be one of {', '.join(FORMATS)}, got {input_format!r}")
     finder = _Finder(input_format=input_format)
     for name in names:
         finder.add(name)
@@ -243,16 +229,19 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
         ignored = [f"`{path}`" for path in sorted(finder.ignored)]
         shown = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
         others = f"{len(ignored)} other files: {shown}" if ignored else "no other files either"
-        message = f"expected {what}, found none in {listed}; {others}"
-        raise InputError(message, hint="name the format")
+        raise InputError(f"no {what} in {listed}; {others}", hint="name the format")
+
+    def inspect(path: str) -> InputFile:
+        return inspect_input(path, input_format=input_format, version=finder.versions.get(path))
+
     with ThreadPoolExecutor(_NUM_THREADS) as executor:
-        files = tuple(executor.map(finder.inspect, finder.paths))
+        files = tuple(executor.map(inspect, finder.paths))
     return FoundInputs(files=files, ignored=tuple(sorted(finder.ignored)))
 
 
 @dataclass(slots=True, kw_only=True)
 class _Finder:
-    """Collects paths; `versions` of objects that a listing told, `met` are those that nobody named one by one."""
+    """Collects paths; `versions` of listed objects, and `met`, the paths that nobody named one by one."""
 
     input_format: str | None
     paths: list[str] = field(default_factory=list)
@@ -260,14 +249,10 @@ class _Finder:
     met: set[str] = field(default_factory=set)
     versions: dict[str, ObjectVersion] = field(default_factory=dict)
 
-    def inspect(self, path: str) -> InputFile:
-        """Returns what a file is."""
-        return inspect_input(path, input_format=self.input_format, version=self.versions.get(path))
-
     def read_each_once(self) -> None:
-        """Leaves out further ways to a file that nobody named, such as links in a folder; refuses those that are named.
+        """Skips further paths to a file, such as links in a folder; refuses those that are named.
 
-        One that is named is kept, else one that is no link, else the first.
+        A named path is kept, else one that is no link, else the first.
         """
         by_place: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
@@ -354,13 +339,13 @@ class _Finder:
                     self.ignored.append(path)
         formats = {formats_by_name(path)[0] for *_, path in chosen if formats_by_name(path)}
         if self.input_format is None and len(formats) > 1:
-            message = f"expected files of one format in `{folder}`, found {' and '.join(sorted(formats))}"
+            message = f"`{folder}` has files of several formats: {', '.join(sorted(formats))}"
             raise ConfigError(message, hint="name the format, or the files")
         self.paths += [path for *_, path in sorted(chosen)]
         self.met.update(path for *_, path in chosen)
 
     def _saved_files(self, folder: str, names: Sequence[str]) -> Sequence[str] | None:
-        """Returns the input files of a folder that says itself which these are; else None."""
+        """Returns the input files of a folder with its own list of them; else None."""
         formats = FORMATS if self.input_format is None else (self.input_format,)
         found = (FORMATS[name].saved_files(folder, names, _read) for name in formats)
         return next((files for files in found if files is not None), None)
@@ -368,7 +353,7 @@ class _Finder:
     def _is_input(self, path: str) -> bool:
         formats = formats_by_name(path)
         if self.input_format is None:
-            return len(formats) == 1 and not split_suffix(path)[0].endswith(_METADATA_SUFFIX)
+            return len(formats) == 1 and not split_suffix(path)[0].endswith(".json")  # of metadata
         return self.input_format in formats or (not formats and FORMATS[self.input_format].takes_any_name)
 
 
@@ -384,16 +369,19 @@ def _names_in_list(path: str) -> list[str]:
     try:
         text = _read(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        message = f"the list `{path}` is not UTF-8: {error}"
-        raise InputError(message) from error
+        raise InputError(f"the list `{path}` is not UTF-8: {error}") from error
     return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def _walk(folder: str) -> list[str]:
-    """Returns the files in a folder and the folders in it, links followed; folders that are hidden are one entry."""
+    """Returns the files in a folder and the folders in it, links followed; a hidden folder is one entry."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
     found: list[str] = []
     with storage_errors("list", folder):
-        for parent, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
+        for parent, folders, names in os.walk(folder, followlinks=True, onerror=fail):
             hidden = [name for name in folders if name.startswith(".")]
             folders[:] = [name for name in folders if not name.startswith(".")]
             found += [os.path.join(parent, name) for name in [*names, *hidden]]
@@ -403,20 +391,16 @@ def _walk(folder: str) -> list[str]:
     return found
 
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
 _SPECIAL = re.compile(r"[*?\[]")
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name is a glob; addresses of the web have none, and a `?` of their own."""
+    """Whether a name is a glob; web addresses are none, as they have a `?` of their own."""
     return _SPECIAL.search(name) is not None and not name.startswith(("http://", "https://"))
 
 
 def literal_folder(pattern: str) -> str:
-    """Returns the longest folder that all matches of a glob lie in, with a slash.
+    """Returns the longest folder of all matches of a glob, with a slash.
 
     Example:
         >>> literal_folder("s3://bucket/crawl/part-*/[0-9].jsonl")
@@ -428,7 +412,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Whether an address matches a glob: `**` as a segment is any number of them, `*` is within one, hidden is hidden.
+    """Whether an address matches a glob: `**` is any number of segments, `*` is within one, hidden names are skipped.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")
@@ -436,7 +420,7 @@ def matches(address: str, pattern: str) -> bool:
     """
     names, segments = address.split("/"), pattern.split("/")
 
-    @cache  # of so many pairs only, however many `**` there are
+    @cache  # against many `**`
     def is_match(at: int, place: int) -> bool:
         if place == len(segments):
             return at == len(names)

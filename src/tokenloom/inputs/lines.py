@@ -31,20 +31,17 @@ _END_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineBlock(Block):
-    """Some consecutive whole lines of a file.
-
-    The last line of the file may lack its newline. A byte order mark at the beginning of a file is no part of it.
-    """
+    """Consecutive whole lines; the last one of the file may lack its newline. A byte order mark is no part of it."""
 
     unit: ClassVar[str] = "line"
 
     @abstractmethod
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts of lines none of which is blank, or unusual otherwise; else None."""
+        """Returns the texts of lines; None if one is blank or otherwise unusual."""
 
     @abstractmethod
     def value_reader(self) -> Callable[[bytes], Any]:
-        """Returns what reads a line that is not blank, as `NumberedRecord.value`; it may raise `UnusableLineError`."""
+        """Returns a reader of lines that are not blank, as `NumberedRecord.value`; may raise `UnusableLineError`."""
 
     def lines(self) -> list[bytes]:
         """Returns the lines without their newlines."""
@@ -54,7 +51,6 @@ class LineBlock(Block):
         return lines
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts, if nothing is unusual but blank lines."""
         if self.too_long:
             return None
         if (parsed := self.plain_texts(keys)) is not None:
@@ -70,7 +66,6 @@ class LineBlock(Block):
         return replace(parsed, left_out=left_out_of(blank))
 
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the lines."""
         read = self.value_reader()
         for number, line in enumerate(self.lines(), self.first_record):
             value: Any = None
@@ -82,7 +77,6 @@ class LineBlock(Block):
             yield NumberedRecord(number, value, line, is_blank=not line.strip())
 
     def halves(self) -> tuple[LineBlock, LineBlock] | None:
-        """Returns the first and the last lines."""
         data = self.data
         middle = data.find(b"\n", len(data) // 2) + 1
         if not 0 < middle < len(data):
@@ -94,20 +88,15 @@ class LineBlock(Block):
 
 
 class LineReader(StreamReader):
-    """Reads a slice of a file of lines in blocks of whole lines.
+    """Reads a slice of a file of lines in blocks, each of the whole lines that fit.
 
     Only a newline ends a line. Memory: one block, or the longest line if that is longer.
-
-    Args:
-        slice_: slice of lines.
-        options: options of reading; a block ends with the last line that fits.
-        block: the class of its blocks.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock]) -> None:
         super().__init__(slice_, options)
         self._new_block = block
-        self._is_behind = False  # whether nothing but the rest of a line that began before will be read
+        self._is_behind = False  # only the rest of a line that began in the slice will be read
 
     def read_blocks(self) -> Iterator[LineBlock]:
         """Yields the blocks; text in UTF-16 is an `InputError`."""
@@ -137,15 +126,9 @@ class LineReader(StreamReader):
             yield self._block(b"".join(pending), num_lines=1)
 
     def _block(self, data: bytes, *, num_lines: int, too_long: bool = False) -> LineBlock:
-        first = self.num_rows + 1
-        self._count(num_rows=num_lines)
-        return self._new_block(
-            path=self._path,
-            first_record=first,
-            data=data,
-            max_record_bytes=self._limits.max_record_bytes,
-            too_long=too_long,
-        )
+        first, most = self.num_rows + 1, self._limits.max_record_bytes
+        self.num_rows += num_lines
+        return self._new_block(path=self._path, first_record=first, data=data, max_record_bytes=most, too_long=too_long)
 
     def _without_mark(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yields all chunks, without the byte order mark at the beginning of a file."""
@@ -183,7 +166,7 @@ class LineReader(StreamReader):
 
     def _read(self, count: int) -> bytes:
         chunk = self._stream.read(min(count, self._limits.max_record_bytes))
-        self._count(num_text_bytes=len(chunk))
+        self.num_text_bytes += len(chunk)
         return chunk
 
 
@@ -194,17 +177,16 @@ class LineFormat(RecordFormat):
     block: type[LineBlock]
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
-        """Returns the reader of some lines; see `RecordFormat`."""
         return LineReader(slice_, options, block=self.block)
 
 
 def _num_newlines(data: bytes | np.ndarray[Any, Any]) -> int:
-    """Returns how many there are; four times as fast as `bytes.count` in Python 3.11, and without its lock."""
+    """Counts newlines; four times as fast as `bytes.count` in Python 3.11, and without its lock."""
     return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
 
 
 def count_lines_before(slice_: InputSlice) -> int:
-    """Returns how many lines of a file begin before a slice, which is read up to there for that: for errors alone."""
+    """Returns the number of lines of a file before a slice; reads the file up to there, for errors."""
     source = open_source(slice_.file.path)
     stop = slice_.start - 1  # a newline there ends the last of them
     if stop < 0:

@@ -1,4 +1,4 @@
-"""What a format of input files is to those that find, cut and read them."""
+"""The interface of a format of input files, and of the readers of its slices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_HEAD_BLOCKS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How a slice is read.
+    """Settings of reading a slice.
 
     Attributes:
         block_bytes: size of a block, unless a single record has more.
-        keys: keys of the texts, so that only their columns are read; None for all columns.
-        limits: what reading may take.
+        keys: keys of the texts; only their columns are read. None for all columns.
+        limits: limits of records and memory.
     """
 
     block_bytes: int
@@ -35,15 +35,11 @@ class ReadOptions:
 class SliceReader(ABC):
     """Reads a slice from beginning to end, once, in blocks of whole records. Not safe from several threads.
 
-    Args:
-        slice_: slice to read.
-        options: options of reading.
-
     Attributes:
         block_bytes: size of a block, unless a single record has more; may be changed between blocks.
-        num_bytes: size of the slice in the file; 0 where nobody knows (a pipe).
+        num_bytes: size of the slice in the file; 0 if unknown (a pipe).
         num_text_bytes: bytes of text read so far, after decompression; of tables, of the columns in memory.
-        num_rows: records that the blocks so far hold, blank and bad ones included: lines, rows or files.
+        num_rows: records in the blocks so far, blank and bad ones included: lines, rows or files.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
@@ -55,10 +51,6 @@ class SliceReader(ABC):
         self._path = slice_.file.path
         self._limits = options.limits
         self._blocks: Iterator[Block] | None = None
-
-    def _count(self, *, num_rows: int = 0, num_text_bytes: int = 0) -> None:
-        self.num_rows += num_rows
-        self.num_text_bytes += num_text_bytes
 
     @property
     @abstractmethod
@@ -74,7 +66,7 @@ class SliceReader(ABC):
         """Closes the file; harmless when repeated."""
 
     def first_block(self) -> Block | None:
-        """Returns the first block with a whole record in it, before `blocks` yields it; None if there is none soon."""
+        """Returns the first block with a whole record, before `blocks` yields it; None if it is not near the start."""
         head, rest = list[Block](), self._guarded()
         for block in islice(rest, _MOST_HEAD_BLOCKS):
             head.append(block)
@@ -87,20 +79,20 @@ class SliceReader(ABC):
         """Yields the blocks, in order.
 
         Raises:
-            InputError: the file is damaged, truncated, or not the one that was planned with any more.
+            InputError: the file is damaged, truncated, or changed since the job was planned.
             StorageError: reading failed.
         """
         return self._guarded() if self._blocks is None else self._blocks
 
     def _guarded(self) -> Iterator[Block]:
-        """Yields the blocks, and looks at the end whether the file is still the one that was planned with."""
+        """Yields the blocks, and checks at the end that the file did not change."""
         file = self._slice.file
         try:
             yield from self.read_blocks()
         except ReplacedObjectError as error:
             raise changed_file(file, "the object was replaced") from error
         except InputError:
-            check_unchanged(file)  # which may be why its data looks damaged
+            check_unchanged(file)  # a change may look like damage
             raise
         check_unchanged(file)
 
@@ -114,29 +106,28 @@ class StreamReader(SliceReader):
 
     @property
     def position(self) -> int:
-        """Bytes of the slice, compressed as they may be, read so far; 0 where the system does not tell (a pipe)."""
+        """See `SliceReader`; 0 where the system does not tell (a pipe)."""
         return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
 
     def close(self) -> None:
-        """Closes the file."""
         self._stream.close()
 
 
 class RecordFormat(Protocol):
-    """A format: what tells its files, how they may be cut, and how they are read. Derive from it for what is usual.
+    """A format: how its files are recognized, cut and read. Derive from it to inherit the usual answers.
 
-    A file whose records are lines (`has_lines`) is cut at any of its bytes, unless it is compressed; any other between
-    its units (`unit_bytes`). All methods are safe from several threads, and come to the same in every process.
+    A file whose records are lines (`has_lines`) is cut at any byte, unless it is compressed; any other between its
+    units (`unit_bytes`). All methods are safe from several threads, and return the same in every process.
 
     Attributes:
-        title: how messages call it ("Parquet").
-        suffixes: suffixes of its files, in lower case, without those of a compression. Several formats may have one in
-            common; the user then says which.
-        takes_any_name: where a user names this format, files in folders are of it whose names tell no other format.
-        magics: first bytes that tell its files where no name does.
+        title: its name in messages ("Parquet").
+        suffixes: suffixes of its files, in lower case, without those of a compression. Several formats may share one;
+            the user then names the format.
+        takes_any_name: where a user names this format, files in folders have it unless their name tells another.
+        magics: first bytes of its files, for names without a known suffix.
         compresses_inside: its files are never compressed as a whole.
         begins_at_the_end: reading begins at the end of a file, so that pipes cannot be read.
-        has_lines: a record is a line, and knows nothing of the lines before it.
+        has_lines: a record is a line, independent of the lines before it.
     """
 
     title: str
@@ -149,13 +140,11 @@ class RecordFormat(Protocol):
 
     @property
     def unit(self) -> str:
-        """What a record is, as `Block.unit`: a `line`, a `row`, or the whole `file`."""
+        """A record, as `Block.unit`: a `line`, a `row`, or the whole `file`."""
         return "line" if self.has_lines else "row"
 
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
         """Returns the sizes of the units between which a file may be cut, decoded; a whole file is one.
-
-        Called for several files at the same time.
 
         Raises:
             StorageError: it cannot be read.
@@ -164,7 +153,7 @@ class RecordFormat(Protocol):
         return [file.num_bytes]
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the names of the input files in a folder that says itself which these are, in order; else None.
+        """Returns the names of the input files in a folder with its own list of them, in order; else None.
 
         Args:
             folder: its path or address, without a slash at the end.
@@ -177,11 +166,7 @@ class RecordFormat(Protocol):
         return None
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
-        """Refuses keys that no record can have.
-
-        Raises:
-            ConfigError: one is.
-        """
+        """Raises a `ConfigError` for keys that no record can have."""
         return  # every key, unless a format knows better
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> SliceReader:
@@ -190,24 +175,18 @@ class RecordFormat(Protocol):
         Raises:
             InputError: the file is not of the format, or has no column for a key.
             StorageError: it cannot be opened.
-            MissingExtraError: what reads it is not installed.
+            MissingExtraError: its library is not installed.
         """
 
 
 def open_slice(
     slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
-    """Returns the reader of a slice.
-
-    Args:
-        slice_: slice to read.
-        block_bytes, keys, limits: see `ReadOptions`.
+    """Returns the reader of a slice; see `ReadOptions`.
 
     Raises:
         ConfigError: the format has no such keys.
-        InputError: the file is not the one that was planned with, not of its format, or has no column for a key.
-        StorageError: it cannot be opened.
-        MissingExtraError: what reads it is not installed.
+        InputError, StorageError, MissingExtraError: see `RecordFormat.open`; or the file changed since it was planned.
     """
     file = slice_.file
     found = FORMATS[file.format]

@@ -1,7 +1,7 @@
-"""Blocks of records, and the texts that are taken out of them, with a reason for every record that holds none.
+"""Blocks of records, the texts in them, and a reason for every record without texts.
 
-Readers yield blocks, which are not looked into yet. Nearly all blocks hold nothing but good records with one text under
-each key, which their formats take out at once. Any other block is parsed record by record, in worker threads.
+Readers yield blocks unparsed. Nearly all blocks hold only good records with one text under each key, which their
+formats take out at once. Any other block is parsed record by record, in worker threads.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block(ABC):
-    """Some consecutive records of a file. Parsed by `parse_block`, looked at one by one by `records_of`.
+    """Consecutive records of a file; see `parse_block` and `records_of`.
 
     Attributes:
-        unit: what a record is: `line`, `row` or `file`.
+        unit: a record: `line`, `row` or `file`.
         path: path of the file.
         first_record: number of the first record, from 1: see `InputSlice.numbers_records_from_its_start`.
-        max_record_bytes: longer records are bad ones.
-        too_long: whether the block is the beginning of one of these, the rest of which was dropped.
-        data: its bytes, where it is text.
+        max_record_bytes: longer records are bad.
+        too_long: whether the block is the beginning of a longer record; the rest was dropped.
+        data: its bytes, if it is text.
     """
 
     unit: ClassVar[str]
@@ -69,7 +69,7 @@ class Block(ABC):
         return len(self.data)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts of all records, without looking at each; None if anything is unusual."""
+        """Returns the texts of all records at once; None if anything is unusual."""
         return None
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Block(ABC):
         """Yields the records of a block that is not too long; see `records_of`."""
 
     def halves(self) -> tuple[Self, Self] | None:
-        """Returns the first and the last of the records; None if there is one record only."""
+        """Returns the first and the second half of the records; None for a single record."""
         return None
 
 
@@ -115,12 +115,12 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsDone:
-    """What became of some consecutive records.
+    """Counts of consecutive records.
 
     Attributes:
-        num_documents: number of documents, of a record each.
+        num_documents: documents, one per good record.
         bad_lines: records without a document that are not blank.
-        left_out: the records that gave no document, from the first one on: the blank lines and the bad ones.
+        left_out: numbers of the blank and the bad records.
     """
 
     num_documents: int
@@ -134,7 +134,7 @@ class RecordsDone:
 
     @property
     def num_blank_lines(self) -> int:
-        """Lines of nothing but white space."""
+        """Lines of white space."""
         return len(self.left_out) - len(self.bad_lines)
 
 
@@ -146,10 +146,10 @@ class ParsedBlock(RecordsDone):
 
 
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Returns the texts of a block; records without them are listed, not raised. Safe from several threads.
+    """Returns the texts of a block, and lists records without them. Thread-safe.
 
-    Text without keys, in lines or whole files, is what it is: only the newline that ends a line is no part of it (a
-    carriage return before it is), nor the byte order mark at the beginning of a file.
+    Text without keys, in lines or whole files, is unchanged but for the newline that ends a line (a carriage return
+    before it stays) and the byte order mark at the beginning of a file.
 
     Args:
         block: a block of any format.
@@ -205,8 +205,7 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
             value = value_at(record, key)
         except LookupError as error:
             found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
-            reason = f"no key {key!r}; found {found}"
-            raise UnusableLineError(reason) from error
+            raise UnusableLineError(f"no key {key!r}; found {found}") from error
         texts = value if type(value) is list else [value]
         for text in texts:
             if type(text) is not str:
@@ -218,15 +217,15 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """A record that holds no document.
+    """A record without a document.
 
     Attributes:
         path: path of its file.
-        unit: what a record is there: `line`, `row` or `file`.
+        unit: `line`, `row` or `file`.
         line: its number from 1, as `Block.first_record` counts.
-        reason: why it holds none.
-        data: its bytes without the newline, or as JSON; of one that is too long, the beginning.
-        error: what is raised where bad records are not set aside.
+        reason: why it has none.
+        data: its bytes without the newline, or as JSON; only the beginning if it is too long.
+        error: class to raise where bad records are not set aside.
     """
 
     path: str
@@ -238,12 +237,12 @@ class BadLine:
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """Its place in words."""
         return f"`{self.path}`" if self.unit == "file" else f"`{self.path}` {self.unit} {self.line}"
 
 
 class UnusableLineError(Exception):
-    """A record holds no document; carries the reason."""
+    """A record has no document; carries the reason."""
 
 
 def refuse_record(reason: str) -> NoReturn:
@@ -253,7 +252,7 @@ def refuse_record(reason: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class NumberedRecord:
-    """A record, its number, and its bytes; `value` is an error where the bytes are none that can be read."""
+    """A record, its number, and its bytes; `value` is an error if the bytes cannot be read."""
 
     number: int
     value: Any
@@ -262,10 +261,7 @@ class NumberedRecord:
 
 
 def records_of(block: Block) -> Iterator[NumberedRecord]:
-    """Yields the records of a block, those that cannot be read as an `UnusableLineError` with the reason.
-
-    A row, and text without keys, come as an object; a blank record as None.
-    """
+    """Yields the records of a block: objects, None for a blank one, an `UnusableLineError` for an unreadable one."""
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
@@ -273,7 +269,7 @@ def records_of(block: Block) -> Iterator[NumberedRecord]:
 
 
 def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
-    """Returns what is set aside of a record."""
+    """Returns a record to set aside, with its bytes or their beginning."""
     data = data_of(record)
     if len(data) > block.max_record_bytes:
         data = data[:HEAD_BYTES]
@@ -281,7 +277,7 @@ def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
 
 
 def data_of(record: NumberedRecord) -> bytes:
-    """Returns the bytes of a record, those of a row as JSON; none of a row that cannot be read."""
+    """Returns the bytes of a record, of a row as JSON; none of an unreadable row."""
     if record.data or record.value is None or isinstance(record.value, Exception):
         return record.data
     return json.dumps(record.value, ensure_ascii=False, default=repr).encode("utf-8", "replace")
@@ -289,31 +285,27 @@ def data_of(record: NumberedRecord) -> bytes:
 
 def too_long(max_record_bytes: int) -> UnusableLineError:
     """Returns the error for a record with more bytes."""
-    return UnusableLineError(
-        f"longer than {max_record_bytes} bytes, which `max_record_bytes` allows; only its beginning is kept"
-    )
+    limit = f"{max_record_bytes} bytes, which `max_record_bytes` allows"
+    return UnusableLineError(f"longer than {limit}; only its beginning is kept")
 
 
 def checked_text(text: str, where: str) -> str:
-    """Returns a text that UTF-8 can hold; an `UnusableLineError` for a lone surrogate."""
+    """Returns a text; raises an `UnusableLineError` for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         found = f"lone surrogate U+{ord(text[error.start]):X} at character {error.start + 1}"
-        reason = f"{where} is no Unicode text: {found}"
-        raise UnusableLineError(reason) from error
+        raise UnusableLineError(f"{where} is no Unicode text: {found}") from error
     return text
 
 
 def kind_of(value: Any) -> str:
-    """Returns what a JSON value is, in words."""
+    """Returns the type of a JSON value in words."""
     return _KINDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
 def value_at(record: Any, key: str) -> Any:
-    """Returns the value under a key; where there is none, the one that its first dot leads to.
-
-    A key that holds the dot itself wins.
+    """Returns the value under a key, or under the path that its dots spell; a key with the dot itself wins.
 
     Example:
         >>> value_at({"meta": {"text": "a"}}, "meta.text"), value_at({"meta.text": "b", "meta": {}}, "meta.text")
@@ -345,7 +337,7 @@ def without_mark(head: bytes) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """Returns text in UTF-8; an `UnusableLineError` for all else."""
+    """Returns text from UTF-8; raises an `UnusableLineError` for other bytes."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The bytes of an input file, decompressed, and whether it is still the file that was planned with."""
+"""The bytes of an input file, decompressed; and its version, to compare with that of the plan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BUFFER_BYTES = 256 << 10
 
 
 def version_of(version: ObjectVersion) -> tuple[int, str]:
-    """Returns what an `InputFile` keeps of the version of an object: size and etag."""
+    """Returns size and etag of an object, as in an `InputFile`."""
     return version.num_bytes, version.etag or ""
 
 
 def object_version(file: InputFile) -> ObjectVersion:
-    """Returns the version of the object that was there when the job was planned."""
+    """Returns the version of an object when the job was planned."""
     return ObjectVersion(num_bytes=file.num_bytes, etag=file.version or None)
 
 
@@ -55,7 +55,7 @@ class SliceStream:
 
     @property
     def position(self) -> int:
-        """Bytes of the file, compressed as it may be, read so far; 0 where the system does not tell (a pipe)."""
+        """Bytes of the file read so far, before decompression; 0 if unknown (a pipe)."""
         if self._end is not None:
             return self._end
         return self._file.tell() - self._start if self._file.seekable() else 0
@@ -76,7 +76,7 @@ def open_bytes(file: InputFile, *, start: int = 0, stop: int | None = None) -> i
 
 
 def check_unchanged(file: InputFile) -> None:
-    """Refuses a file that is not the one that was planned with, as far as its size and version tell."""
+    """Raises if size or version of a file changed after the job was planned."""
     if file.is_stream:
         return
     try:
@@ -91,11 +91,7 @@ def check_unchanged(file: InputFile) -> None:
 
 
 def size_and_version(path: str) -> tuple[int, str]:
-    """Returns the size of a file, and what changes when it does, as an `InputFile` keeps them.
-
-    Raises:
-        FileNotFoundError, MissingObjectError: it is gone.
-    """
+    """Returns size and version of a file, as in an `InputFile`; `FileNotFoundError` or `MissingObjectError` if gone."""
     if is_remote(path):
         return version_of(RemoteFile(path).version)
     status = os.stat(path)
@@ -103,6 +99,6 @@ def size_and_version(path: str) -> tuple[int, str]:
 
 
 def changed_file(file: InputFile, what: str) -> InputError:
-    """Returns the error for a file that is not the one that was planned with."""
+    """Returns the error for a file that changed after the job was planned."""
     message = f"`{file.path}` changed after the job was planned: {what}"
     return InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")

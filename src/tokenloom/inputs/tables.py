@@ -25,16 +25,16 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import RemoteStream
 
 _PLAIN_ROWS = 8 << 10
-"""Rows whose texts become strings at once: rows that share a value in a dictionary get one each."""
+"""Rows converted from dictionaries to strings at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBlock(Block):
-    """Some consecutive rows of a table.
+    """Consecutive rows of a table.
 
     Attributes:
-        batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
-        bad_rows: rows that cannot be read, by number; `batches` hold something else in their place.
+        batches: `pyarrow.RecordBatch`es of the columns to read, at least one.
+        bad_rows: unreadable rows, by number; `batches` have empty rows in their place.
     """
 
     unit: ClassVar[str] = "row"
@@ -44,11 +44,9 @@ class TableBlock(Block):
 
     @property
     def num_text_bytes(self) -> int:
-        """Size of the columns in memory, somewhat more than their text."""
         return sum(batch.nbytes for batch in self.batches)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the columns, if they hold nothing but texts, and none may be too long."""
         if self.bad_rows or any(batch.nbytes > self.max_record_bytes for batch in self.batches):
             return None
         columns = [texts for key in keys if (texts := _texts(self.batches, key)) is not None]
@@ -57,12 +55,10 @@ class TableBlock(Block):
         return ParsedBlock(columns=tuple(columns), num_documents=sum(map(len, self.batches)))
 
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the rows."""
         for number, row in enumerate(itertools.chain.from_iterable(map(_rows, self.batches)), self.first_record):
             yield self.bad_rows.get(number) or NumberedRecord(number, row)
 
     def halves(self) -> tuple[TableBlock, TableBlock] | None:
-        """Returns the first and the last rows."""
         table = require("pyarrow", extra="parquet").Table.from_batches(self.batches)
         if not (middle := len(table) // 2):
             return None
@@ -71,12 +67,7 @@ class TableBlock(Block):
 
 
 class TableReader(SliceReader):
-    """Reads a slice of a table in blocks of rows.
-
-    Args:
-        slice_: slice of the table.
-        options: options of reading; a unit of a table is a record batch, as decoded.
-    """
+    """Reads a slice of a table in blocks of rows; the unit of decoding is a record batch."""
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
@@ -92,7 +83,6 @@ class TableReader(SliceReader):
             raise
 
     def _open_source(self, slice_: InputSlice, options: ReadOptions) -> Any:
-        """Returns what `pyarrow` reads the slice from."""
         return open_table_source(slice_.file)
 
     @abstractmethod
@@ -101,14 +91,12 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches; adds to `_bad_rows` before it yields what stands for a bad row."""
+        """Yields record batches; adds to `_bad_rows` before it yields the empty row in place of a bad one."""
 
     def close(self) -> None:
-        """Closes the file."""
         self._source.close()
 
     def read_blocks(self) -> Iterator[TableBlock]:
-        """Yields the blocks."""
         batches = self._batches()
         pending: list[Any] = []
         num_pending_bytes = 0
@@ -119,8 +107,9 @@ class TableReader(SliceReader):
                 break
             if batch.nbytes > (most := self._limits.memory_bytes):
                 row = self._first_record + self._num_read_rows
-                message = f"`{self._path}` row {row}: a batch takes {batch.nbytes} bytes, more than {most}"
-                raise InputError(message, hint="write smaller batches or row groups, or allow more with `memory_bytes`")
+                hint = "write smaller batches or row groups, or allow more with `memory_bytes`"
+                problem = f"a batch takes {batch.nbytes} bytes, more than {most}"
+                raise InputError(f"`{self._path}` row {row}: {problem}", hint=hint)
             self._num_read_rows += len(batch)
             for piece in self._pieces(batch):
                 if pending and num_pending_bytes + piece.nbytes > self.block_bytes:
@@ -149,7 +138,8 @@ class TableReader(SliceReader):
             max_record_bytes=self._limits.max_record_bytes,
             bad_rows={number: self._bad_rows.pop(number) for number in list(self._bad_rows) if number < stop},
         )
-        self._count(num_rows=sum(map(len, batches)), num_text_bytes=block.num_text_bytes)
+        self.num_rows += sum(map(len, batches))
+        self.num_text_bytes += block.num_text_bytes
         return block
 
     @contextmanager
@@ -161,13 +151,11 @@ class TableReader(SliceReader):
             raise
         except (self._arrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                message = f"cannot read `{self._path}`: {error.strerror or error}"
-                raise StorageError(message) from error
+                raise StorageError(f"cannot read `{self._path}`: {error.strerror or error}") from error
             if not hasattr(self, "_first_record"):
                 raise not_a_table(self._slice.file, error) from error
             kind, row = FORMATS[self._slice.file.format].title, self._first_record + self._num_read_rows
-            message = f"`{self._path}` row {row} or later: the {kind} data is damaged: {error}"
-            raise InputError(message) from error
+            raise InputError(f"`{self._path}` row {row} or later: the {kind} data is damaged: {error}") from error
 
 
 def open_table_source(file: InputFile) -> Any:
@@ -183,26 +171,24 @@ def open_table_source(file: InputFile) -> Any:
 
 
 def not_a_table(file: InputFile, error: Exception) -> InputError:
-    """Returns the error for a file that is not what its name, or the user, says."""
+    """Returns the error for a file of another format than its name, or the user, says."""
     message = f"`{file.path}` is no {FORMATS[file.format].title} file: {error}"
     return InputError(message, hint="or it is truncated, or still being written")
 
 
 def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
-    """Returns the columns that hold the values under some keys, as `pyarrow` names columns inside structs."""
+    """Returns the columns with the values of some keys, by their names in `pyarrow`."""
     for key in keys:
         if (places := _places(schema, key)) is None:
             found = ", ".join(repr(name) for name in schema.names[:8]) or "none"
-            message = f"`{path}`: no column {key!r}; found {found}"
-            raise InputError(message, hint="name one of the columns as the key")
+            raise InputError(f"`{path}`: no column {key!r}; found {found}", hint="name one of the columns as the key")
         if (count := schema.names.count(places[0])) > 1:
-            message = f"`{path}`: {count} columns {places[0]!r}"
-            raise InputError(message, hint="give each column a name of its own")
+            raise InputError(f"`{path}`: {count} columns {places[0]!r}", hint="give each column a name of its own")
     return list(dict.fromkeys(keys))
 
 
 def _places(schema: Any, key: str) -> list[str] | None:
-    """Returns the name of the column under a key, and of fields of structs in it, by the rule of `value_at`."""
+    """Returns the names of a column and of fields of structs in it, by the rule of `value_at`; None if absent."""
     places: list[str] = []
     fields = schema
     while key not in (names := [field.name for field in fields]):
@@ -217,7 +203,7 @@ def _places(schema: Any, key: str) -> list[str] | None:
 
 
 def _plain(column: Any) -> Any:
-    """Returns a column of text in a dictionary, runs or views as strings; any other as it is."""
+    """Returns a column, with text in dictionaries, runs or views as plain strings."""
     arrow = require("pyarrow", extra="parquet")
     kind, types = column.type, arrow.types
     is_wrapped = types.is_dictionary(kind) or types.is_run_end_encoded(kind)
@@ -268,9 +254,9 @@ def _is_text(kind: Any) -> bool:
 
 
 def _in_place(array: Any) -> Utf8Texts:
-    """Returns the values of a valid array of strings as views of its bytes; the offsets may be copied."""
+    """Returns the values of a valid array of strings as views of its bytes; copies the offsets."""
     _, offset_bytes, content_bytes = array.buffers()
-    if not len(array):  # which need not have offsets
+    if not len(array):  # it may have no offsets
         return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))
     dtype = np.int32 if str(array.type) == "string" else np.int64
     offsets = np.frombuffer(offset_bytes, dtype=dtype)[array.offset : array.offset + len(array) + 1]
@@ -279,10 +265,10 @@ def _in_place(array: Any) -> Utf8Texts:
 
 
 def _rows(batch: Any) -> Sequence[Any]:
-    """Returns the rows of a record batch, those that cannot be read as an `UnusableLineError`."""
+    """Returns the rows of a record batch, with an `UnusableLineError` in place of an unreadable row."""
     try:
         rows: list[Any] = batch.to_pylist()
-    except (ValueError, OverflowError):  # a value that Python cannot hold; most often text that is not UTF-8
+    except (ValueError, OverflowError):  # a value that Python cannot hold, mostly text that is not UTF-8
         return [_row(batch, at) for at in range(len(batch))]
     return rows
 

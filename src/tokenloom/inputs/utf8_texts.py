@@ -1,4 +1,4 @@
-"""Texts as the bytes they came as: no Python string is made of one before somebody looks at it."""
+"""Texts in one buffer of UTF-8; Python strings are made on access."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Utf8Texts(Sequence[str]):
-    """Texts in one buffer; a text is decoded each time it is asked for.
+    """Texts in one buffer, decoded on each access.
 
-    Safe from several threads. Equal to itself only: compare lists.
+    Thread-safe. Equal to itself only: compare lists.
 
     Attributes:
-        content: uint8, all texts back to back, each of them valid UTF-8; may be a view of what somebody else holds.
+        content: uint8, all texts back to back, each valid UTF-8; may be a view.
         offsets: int64[num_texts + 1], rising from 0: text i is `content[offsets[i] : offsets[i + 1]]`.
 
     Example:
@@ -49,11 +49,9 @@ class Utf8Texts(Sequence[str]):
         return (str(data, "utf-8") for data in self.encoded())
 
     def with_others(self, texts: Sequence[str], num_before: NDArray[np.int64]) -> Utf8Texts:
-        """Returns these texts with others between them.
+        """Returns these texts with others, without lone surrogates, between them.
 
-        Args:
-            texts: the others, without lone surrogates.
-            num_before: int64[len(texts)], rising: how many of these texts come before each.
+        `num_before`, int64[len(texts)], rising, is the number of these texts before each of the others.
         """
         content = self.content.data
         others = [text.encode() for text in texts]
@@ -84,7 +82,7 @@ def utf8_texts(texts: Sequence[str]) -> Utf8Texts:
 
 
 def joined_texts(parts: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Returns the texts of all parts, at least one, one part after the other; strings only if some are strings."""
+    """Returns the texts of all parts, at least one, in order; as strings only if some are strings."""
     if len(parts) == 1:
         return parts[0]
     in_buffers = [part for part in parts if isinstance(part, Utf8Texts)]

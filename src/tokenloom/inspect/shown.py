@@ -1,6 +1,6 @@
-"""Documents and samples as a person reads them: spans and tokens with kind, text, part and loss, and lines of these.
+"""Documents and samples for readers: spans and tokens with kind, text, part and loss, and their lines.
 
-Report and explorer draw what is found here as HTML; no drawing decides anything.
+Report and explorer draw the same objects as HTML.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIGNS = {
     TAB: "tab",
     ESCAPE: "a character without glyph",
 }
-"""What stands for text that cannot be seen."""
+"""Signs for invisible text."""
 
 LEGEND = {
     "loss": "with loss: the model learns to predict it",
@@ -50,31 +50,30 @@ LEGEND = {
     "denied": "padding for a denied document",
     "image": "image",
 }
-"""What styles mean, see `ShownToken.styles`."""
+"""Meanings of styles, see `ShownToken.styles`."""
 
 Kind = Literal["text", "eod", "bos", "special", "padding", "denied", "image"]
 PADDING = ("padding", "denied")
-"""Kinds that are drawn as their number, since all their tokens are alike."""
+"""Kinds of equal tokens, drawn as their number."""
 
 Special = Mapping[int, tuple[Kind, str]]
-"""Kind and spelling of the ids that are more than text, see `special_tokens`."""
+"""Kind and spelling of special ids, see `special_tokens`."""
 
 _BROKEN = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """A token, as a person looks at it.
+    """A token for readers.
 
     Attributes:
-        id: its id; -1 of an image.
-        text: what it adds to the text, as the data have it: hostile, until `printable` has seen it. "" if it only
-            begins a character; without a tokenizer, the id and a space.
-        kind: what it is: "text", or a word of `LEGEND`.
-        part: "prompt", "answer" or "text"; None where the data do not tell.
-        loss: whether it is a label with loss: whether the model is taught to predict it; None where that is not asked,
-            as of documents.
-        span: number of its span; None where no document stands.
+        id: its id; -1 for an image.
+        text: the text that it adds, untrusted until `printable`; "" if it only begins a character. Without a tokenizer,
+            the id and a space.
+        kind: "text", or a key of `LEGEND`.
+        part: "prompt", "answer" or "text"; None if unknown.
+        loss: whether it is a label with loss; None in documents.
+        span: number of its span; None outside documents.
     """
 
     id: int
@@ -86,44 +85,44 @@ class ShownToken:
 
     @property
     def words(self) -> str:
-        """What stands for it: its text, an image in brackets, or its kind in brackets if that has no text."""
+        """Its text, or its kind in brackets if it has none; of an image the text in brackets."""
         if self.kind == "image" or not (self.text or self.kind == "text"):
             return f"[{self.text or LEGEND[self.kind]}]"
         return self.text
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """What it is drawn as: kind, part and loss, as far as they are more than text."""
+        """Its styles: kind, part and loss, where they are not text."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
 
     @property
     def look(self) -> tuple[str, ...] | None:
-        """What it has in common with those that are drawn with it; None of a special token, which is alone."""
+        """The key by which neighbours are drawn together; None for a special token, drawn alone."""
         return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
     def teaching(self) -> str:
-        """Part and loss in words, such as "answer, with loss"; "" of padding, and where none is known."""
+        """Part and loss in words, such as "answer, with loss"; "" for padding, or if unknown."""
         told = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
         return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownSpan:
-    """Tokens of one sequence of a document that stand together.
+    """Consecutive tokens of one sequence of a document.
 
     Attributes:
-        source: name of the source, or the prefix where there are no names.
+        source: name of the source, else the prefix.
         prefix: prefix of the pair.
         document: number of the document in its source.
         row: number of the sequence in the `.idx` file.
-        sequence, num_sequences: number of the sequence in its document, and how many that has.
-        start, stop: the tokens, counted from the start of the sequence.
+        sequence, num_sequences: number of the sequence in its document, and the document's number of sequences.
+        start, stop: the tokens, half-open, from the start of the sequence.
         num_tokens: tokens of the whole sequence.
-        slot: place of the first token in what is shown.
-        denied: whether padding stands there instead.
-        origin: the record that the document was made of, as `FILE:N` with N from 1; None if that is not known.
+        slot: index of the first token in `Shown.tokens`.
+        denied: whether it is replaced by padding.
+        origin: the input record of the document, as `FILE:N` with N from 1; None if unknown.
     """
 
     source: str
@@ -140,7 +139,7 @@ class ShownSpan:
     origin: str | None = None
 
     def heading(self) -> str:
-        """Returns one line that says what this is."""
+        """Returns a one-line description."""
         count, whole = self.stop - self.start, f" of {self.num_tokens:,}"
         if count == self.num_tokens:
             tokens = {0: "empty", 1: "its only token"}.get(count, f"all {count:,} tokens")
@@ -154,11 +153,11 @@ class ShownSpan:
 
 
 TokenRun = tuple[ShownToken, ...]
-"""Tokens that follow each other and are alike in all but ids and texts; a special one is alone."""
+"""Consecutive tokens with equal `ShownToken.look`."""
 
 
 class ShownSection(NamedTuple):
-    """What is drawn under one heading: the tokens of a span, if it has some, or what belongs to none."""
+    """The tokens under one heading: those of a span, or tokens outside of spans."""
 
     heading: str
     span: ShownSpan | None
@@ -167,16 +166,16 @@ class ShownSection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A document or a sample, as a person looks at it.
+    """A document or a sample for readers.
 
     Attributes:
-        heading: one line that says what this is.
-        facts: names and values of what is known of it.
-        notes: sentences about what is unusual.
-        spans: documents that stand in it, in order.
-        first: number of the first token that is shown, of `num_tokens`.
-        num_tokens: tokens of all of it.
-        tokens: those that are shown.
+        heading: a one-line description.
+        facts: names and values.
+        notes: sentences about irregularities.
+        spans: its documents, in order.
+        first: number of the first of `tokens`, of `num_tokens`.
+        num_tokens: tokens of the whole document or sample.
+        tokens: the tokens to show.
     """
 
     heading: str
@@ -188,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields the tokens under a heading each, in order; a span without tokens is a section too."""
+        """Yields the sections in order; a span without tokens is a section, too."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -200,14 +199,14 @@ class Shown:
             slot += len(tokens)
             heading = f"all of them, rearranged, {len(tokens):,} tokens" if span is None else span.heading()
             if span is None and all(token.kind == "padding" for token in tokens):
-                heading = ""  # padding says that itself
+                heading = ""
             alike = groupby(enumerate(tokens), key=lambda each: each[1].look or each[0])
             runs = [tuple(token for _, token in found) for _, found in alike]
             yield ShownSection(heading, span, runs)
         yield from (ShownSection(span.heading(), span) for span in empty)
 
     def legend(self) -> list[str]:
-        """Returns the styles and signs that occur, in the order of `LEGEND` and `SIGNS`."""
+        """Returns the styles and signs in use, in the order of `LEGEND` and `SIGNS`."""
         styles = {style for token in self.tokens if token.kind not in PADDING for style in token.styles}
         styles |= {token.kind for token in self.tokens}
         texts = [token.text for token in self.tokens if token.kind == "text"]
@@ -223,7 +222,7 @@ def padding_words(run: TokenRun) -> str:
 
 
 def special_tokens(tokenizer: Any, manifest: Manifest | None = None) -> Special:
-    """Returns the ids that are more than text, of any tokenizer; without one, those that the manifest names."""
+    """Returns the special ids of a tokenizer and of the manifest."""
     spelled = optional_attribute(tokenizer, "special_tokens")
     texts = {int(number): str(text) for text, number in spelled.items()} if isinstance(spelled, Mapping) else {}
     special: dict[int, tuple[Kind, str]] = {number: ("special", text) for number, text in texts.items()}
@@ -247,7 +246,7 @@ def tokens_of(
     parts: Iterable[str | None] = repeat(None),
     span: int | None = None,
 ) -> list[ShownToken]:
-    """Returns tokens that follow each other in one document; special ones have their spelling as text."""
+    """Returns consecutive tokens of one document; the text of special ones is their spelling."""
     texts = [f"{number} " for number in ids] if tokenizer is None else token_texts(ids, tokenizer)
     known = [special.get(number, ("text", "")) for number in ids]
     return [
@@ -257,13 +256,16 @@ def tokens_of(
 
 
 def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
-    r"""Returns what each token adds to the text, as it stands after the tokens before it.
+    r"""Returns the text that each token adds to the tokens before it.
 
-    A character that takes several tokens is the text of the last of them; the others add "". What no tokens complete
-    is shown as the tokenizer decodes broken bytes, as `\ufffd`. A tokenizer that cannot decode them is a `ConfigError`.
+    A character of several tokens is the text of the last of them; the others add "". An incomplete character is decoded
+    as by the tokenizer, as `\ufffd`.
+
+    Raises:
+        ConfigError: the tokenizer cannot decode the ids.
     """
     texts = [""] * len(ids)
-    begin = complete = 0  # each is decoded behind the tokens since the last but one that completed a text
+    begin = complete = 0  # decodes from the last but one token that completed a text
     before = ""
     for stop in range(1, len(ids) + 1):
         text = decoded(ids[begin:stop], tokenizer)
@@ -274,16 +276,16 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     return texts
 
 
-_CONTEXT = 8  # tokens before and after a window, decoded with it: a character may begin or end there
-_NO_LABEL = -100  # the label of a token without loss, of conversations
+_CONTEXT = 8  # tokens decoded before and after a window, for its first and last character
+_NO_LABEL = -100  # the label of conversations for tokens without loss
 _REARRANGED = "the tokens are not those of their documents in their order, as fill in the middle makes them"
 
 
 class OpenPair:
-    """A pair, and what lies beside it, opened when it is first asked for. Safe from several threads.
+    """A pair and the files beside it, opened on first use. Thread-safe.
 
     Attributes:
-        prefix: path of the pair without suffix, as it was named.
+        prefix: path of the pair without suffix, as given.
         data: the tokens.
     """
 
@@ -296,29 +298,29 @@ class OpenPair:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """What the pair was made of; None if nobody wrote that down."""
+        """The manifest, if any."""
         return manifest_of(self.data)
 
     @cached_property
     def origins(self) -> Origins | None:
-        """Which records its documents were made of; None if that is not known."""
+        """The input records of its documents, if known."""
         return read_origins(self.data)
 
     @cached_property
     def roles(self) -> SequenceRoles | None:
-        """Which of its tokens are prompts and answers; None for plain text."""
+        """Prompts and answers of its tokens; None for plain text."""
         return read_roles(self.data) if has_column(self.data, NAME) else None
 
     def document_of(self, row: int) -> int:
-        """Returns which document a row of the index belongs to; the last of them, where some have no sequences."""
-        return bisect_right(self.data.document_indices, row) - 1  # NumPy copies arrays that lie at odd addresses first
+        """Returns the document of a row of the index; the last one, if others there are empty."""
+        return bisect_right(self.data.document_indices, row) - 1  # NumPy would copy unaligned arrays first
 
     def rows_of(self, document: int) -> range:
-        """Returns the rows of the index that a document has."""
+        """Returns the rows of a document in the index."""
         return range(*(int(row) for row in self.data.document_indices[document : document + 2]))
 
     def origin(self, document: int) -> str | None:
-        """Returns the record that a document was made of, as `FILE:N` with N from 1; None if that is not known."""
+        """Returns the input record of a document, as `FILE:N` with N from 1; None if unknown."""
         if self.origins is None:
             return None
         files, records = self.origins.locate(np.array([document], dtype=np.int64))
@@ -335,14 +337,14 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns whether tokens of a sequence are "prompt", "answer" or "text"; None each where that is not known."""
+        """Returns "prompt", "answer" or "text" per token of a sequence; None each without roles."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
 
 
 class OpenPairs:
-    """Pairs by prefix, by `get`; the 64 that were asked for last stay open. Safe from several threads."""
+    """Opens pairs by prefix, by `get`; the last 64 stay open. Thread-safe."""
 
     def __init__(self, *, object_storage: ObjectStorageSettings | None = None) -> None:
         self.get: Callable[[str], OpenPair] = lru_cache(64)(partial(OpenPair, object_storage=object_storage))
@@ -351,20 +353,19 @@ class OpenPairs:
 def shown_document(
     pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
-    """Returns a document, or some tokens of it; reads no others. Without a tokenizer, ids.
+    """Returns a document, or some of its tokens, which alone are read; as ids without a tokenizer.
 
     Args:
         pair: the pair.
-        document: number of the document in the pair; negative ones count from the end.
-        tokenizer: what decodes it.
-        first, count: which tokens, all of them by default; those of an image count as one.
+        document: number of the document in the pair; negative from the end.
+        tokenizer: decodes the tokens.
+        first, count: the tokens, by default all; an image counts as one.
 
     Raises:
-        IndexError: there is no such document.
+        IndexError: the document does not exist.
     """
     if not -pair.data.num_documents <= document < pair.data.num_documents:
-        message = f"document {document} of `{pair.prefix}` was asked for, but it has {pair.data.num_documents}"
-        raise IndexError(message)
+        raise IndexError(f"document {document} out of range: `{pair.prefix}` has {pair.data.num_documents} documents")
     document %= pair.data.num_documents
     origin, special = pair.origin(document), special_tokens(tokenizer, pair.manifest)
     spans: list[ShownSpan] = []
@@ -394,7 +395,6 @@ def shown_document(
 
 
 def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **others: Any) -> ShownSpan:
-    """Returns tokens of a row of a pair."""
     document = pair.document_of(row)
     rows = pair.rows_of(document)
     known = {
@@ -410,12 +410,12 @@ def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **ot
 def _tokens_in(
     pair: OpenPair, span: ShownSpan, tokenizer: TextTokenizer | None, special: Special, number: int
 ) -> list[ShownToken]:
-    """Returns the tokens of a span, decoded with what stands around them."""
+    """Returns the tokens of a span, decoded with their context."""
     if pair.is_image(span.row):
         item = pair.data[span.row][0]
         try:
             text = f"image of {len(item_to_image(item)):,} bytes"
-        except DatasetFormatError:  # what a mode means is up to whoever wrote the data
+        except DatasetFormatError:  # the writer defines the meaning of modes
             text = f"{counted(len(item), 'token')} of mode {IMAGE_MODE}, no image"
         return [ShownToken(-1, text, "image", span=number)]
     begin, end = max(span.start - _CONTEXT, 0), min(span.stop + _CONTEXT, int(pair.data.sequence_lengths[span.row]))
@@ -431,23 +431,23 @@ def shown_sample(
     pairs: OpenPairs | None = None,
     run: Run | None = None,
 ) -> Shown:
-    """Returns what stands at a position, the extra token for the last label included. Without a tokenizer, ids.
+    """Returns the sample at a position, with the extra token for the last label; as ids without a tokenizer.
 
     Args:
-        dataset: a run's dataset, a blend, or one of our datasets, that gives `tokens`, `labels` and `loss_mask`.
+        dataset: a run's dataset, a blend, or one of our datasets with `tokens`, `labels` and `loss_mask`.
         position: the position.
-        tokenizer: what decodes it.
-        pairs: where pairs are opened, so that they stay open from one call to the next.
-        run: the run of a dataset that does not know it; what is held out does.
+        tokenizer: decodes the tokens.
+        pairs: keeps pairs open between calls.
+        run: the run of the dataset; None for held-out samples.
 
     Raises:
-        IndexError: there is no such position.
+        IndexError: the position does not exist.
         ConfigError: the samples are of another kind.
     """
     sample = sample_of(dataset, position)
-    if not {"tokens", "labels", "loss_mask"} <= sample.keys():
-        message = f"expected samples with `tokens`, `labels` and `loss_mask`, found {', '.join(map(repr, sample))}"
-        raise ConfigError(message, hint="samples of BERT and T5 cannot be shown by token; look at their documents")
+    if missing := {"tokens", "labels", "loss_mask"} - sample.keys():
+        message = f"samples lack {', '.join(map(repr, sorted(missing)))}"
+        raise ConfigError(message, hint="samples of BERT and T5 cannot be shown by token; show their documents")
     position += len(dataset) if position < 0 else 0
     table = trace_dataset(dataset, [position]) if run is None else run.trace([position])
     spans, opened = _spans(table, OpenPairs() if pairs is None else pairs)
@@ -455,7 +455,7 @@ def shown_sample(
     loss = [False, *(np.asarray(sample["loss_mask"]) > 0).tolist()]
     special = special_tokens(tokenizer, opened[0].manifest if opened else None)
     tokens = [ShownToken(number) for number in ids]
-    if _REARRANGED in notes:  # then the last tokens that are equal and have no loss are padding
+    if _REARRANGED in notes:  # padding: equal tokens without loss at the end
         stop = 1 + max((slot for slot, each in enumerate(ids) if each != ids[-1] or loss[slot]), default=-1)
         tokens[:stop] = tokens_of(ids[:stop], tokenizer, special)
         opened = []
@@ -482,7 +482,6 @@ def shown_sample(
 
 
 def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[OpenPair]]:
-    """Returns the spans of a sample, and the pair of each."""
     spans, opened = [], []
     numbers, rows = table.pairs()
     for number, row, found in zip(numbers.tolist(), rows.tolist(), table.rows(), strict=True):
@@ -499,7 +498,7 @@ def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[Op
 def _fed(
     sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence[OpenPair]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Returns what a model is fed, the extra token for the last label included, and how it differs from the data."""
+    """Returns the ids that a model reads, with that of the last label, and notes how they differ from the data."""
     ids, labels = (np.asarray(sample[name]).tolist() for name in ("tokens", "labels"))
     if any(span.slot + span.stop - span.start > len(ids) for span in spans):
         ids.append(labels[-1])
@@ -508,7 +507,7 @@ def _fed(
         found = [] if span.denied else pair.ids(span.row, span.start, span.stop)
         last = span.slot + len(found) - 1
         if found and 0 < last < len(ids) and ids[last] != found[-1] and labels[last - 1] in (found[-1], _NO_LABEL):
-            ids[last] = found[-1]  # the last token of a conversation, which may be a label only
+            ids[last] = found[-1]  # the last token of a conversation may be a label only
         here = ids[span.slot : last + 1]
         differing.update((was, fed) for was, fed in zip(found, here, strict=False) if was != fed)
     if not differing:
@@ -530,23 +529,23 @@ _STYLES = {
     "denied": "red",
     "image": "bold blue",
 }
-"""Faint, reversed and bold tell apart what colours do, to every eye."""
+"""Styles that differ without colour, too."""
 
 _SIGN = "magenta"
 
 _MARKS = {"eod": "EOD", "bos": "BOS", "special": ""}
-"""What special tokens are called where no colour tells them from text."""
+"""Marks of special tokens in text without colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How lines are drawn.
+    """Layout of lines.
 
     Attributes:
         width: columns of a line.
-        colour: whether to use colours and styles; else marks in brackets say the same.
-        ids: whether to write the id of each token behind it.
-        most_tokens: tokens of a section to show, from its begin and its end; None for all.
+        colour: use colours and styles instead of marks in brackets.
+        ids: write the id behind each token.
+        most_tokens: tokens to show of a section, from its begin and its end; None for all.
     """
 
     width: int = 80
@@ -556,18 +555,15 @@ class Look:
 
 
 def shown_lines(shown: Shown, look: Look) -> Iterator[str]:
-    """Yields lines, without line breaks: headings with tokens below them, and the marks that occur.
-
-    Texts of data cannot drive a terminal, whatever they hold.
-    """
+    """Yields lines: headings with their tokens, and the legend. Texts of data cannot drive the terminal."""
     for pieces in _pieces(shown, look):
         yield from filter(None, lines_of(pieces, look.width, colour=look.colour))
 
 
 def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
-    """Yields what begins a line each."""
+    """Yields the pieces of each line."""
     origin, sections, said = None, list(shown.sections()), ""
-    if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):  # else its section says it
+    if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):
         yield [(printable(shown.heading, keep=""), "bold")]
         yield [(printable(", ".join(f"{name} {value}" for name, value in shown.facts), keep=""), "")]
         origin = dict(shown.facts).get("made of")
@@ -582,7 +578,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
         said = yield from _section_pieces(section.runs, look, said)
     legend: list[Piece] = []
     for each in shown.legend():
-        if each in ("padding", "denied", "image"):  # which is said by what stands there
+        if each in ("padding", "denied", "image"):  # drawn as words
             continue
         name, _, meaning = (LEGEND | SIGNS)[each].partition(": ")
         legend.append(("; " if legend else "legend: ", "" if legend else "dim"))
@@ -596,8 +592,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, said: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields what begins a line each: tokens that follow each other, with marks where part or loss changes, and no
-    colour says it; `said` is what was marked last, and is returned."""
+    """Yields the pieces of each line, with marks of part and loss without colour; takes and returns the last mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

@@ -1,15 +1,14 @@
-"""Texts behind a run: searched in all its documents, and read again from input files.
+"""Searches texts in all documents of a run, and reads records of input files again.
 
-Documents are searched some million tokens at a time, so memory is bounded.
-
-How a text is cut into tokens depends, at its ends, on what stands around it. So the ids in its midst are looked for
-that are the same whatever that is, and what is found is decoded with its neighbourhood and compared with the text.
-Whole texts are found by the hashes beside pairs: `PREFIX.hashes.npy`.
+Documents are searched some million tokens at a time, so memory is bounded. The first and last tokens of a text depend
+on its neighbours. So a search compares the stable ids in its middle, and decodes each match with its surroundings.
+Whole texts are found by their hashes, `PREFIX.hashes.npy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -38,7 +37,7 @@ _MOST_FOUND = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Where something stands: a document by numbers, and tokens of it; of a text all that hold a part of it."""
+    """A match: numbers of source and document, and the tokens that hold a part of the text."""
 
     source: int
     document: int
@@ -47,30 +46,20 @@ class Match:
 
 
 def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorageSettings | None = None) -> list[Match]:
-    """Returns where ids stand one after the other within a document, of all sources; also those held out or denied.
+    """Returns all matches of consecutive ids within documents, also held-out and denied ones.
 
-    Reads all tokens, at about 1 ns each where they are in memory.
+    Reads all tokens, at about 1 ns each if they are in memory.
     """
-    if not ids:
-        message = "expected ids of tokens to look for, found none"
-        raise ConfigError(message)
-    bound = None if lock.tokenizer is None else lock.tokenizer.vocab_size
-    if (wrong := next((each for each in ids if each < 0 or (bound is not None and each >= bound)), None)) is not None:
-        message = f"expected ids of tokens from 0 on{'' if bound is None else f', below {bound}'}, found {wrong}"
-        raise ConfigError(message)
+    found = _found(lock, ids, object_storage)
     return [
-        Match(source=source, document=document, start=start, length=len(ids))
-        for source, document, start, _ in _found(lock, ids, object_storage)
+        Match(source=source, document=document, start=start, length=len(ids)) for source, document, start, _ in found
     ]
 
 
 def find_text(
     lock: RunLock, text: str, tokenizer: Any, *, object_storage: ObjectStorageSettings | None = None
 ) -> list[Match]:
-    """Returns where a text stands within a document, of all sources; also those held out or denied.
-
-    A text that was tokenized otherwise than its tokens in the midst of other text, as with dropout, is not found.
-    """
+    """Returns all matches of a text within documents, also held-out and denied ones; not those of BPE dropout."""
     stable = StableIds.of(text, tokenizer)
     found = set()
     for source, document, start, (pair, row) in _found(lock, stable.ids, object_storage):
@@ -82,15 +71,14 @@ def find_text(
 def _found(
     lock: RunLock, ids: Sequence[int], object_storage: ObjectStorageSettings | None
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
-    """Yields source, document, first token, and the pair with the row there, of each place that has these ids."""
+    """Yields source, document, first token, and (pair, row) of each match of ids."""
     num_found = 0
     for source, first, prefix in _pairs(lock):
         pair = IndexedDataset(prefix, object_storage=object_storage)
         for stretch in places_of_ids(pair, ids):
             num_found += len(stretch.rows)
             if num_found > _MOST_FOUND:
-                message = f"expected tokens that stand at {_MOST_FOUND:,} places or fewer, found more"
-                raise ConfigError(message, hint="look for more of them at a time")
+                raise ConfigError(f"more than {_MOST_FOUND:,} matches", hint="search for more tokens at a time")
             for row, start in zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True):
                 yield source, first + row, start, (pair, row)
 
@@ -108,7 +96,7 @@ _HASHES_AT_ONCE = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes."""
+    """Returns the documents with one of these texts, as sorted (source, document), and the pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -126,24 +114,24 @@ def find_whole_texts(
                 begin, end = opened.document_indices[entry : entry + 2].tolist()
                 found += [(source, first + row) for row in range(begin, end)]
     if len(missing) == len(pairs):
-        message = f"expected pairs with hashes of their documents, found none among {len(pairs)}"
-        raise ConfigError(message, hint="`tokenloom preprocess --document-hashes` writes PREFIX.hashes.npy")
+        hint = "tokenize with `tokenloom preprocess --document-hashes`, or search for a part of the text (`--tokens`)"
+        raise ConfigError(f"none of {len(pairs)} pairs has hashes of its documents", hint=hint)
     return found, missing
 
 
 TOKENS_AT_ONCE = 1 << 22
 _ROWS_AT_ONCE = 1 << 16
 _AROUND = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
-"""What may stand before or behind a text, for where its tokens are the same."""
+"""Texts before and behind a text, to find its stable tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableIds:
-    """What is looked for of a text.
+    """The ids of a text that do not depend on its neighbours.
 
     Attributes:
-        ids: ids that it has wherever it stands.
-        before, behind: tokens that it may have before and behind them, at most.
+        ids: these ids.
+        before, behind: maximum number of further tokens of the text, before and behind them.
     """
 
     text: str
@@ -153,7 +141,11 @@ class StableIds:
 
     @classmethod
     def of(cls, text: str, tokenizer: Any) -> StableIds:
-        """Returns those of a text."""
+        """Returns the stable ids of a text.
+
+        Raises:
+            ConfigError: it has none.
+        """
         alone = [int(each) for each in tokenizer.tokenize(text)]
         first, last = 0, len(alone)
         for around in _AROUND:
@@ -161,16 +153,16 @@ class StableIds:
             behind = [int(each) for each in tokenizer.tokenize(text + around)]
             first = max(first, len(alone) - _common(alone[::-1], before[::-1]))
             last = min(last, _common(alone, behind))
-        first, last = min(first + 1, len(alone)), last - 1  # what these did not show
+        first, last = min(first + 1, len(alone)), last - 1  # for neighbours that were not tried
         if first >= last:
-            message = f"expected a text of some words, found {quoted(text)}, whose tokens depend on what is around it"
-            raise ConfigError(message, hint="give more of it, or look for the ids themselves")
-        # Of what is before and behind them, a token has a byte or more.
+            message = f"the tokens of {quoted(text)} depend on its neighbours"
+            raise ConfigError(message, hint="give more of the text, or search for its ids")
+        # Each further token has at least a byte.
         num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns the fewest tokens that hold the text, these ids at a place among them; None if it is not there."""
+        """Returns the fewest tokens around `start` that hold the text, as (begin, end); None without a match."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
@@ -197,7 +189,7 @@ def places_of_ids(
     start: int = 0,
     at_once: int = TOKENS_AT_ONCE,
 ) -> Iterator[Spans]:
-    """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit."""
+    """Yields the matches of consecutive ids within sequences, by stretch; none if the dtype cannot hold the ids."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
     if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
         return
@@ -218,11 +210,11 @@ def places_of_ids(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Consecutive sequences of a pair or a part of one, or what was found in them.
+    """Consecutive sequences of a pair, a part of one, or matches in them.
 
     Attributes:
         rows, starts, lengths: int64[num_spans].
-        next_row, next_start: where the next sequence, or the rest of this one, begins.
+        next_row, next_start: begin of the next sequence, or of the rest of this one.
     """
 
     rows: NDArray[np.int64]
@@ -232,7 +224,7 @@ class Spans:
     next_start: int
 
     def tokens_of(self, pair: IndexedDataset) -> NDArray[Any]:
-        """Returns their tokens, back to back; where tokens are not mapped, by one read."""
+        """Returns their tokens, concatenated; by one read if the tokens are not mapped."""
         is_whole = len(self.rows) > 1 and not self.starts[0]
         if is_whole and (is_remote(pair.path_prefix) or not pair.mmap):
             found = pair[int(self.rows[0]) : int(self.rows[-1]) + 1]
@@ -244,10 +236,7 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields all sequences from a place on, in order, some million tokens at a time.
-
-    A sequence that is cut has `overlap` tokens in both parts.
-    """
+    """Yields all sequences from a token on, `at_once` tokens at a time; parts of a cut one share `overlap` tokens."""
     size = at_once + overlap
     while row < len(lengths):
         own = lengths[row : row + _ROWS_AT_ONCE].astype(np.int64)
@@ -264,21 +253,18 @@ def stretches(
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns how many ids two sequences begin with alike."""
+    """Returns the length of the common prefix."""
     return len(list(takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False))))
 
 
 _BLOCK_BYTES = 4 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 30)
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
-"""How to read text that neither its name nor its first bytes tell: lines of JSON are lines, too."""
+"""Formats by unit, for files whose name and first bytes do not tell: lines of JSON are lines, too."""
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Returns how an input file differs from what was tokenized, as a sentence; None if nothing is known to differ.
-
-    Sizes are compared, and where they were recorded times of change, or etags of objects.
-    """
+    """Returns how an input file differs from the one tokenized, in size or recorded version; None if it does not."""
     if file.path == STDIN:
         return "the input came from standard input, and cannot be read again"
     try:
@@ -293,37 +279,28 @@ def input_problem(file: OriginFile) -> str | None:
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them."""
-    wanted = set(numbers)
+    """Returns records of an input file by number, lines unchanged and rows as JSON, in one pass up to the last one."""
+    wanted, found, done = set(numbers), dict[int, str](), 0
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
-    reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)
-    found: dict[int, str] = {}
-    try:
-        last, done = max(wanted, default=0), 0
+    with closing(open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)) as reader:
         for block in reader.blocks():
             first, done = done + 1, reader.num_rows
             if not wanted.isdisjoint(range(first, done + 1)):
                 records = (record for record in records_of(block) if record.number in wanted)
                 found |= {record.number: data_of(record).decode("utf-8", "replace") for record in records}
-            if done >= last:
+            if done >= max(wanted, default=0):
                 break
-    finally:
-        reader.close()
     return found
 
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied."""
+    """Returns the tokens of each span, in the dtype of its pair; empty for denied documents."""
     found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
     pairs, rows = table.pairs()
-    wanted = ~table.denied
-    for pair in np.unique(pairs[wanted]).tolist():
+    for pair in np.unique(pairs[~table.denied]).tolist():
         opened = IndexedDataset(table.pair_rows.prefixes[pair], object_storage=object_storage)
-        chosen = np.flatnonzero(wanted & (pairs == pair))
-        pieces = np.cumsum(table.lengths[chosen]) // TOKENS_AT_ONCE
-        for piece in np.unique(pieces).tolist():
-            some = chosen[pieces == piece]
-            tokens = opened.gather(rows[some], table.starts[some], table.lengths[some])
-            for number, part in zip(some.tolist(), np.split(tokens, np.cumsum(table.lengths[some])[:-1]), strict=True):
-                found[number] = part
+        chosen = np.flatnonzero(~table.denied & (pairs == pair))
+        tokens = opened.gather(rows[chosen], table.starts[chosen], table.lengths[chosen])
+        for number, part in zip(chosen.tolist(), np.split(tokens, np.cumsum(table.lengths[chosen])[:-1]), strict=True):
+            found[number] = part
     return found

@@ -1,4 +1,4 @@
-"""Kernels of the computed order: which source each position of a mixture comes from, and which of its samples it is."""
+"""Kernels of the computed order: source and sample of each position of a mixture."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from tokenloom.kernels.permutation import Key
 
 Int32s = NDArray[np.int32]
 
-LARGEST_SUM = 2**60
-"""What the weights of a mixture add up to at most."""
+LARGEST_SUM = 2**60  # of the weights of a mixture
 
 
 class _Dealt:
-    """Places that are dealt to leaves, and back."""
-
     __slots__ = ("_native",)
 
     _native: _native.Mixture | _native.MixedStage
 
     def locate(self, places: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf of each place, and which of that leaf's samples it is: int32 and int64[num_places].
+        """Returns the leaf of each place, and the number of that leaf's sample: int32 and int64[num_places].
 
         Raises:
             IndexError: a position outside [0, 2**62), or an offset outside [0, size).
@@ -37,9 +34,9 @@ class _Dealt:
         return leaves, takes
 
     def counts(self, k: int) -> Int64s:
-        """Returns how many of the first `k` places come from each leaf, in O(leaves): int64[num_leaves].
+        """Returns the samples of each leaf in the first `k` places, O(leaves): int64[num_leaves].
 
-        Of a stage, where a block, or the stage, ends there.
+        Of a stage, `k` must be the end of a block, or of the stage.
 
         Raises:
             IndexError: k is outside [0, 2**62].
@@ -52,9 +49,9 @@ class _Dealt:
 class Mixture(_Dealt):
     """Sources (leaves) in the ratio of their weights, spread evenly: position -> (leaf, take), and back.
 
-    At any k the first k positions hold `k * share` samples of a leaf within less than 2, and exactly that where all
-    these are whole. Only the ratio of the weights counts. Integers only, nothing stored per position; about 2 ns at 2
-    leaves and 25 at 10,000, the inverse twice that; 40 bytes per leaf. Safe from several threads.
+    The first k positions have `k * share` samples of a leaf within less than 2, and exactly if all these are whole.
+    Integers only, nothing stored per position; about 2 ns at 2 leaves and 25 at 10,000, the inverse twice that. Safe
+    from several threads.
     """
 
     __slots__ = ()
@@ -62,11 +59,7 @@ class Mixture(_Dealt):
     _native: _native.Mixture
 
     def __init__(self, weights: Iterable[int]) -> None:
-        """Takes a weight per leaf.
-
-        Raises:
-            ValueError: there are none, one is below 1, or they add up to more than 2**60; see `smallest_weights`.
-        """
+        """Takes a weight per leaf, 1 or more, in all 2**60 at most, else ValueError; see `smallest_weights`."""
         self._native = _native.Mixture(_checked(weights))
 
     def __len__(self) -> int:
@@ -74,7 +67,7 @@ class Mixture(_Dealt):
         return self._native.num_leaves
 
     def positions(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the position of each of these samples, -1 where that is 2**62 or beyond: int64[num_samples].
+        """Returns the position of each sample, -1 for 2**62 and beyond: int64[num_samples].
 
         Raises:
             IndexError: there is no such leaf, or a take is negative.
@@ -85,12 +78,11 @@ class Mixture(_Dealt):
 
 
 class MixedStage(_Dealt):
-    """A mixture of so many positions, permuted within blocks: offset -> (leaf, take), and back.
+    """A mixture of `size` positions, permuted within blocks: offset -> (leaf, take), and back.
 
-    An even order beats with the topology of a run: of two equal sources on two ranks each rank would see one for ever.
-    So offsets are permuted within blocks before the mixture is asked, which changes nothing of what a block holds.
-    About 3 ns more than the mixture alone for offsets of one block after the other: 3 µs for each block of 1,024.
-    Safe from several threads.
+    An even order is in step with the ranks of a run: of two equal sources on two ranks each rank would see one forever.
+    A permutation within blocks keeps the samples of a block, and costs about 3 ns per offset. Safe from several
+    threads.
     """
 
     __slots__ = ()
@@ -98,17 +90,17 @@ class MixedStage(_Dealt):
     _native: _native.MixedStage
 
     def __init__(self, weights: Iterable[int], start: int, size: int, block: int, key: Key) -> None:
-        """Takes what decides the order.
+        """Takes the settings of the order.
 
         Args:
-            weights: as of `Mixture`.
+            weights: see `Mixture`.
             start: the position of offset 0; blocks have keys by their positions.
-            size: offsets in all. The last block may be shorter, and is permuted by its own length.
+            size: number of offsets. The last block may be shorter, and is permuted by its own length.
             block: offsets of a block; 1 leaves the order even.
-            key: from which those of the blocks are derived.
+            key: root of the keys of blocks.
 
         Raises:
-            ValueError: weights as of `Mixture`; start or size is negative or they exceed 2**62; block is below 1.
+            ValueError: see `Mixture`; start or size is negative or they exceed 2**62; block is below 1.
         """
         self._native = _native.MixedStage(_checked(weights), start, size, block, key.low, key.high)
 
@@ -117,7 +109,7 @@ class MixedStage(_Dealt):
         return self._native.size
 
     def offsets(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the offset of each of these samples, -1 where it comes after the stage: int64[num_samples].
+        """Returns the offset of each sample, -1 after the stage: int64[num_samples].
 
         Raises:
             IndexError: there is no such leaf, or a take is negative.
@@ -128,13 +120,10 @@ class MixedStage(_Dealt):
 
 
 def smallest_weights(weights: Iterable[int]) -> list[int]:
-    """Returns the smallest whole numbers in the ratio of these weights, which may be of any size.
+    """Returns the smallest whole numbers in the ratio of these weights, of any size, each 1 or more (else ValueError).
 
-    Where even those add up to more than 2**60, that sum is shared out instead: 1 for each, the rest in proportion,
-    rounded down, and what is then left by the largest remainders (the first of equals).
-
-    Raises:
-        ValueError: there are none, or one is below 1.
+    If those exceed 2**60 in all, 2**60 is shared out: 1 for each, the rest in proportion, rounded down, and what is
+    left by the largest remainders (the first of equals).
     """
     whole = _reduced(_positive(weights))
     total = sum(whole)
@@ -156,18 +145,15 @@ def _reduced(weights: list[int]) -> list[int]:
 def _positive(weights: Iterable[int]) -> list[int]:
     whole = [index(weight) for weight in weights]
     if not whole:
-        message = "expected at least one weight, found none"
-        raise ValueError(message)
+        raise ValueError("a mixture needs at least one weight")
     for place, weight in enumerate(whole):
         if weight < 1:
-            message = f"expected weights of 1 or more, found {weight} for leaf {place}"
-            raise ValueError(message)
+            raise ValueError(f"weight {weight} of leaf {place} is below 1")
     return whole
 
 
 def _checked(weights: Iterable[int]) -> Int64s:
     whole = _positive(weights)
     if (total := sum(whole)) > LARGEST_SUM:
-        message = f"expected weights that add up to at most 2**60, found {total}"
-        raise ValueError(message)
+        raise ValueError(f"weights add up to {total}, more than 2**60")
     return np.array(whole, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Kernels that put documents, conversations or sub-samples together into rows and packs."""
+"""Kernels that pack documents, conversations and sub-samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANY_NUMBER: int = np.iinfo(np.int64).max
 
 
 def count_packs(histogram: Int64s, *, most_pieces: int | None = None) -> int:
-    """Returns how many rows `pack_documents` makes of so many pieces of each length, without packing them."""
+    """Returns the number of rows of `pack_documents`, from the number of pieces of each length."""
     return _native.count_packs(histogram, most_pieces or ANY_NUMBER)
 
 
@@ -30,16 +30,15 @@ def pack_documents(
     packs: NDArray[Any],
     pieces: NDArray[Any],
 ) -> None:
-    """Packs documents into rows by optimised best-fit decreasing; about 0.1 µs each. Deterministic.
+    """Packs documents into rows by best-fit decreasing; about 0.1 µs each. Deterministic.
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
         documents: the rows of `lengths` to pack; of equal lengths, the earlier one is placed first.
-        sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
+        sequence_length, extra: tokens of a sample; tokens read beyond that, 0 or 1.
         most_pieces: most documents, or parts of them, of a row; None for any number.
-        first_piece: the number of the first piece.
-        packs: [num_packs], filled with the number of the first piece of each row.
+        first_piece: number of the first piece.
+        packs: [num_packs], filled with the first piece of each row.
         pieces: [num_pieces, 2], filled with (document, start) of each piece; of the dtype of `packs`.
 
     Raises:
@@ -52,13 +51,12 @@ def pack_documents(
 def next_fit(
     slots: NDArray[np.int32], *, capacity: int, most_items: int | None, row: tuple[int, int]
 ) -> tuple[Int64s, tuple[int, int]]:
-    """Returns the items that begin a row when each joins the row before it where it may, and the last row.
+    """Returns the items that begin a row if each joins the last row when it fits, and the last row.
 
     Args:
-        slots: int32[num_items], what each takes, at most `capacity`.
-        capacity: capacity of a row.
-        most_items: most items of a row; None for any number.
-        row: how full the row is that the first item may join, and how many it holds; (-1, 0) if there is none.
+        slots: int32[num_items], size of each, at most `capacity`.
+        capacity, most_items: capacity of a row, and most items; None for any number.
+        row: slots and items of the row that the first item may join; (-1, 0) for none.
     """
     return _native.next_fit(slots, capacity, most_items or ANY_NUMBER, row)
 
@@ -76,22 +74,20 @@ def pack_to_levels(
     by_length: bool,
     short_first: int = 0,
 ) -> Int64s | None:
-    """Returns the pack of each sub-sample, int64[num_subsamples], such that costs are even inside each step.
+    """Returns the pack of each sub-sample, int64[num_subsamples], with even costs per step; None if they do not fit.
 
-    Packs are numbered step by step, and none is empty. About 250 ns per sub-sample. None if not all found room.
+    Packs are numbered step by step, and none is empty. About 250 ns per sub-sample.
 
     Args:
-        lengths: int64[num_subsamples], tokens, at least 1 and at most `capacity`; longest first.
-        costs: int64[num_subsamples], of the same; a longer one costs no less. They add up to less than 2**61.
-        capacity: tokens of a pack at most.
-        most_items: sub-samples of a pack at most, at least 1.
+        lengths: int64[num_subsamples], tokens, in [1, capacity]; longest first.
+        costs: int64[num_subsamples]; a longer one costs no less. They add up to less than 2**61.
+        capacity, most_items: most tokens and sub-samples of a pack, at least 1.
         widths: int64[num_steps], packs of each step; together no more than sub-samples.
-        levels: int64[num_steps], cost per rank that a step has anyway; those steps come first that will be costliest.
-        bases: int64[num_steps], cost of all ranks that a step has anyway.
-        num_ranks: number of ranks of a step, those without a pack of these included.
-        by_length: fill packs one by one, longest first, whatever they cost, for the fewest packs.
-        short_first: how many quarters of the mean number of sub-samples short ones make up before others join them, as
-            many as fit: 0 to 4.
+        levels: int64[num_steps], given cost per rank of a step; costliest steps first.
+        bases: int64[num_steps], given cost of all ranks of a step.
+        num_ranks: ranks of a step, those without a pack included.
+        by_length: fill packs one by one, longest first, whatever the cost, for the fewest packs.
+        short_first: quarters of the mean number of sub-samples, 0 to 4, that packs get of short ones first.
     """
     pack_of = np.empty(len(lengths), dtype=np.int64)
     fits = _native.pack_to_levels(
@@ -101,9 +97,7 @@ def pack_to_levels(
 
 
 def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
-    """Returns the depth-first order of sequences by the prefixes they share, and what each shares with the one before.
-
-    A token is compared once; those behind the place where a sequence leaves all others are not read.
+    """Returns the depth-first order of sequences by common prefixes, and the tokens that each shares with the last.
 
     Args:
         sequences: int32 or int64[length] each, all of one dtype.

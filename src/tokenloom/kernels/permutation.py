@@ -1,4 +1,4 @@
-"""Kernels of the computed order: keys, and permutations of n things that are computed from them, not stored."""
+"""Kernels of the computed order: keys, and permutations computed from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from tokenloom.kernels.arrays import Int64s
 
 
 class Key(NamedTuple):
-    """128 bits that decide a permutation."""
+    """128 bits that decide a permutation; both halves in [0, 2**64)."""
 
     low: int
-    """In [0, 2**64)."""
     high: int
-    """In [0, 2**64)."""
 
 
 class Purpose(IntEnum):
-    """What a key is derived for. The numbers are part of the order: they stay for ever."""
+    """The purpose of a derived key; the numbers are part of the order."""
 
     HOLDOUT = 1
     PAIRS = 2
@@ -36,52 +34,32 @@ class Purpose(IntEnum):
 
 
 def derive(key: Key, purpose: int, number: int) -> Key:
-    """Returns the key of one purpose and number; both halves depend on all that goes in.
-
-    Args:
-        key: what it is derived from.
-        purpose: a `Purpose`.
-        number: in [0, 2**64), such as that of a pass.
-    """
+    """Returns the key of a `Purpose` and a number in [0, 2**64), such as that of a pass."""
     return Key(*_native.derive(key.low, key.high, int(purpose), number))
 
 
 class Permutation:
-    """A permutation of [0, n) that a key decides, and its inverse. Safe from several threads.
+    """A permutation of [0, n), n up to 2**60 (else ValueError), by a key, and its inverse. Thread-safe.
 
-    Of at most 1,024 things it is a table, made in about 2 µs, each permutation as likely as any other; of more a
-    network without a table, about 6 ns per index in arrays of some dozens.
+    Up to 1,024 things it is a uniform table, made in about 2 µs; above a network, about 6 ns per index.
     """
 
     __slots__ = ("_native",)
 
     def __init__(self, n: int, key: Key) -> None:
-        """Takes the number of things.
-
-        Raises:
-            ValueError: n is negative or above 2**60.
-        """
         self._native = _native.Permutation(n, key.low, key.high)
 
     def __len__(self) -> int:
         return self._native.size
 
     def forward(self, places: Int64s) -> Int64s:
-        """Returns what lies at each of these places: int64[num_places].
-
-        Raises:
-            IndexError: a place outside [0, n).
-        """
+        """Returns the thing at each place, int64[num_places]; raises IndexError outside [0, n)."""
         out = np.empty(len(places), dtype=np.int64)
         self._native.forward(places, out)
         return out
 
     def inverse(self, things: Int64s) -> Int64s:
-        """Returns the place of each of these things: int64[num_things].
-
-        Raises:
-            IndexError: a thing outside [0, n).
-        """
+        """Returns the place of each thing, int64[num_things]; raises IndexError outside [0, n)."""
         out = np.empty(len(things), dtype=np.int64)
         self._native.inverse(things, out)
         return out

@@ -1,4 +1,4 @@
-"""Kernels of samples: their tokens, and how they are masked."""
+"""Kernels of samples: tokens and masks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.storage import Watch
 
 BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
-"""Blocks in which some token sees another, and those in which all see all, as `BlockMask.from_kv_blocks` takes them."""
+"""Partial and full blocks, as in `BlockMask.from_kv_blocks`."""
 
 BlockLists = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 
 def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None) -> None:
-    """Fills what samples have beside their boundaries: the document of each token, or the blocks of the mask.
+    """Fills the document of each token, or the blocks of the mask, from the boundaries of samples.
 
     Args:
-        out: arrays by name. `cu_seqlens`, int32[..., num_bounds], boundaries from 0 to the tokens of a row, is read.
-            Filled are, where there: `document_ids`, int32[..., length]; `BLOCK_LISTS`, int32[..., blocks] and
-            [..., blocks, blocks]; and `seen_stop`, int32[..., length], where what each token sees ends, by `loss_mask`:
-            the tokens of a document up to the first one with loss see each other. Without that it is read.
+        out: arrays by name. `cu_seqlens`, int32[..., num_bounds], from 0 to the tokens of a row, is read. If present,
+            `document_ids`, int32[..., length], and `BLOCK_LISTS`, int32[..., blocks] and [..., blocks, blocks], are
+            filled; and `seen_stop`, int32[..., length], the end of the tokens that each one sees, by `loss_mask`: those
+            of a document up to the first one with loss see each other. Without `loss_mask`, `seen_stop` is read.
         length: tokens of a row.
         block_size: tokens of a block.
-        window: how many tokens a token sees; None for all of its document before it.
+        window: number of tokens that a token sees; None for all of its document before it.
 
     Raises:
         ValueError: boundaries do not rise from 0 to the end of their row.
@@ -41,7 +41,7 @@ def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: 
 
 
 def block_lists(sample: Mapping[str, NDArray[Any]]) -> BlockLists | None:
-    """Returns the lists of blocks among arrays, for `fill_attention` and `GptFiller`; None where there are none."""
+    """Returns the `BLOCK_LISTS` among arrays, or None."""
     if (first := sample.get("kv_num_blocks")) is None:
         return None
     return first, sample["kv_indices"], sample["full_kv_num_blocks"], sample["full_kv_indices"]
@@ -58,10 +58,6 @@ def gather_spans(
     out: NDArray[np.generic],
     watch: Watch | None = None,
 ) -> None:
-    """Copies the tokens of the spans, back to back, from mapped bytes into `out`.
-
-    Raises:
-        ChangedFileError: a file that `watch` looks after lost them.
-    """
+    """Copies the tokens of spans, back to back, from mapped bytes into `out`; raises ChangedFileError by `watch`."""
     native = None if watch is None else watch.native
     _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out, native)

@@ -1,4 +1,4 @@
-"""Kernels of files: mapped whole, or many as one, and whether what was read of them is what they held then."""
+"""Kernels of mapped files, single or many as one, and checks that they did not change."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from tokenloom import _native
 from tokenloom.errors import ChangedFileError
 from tokenloom.kernels.arrays import Int64s
 
-NUM_FACTS = 5
-"""Number of facts of a file: device, inode, size in bytes, ns of last change of its bytes, and of these facts."""
-
+NUM_FACTS = 5  # of a file: device, inode, size in bytes, mtime_ns, ctime_ns
 Facts = tuple[int, int, int, int, int]
 
 
 def map_file(path: str) -> tuple[NDArray[np.uint8], Facts]:
-    """Returns a read-only view of a whole regular file, uint8[size], and what it is; one open and one stat.
+    """Returns a read-only view of a regular file, uint8[size], and its facts.
 
-    The mapping keeps no descriptor and lives as long as any view of it. Should the file be truncated meanwhile, the
-    process goes on with zeros, and whoever holds a `Watch` of it learns that.
+    The mapping keeps no descriptor and lives as long as any view of it. If the file is truncated, it reads as zeros,
+    which a `Watch` detects.
 
     Raises:
         OSError: the file cannot be opened or mapped, or is not a regular one.
@@ -37,11 +35,12 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
 
     Args:
         paths: paths of the files.
-        extents: int64[2, files], where each begins, a multiple of the page size, and its size; another one is left out.
-        num_bytes: size of the view in bytes; what no file covers reads as zeros.
+        extents: int64[2, files], start of each, a multiple of the page size, and its size; files of another size are
+            left out.
+        num_bytes: size of the view; gaps read as zeros.
 
     Raises:
-        OSError: the file it names cannot be opened or mapped.
+        OSError: a file, which it names, cannot be opened or mapped.
     """
     found = np.full((len(paths), NUM_FACTS), -1, dtype=np.int64)
     encoded = [os.fsencode(path) for path in paths]
@@ -52,19 +51,19 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
 
 
 class Watch:
-    """Looks, after a read, whether the mapped files behind arrays are what they were when they were mapped.
+    """Checks after a read that the mapped files behind arrays are as they were when mapped.
 
-    Arrays that are not mapped cost nothing. Safe from several threads and after a fork; not picklable.
+    Arrays that are not mapped cost nothing. Thread-safe and after a fork; not picklable.
 
     Args:
         arrays: arrays that every read depends on.
-        tokens: tokens, of which a read touches some; of many files as one range, only those are looked at.
+        tokens: bytes of which a read touches some; of many files as one range, only those files are checked.
     """
 
     __slots__ = ("_arrays", "_tokens", "check", "check_tokens", "native")
 
     def __init__(self, arrays: Sequence[NDArray[Any]], tokens: NDArray[np.uint8] | None = None) -> None:
-        self._arrays = arrays  # mapped as long as somebody may look
+        self._arrays = arrays  # keeps them mapped
         self._tokens = tokens
         self.native: _native.Watch = _native.Watch([array for array in arrays if array.size], tokens)
         self.check: Callable[[], None] = self.native.check
@@ -72,7 +71,7 @@ class Watch:
 
 
 def damage_error(path: bytes, num_bytes: int) -> ChangedFileError:
-    """Returns the error for a mapped file that lost bytes, was overwritten, or cannot be read any more."""
+    """Returns the error for a mapped file that was truncated, overwritten, or cannot be read any more."""
     name = os.fsdecode(path)
     hint = "restore the file and open it again; what was read of it in between was discarded"
     try:

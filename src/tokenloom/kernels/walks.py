@@ -1,9 +1,9 @@
-"""Kernels of sources whose order is computed: which spans are which window of which walk."""
+"""Kernels of computed orders: the spans of windows and packs of walks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +14,21 @@ from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.packs import ANY_NUMBER
 from tokenloom.kernels.permutation import Key, Purpose, derive
 
-NOT_KNOWN = -1
-"""The tokens of a pair whose samples are packs: their number is told, and checked, instead."""
-
-WINDOW_BITS = 40
-"""A sample of a source is named by `walk << WINDOW_BITS | window`."""
+NOT_KNOWN = -1  # tokens of a pair whose samples are packs; their number is checked instead
+WINDOW_BITS = 40  # the number of a sample is `walk << WINDOW_BITS | window`
 
 
 class PassPart(NamedTuple):
-    """What a walk is of a pass that windows of several lengths share; all in tokens, but for the first and the last.
+    """The part of a walk in a pass that windows of several lengths share.
 
-    The stretches of the pass are permuted, and windows within groups of 1,024 of them, so that what a part has read is
-    whole stretches: the next part goes on behind them.
+    Stretches of the pass are permuted, and windows within groups of 1,024 of them, so that a part reads whole stretches
+    and the next part goes on behind them.
 
     Attributes:
-        pass_walk: the walk that began the pass, whose orders it has; -1 for the walk itself.
-        first_token: those before its first window, in the order of stretches.
-        num_tokens: those of the pass, without what the last window reads beyond its length.
-        stretch_length: those of a stretch; 0 where a walk has the pass alone, and permutes its windows.
+        pass_walk: the walk that began the pass; -1 for the walk itself.
+        first_token: tokens before its first window, in the order of stretches.
+        num_tokens: tokens of the pass, without those that the last window reads beyond its length.
+        stretch_length: tokens of a stretch; 0 if the walk has the pass alone, and permutes its windows.
         num_first: windows that are permuted among themselves, before the others.
     """
 
@@ -43,7 +40,6 @@ class PassPart(NamedTuple):
 
 
 WHOLE_PASS = PassPart()
-"""A walk that has its pass alone."""
 
 
 def make_source_documents(
@@ -52,10 +48,10 @@ def make_source_documents(
     """Returns the documents of a source, pair by pair; `open(number, lengths)` gives the lengths of one.
 
     Args:
-        sections: of each pair, its documents, the tokens of those that are read (`NOT_KNOWN` where samples are packs),
-            and how many blocks, or how many documents, are held out.
+        sections: of each pair, its documents, tokens of those read (or `NOT_KNOWN`), and blocks, or documents, that are
+            held out.
         key: key of the source.
-        reads_held: whether those held out are read; else all others are.
+        reads_held: whether to read those held out, else all others.
     """
     facts = np.array(sections, dtype=np.int64).reshape(-1, 4)
     return SourceDocuments(facts, key, reads_held=reads_held)
@@ -71,39 +67,27 @@ def make_walk_reader(
     num_packs: Sequence[int] | None = None,
     most_pieces: int | None = None,
 ) -> WalkReader | PackWalkReader:
-    """Returns what turns numbers of samples into spans of the documents of a source: windows or best-fit packs of them.
+    """Returns a reader, without walks, of windows or best-fit packs of the documents of a source.
 
-    It has no walks until some are added.
-
-    Packs are made within groups of 128 blocks of 256 documents of a pair, and are the same in every walk; what is in
-    them is as `pack_documents` has it. Spans of a denied document have the number -1 - document.
+    Packs are made within groups of 128 blocks of 256 documents of a pair, by `pack_documents`, and are the same in
+    every walk. Spans of a denied document have the number -1 - document.
 
     Args:
         documents: the documents.
-        is_shuffled: whether pairs, and blocks and documents or groups, come in an order of the walk; else as they lie
-            there. Packs are permuted among 16 groups anyway.
+        is_shuffled: whether pairs, blocks and documents (or groups) come in an order of the walk. Packs are permuted
+            among 16 groups anyway.
         sequence_length: tokens from one window's start to the next, or tokens of a pack.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
+        extra: tokens read beyond that, 0 or 1.
         denied: documents that are not read.
         num_packs: of each pair, see `count_packs_of`; None for windows.
         most_pieces: most documents, or parts of them, of a pack; None for any number.
     """
     none: NDArray[np.int64] = np.empty((0, 4), dtype=np.int64)
-    unread = list(denied)
+    order: Any = {"is_shuffled": is_shuffled, "extra": extra, "denied": list(denied)}
     if num_packs is None:
-        return WalkReader(
-            documents, none, is_shuffled=is_shuffled, window_length=sequence_length, extra=extra, denied=unread
-        )
-    return PackWalkReader(
-        documents,
-        none,
-        is_shuffled=is_shuffled,
-        sequence_length=sequence_length,
-        extra=extra,
-        most_pieces=most_pieces or ANY_NUMBER,
-        num_packs=list(num_packs),
-        denied=unread,
-    )
+        return WalkReader(documents, none, window_length=sequence_length, **order)
+    limits: Any = {"most_pieces": most_pieces or ANY_NUMBER, "num_packs": list(num_packs)}
+    return PackWalkReader(documents, none, sequence_length=sequence_length, **limits, **order)
 
 
 def count_packs_of(
@@ -118,17 +102,14 @@ def count_packs_of(
     reads_held: bool = False,
     most_pieces: int | None = None,
 ) -> int:
-    """Returns how many packs a walk has of a pair; about 10 ns per document.
+    """Returns the packs of a walk of a pair; about 10 ns per document.
 
     Args:
         lengths: int32[num_documents], tokens of each.
-        sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
+        sequence_length, extra, most_pieces: see `make_walk_reader`.
         key: key of the source.
         pair: number of the pair in its source.
-        held_blocks, held_documents: what is held out of it.
-        reads_held: whether that is what is read; else all others are.
-        most_pieces: most documents, or parts of them, of a pack; None for any number.
+        held_blocks, held_documents, reads_held: see `make_source_documents`.
 
     Raises:
         IndexError: a length is negative.

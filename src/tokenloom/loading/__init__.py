@@ -1,4 +1,4 @@
-"""Whose turn it is, and when: samplers, and the loader that turns positions into batches."""
+"""Samplers, and loaders that turn positions into batches."""
 
 import lazy_loader
 

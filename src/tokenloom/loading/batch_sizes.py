@@ -1,7 +1,6 @@
-"""Global batch sizes that change during a run: which size applies when, and which step and rank read which positions.
+"""Global batch sizes that change during a run, and which step and rank reads which position.
 
-A size is a function of the consumed samples alone, so resuming needs nothing else. A step keeps the size that it began
-with: where a change falls into a step, the next one is the first of the new size.
+A size is a function of the consumed samples alone. A step keeps the size it began with.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ _EXAMPLE = "write it as `0:768 250B:1536`: a threshold, a colon, and the samples
 
 
 def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
-    """Returns how many chunks, of one micro-batch per rank, make up a global batch."""
+    """Returns the number of chunks, one micro-batch per rank each, in a global batch."""
     num_chunks, rest = divmod(global_batch_size, chunk_size)
     if rest or not num_chunks:
-        expected = f"a global batch size that is a multiple of micro_batch_size * data_parallel_size = {chunk_size}"
-        message = f"expected {expected}, found {global_batch_size}{where}"
+        unit = f"micro_batch_size * data_parallel_size = {chunk_size}"
+        message = f"global batch size {global_batch_size}{where} is no multiple of {unit}"
         raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
     return num_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizes:
-    """How large each global batch of a run is: a `BatchSizeSchedule` or a `BatchSizeRampup`.
+    """The size of each global batch of a run: a `BatchSizeSchedule` or a `BatchSizeRampup`.
 
     Attributes:
-        sizes: (consumed samples, samples of all ranks per step from then on), the first from 0 on, rising.
+        sizes: (consumed samples, samples of all ranks per step from there on), the first from 0 on, rising.
     """
 
     sizes: tuple[tuple[int, int], ...]
 
     def batch_size(self, consumed_samples: int) -> int:
-        """Returns the samples of all ranks in the step that begins after so many consumed samples."""
+        """Returns the samples of all ranks in the step that begins after `consumed_samples`."""
         consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
         return self.sizes[bisect_right(self.sizes, consumed_samples, key=itemgetter(0)) - 1][1]
 
@@ -62,10 +61,9 @@ class BatchSizes:
         data_parallel_size: int,
         decrease_batch_size_if_needed: bool = False,
     ) -> int:
-        """Returns the micro-batches of each rank in the step that begins after so many consumed samples of all ranks.
+        """Returns the micro-batches of each rank in the step that begins after `consumed_samples` of all ranks.
 
-        So many batches of a `MegatronPretrainingSampler`, which deals micro-batches whatever the sizes, make this step.
-        With `decrease_batch_size_if_needed`, of the next smaller size that micro-batches make up.
+        With `decrease_batch_size_if_needed`, for the next smaller size that is a multiple of the chunk.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -75,16 +73,13 @@ class BatchSizes:
         return count_chunks(size, chunk, where=f" after {consumed_samples} samples")
 
     def position_of_step(self, step: int) -> int:
-        """Returns the first position that a step reads, steps counted from 0: the samples consumed before it.
-
-        This is about a run that has had these sizes from its first position on, none of them decreased.
-        """
+        """Returns the first position of a step, from 0, in a run with these sizes from its first position on."""
         step = checked_integer("step", step, at_least=0)
         *_, (first_step, start, size) = takewhile(lambda stretch: stretch[0] <= step, self.stretches())
         return start + (step - first_step) * size
 
     def step_of_position(self, position: int) -> int:
-        """Returns the step that reads a position, steps counted from 0: the inverse of `position_of_step`."""
+        """Returns the step that reads a position: the inverse of `position_of_step`."""
         position = checked_integer("position", position, at_least=0)
         *_, (first_step, start, size) = takewhile(lambda stretch: stretch[1] <= position, self.stretches())
         return first_step + (position - start) // size
@@ -101,7 +96,7 @@ class BatchSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeSchedule(BatchSizes):
-    """A list of global batch sizes, and after how many consumed samples each applies: it may rise and fall.
+    """Global batch sizes, rising or falling, each from a number of consumed samples on.
 
     The reference's `--step-batch-size-schedule`; `parse` reads its text.
 
@@ -122,25 +117,24 @@ class BatchSizeSchedule(BatchSizes):
 
     @classmethod
     def constant(cls, global_batch_size: int) -> BatchSizeSchedule:
-        """Returns the schedule of a run whose global batches are all of one size."""
+        """Returns the schedule of a run with one global batch size."""
         return cls(sizes=((0, checked_integer("global_batch_size", global_batch_size, at_least=1)),))
 
     @classmethod
     def parse(cls, text: str, *, sequence_length: int | Iterable[tuple[int, int]] | None = None) -> BatchSizeSchedule:
-        """Returns the schedule that a text such as "0:768 250B:1536" stands for.
+        """Parses a schedule such as "0:768 250B:1536".
 
-        Each item is a threshold, a colon, and the samples per step from there on; blanks or commas stand between items.
-        Numbers may have a suffix: K, M, B (or G) and T are powers of 1000. As in the reference, thresholds are tokens
-        where a sequence length is given, and samples, without suffix, where none is; one in tokens applies as soon as
-        less than a sample is missing.
+        Each item is a threshold, a colon, and the samples per step from there on; blanks or commas separate items.
+        Suffixes K, M, B (or G) and T are powers of 1000. As in the reference, thresholds are tokens if a sequence
+        length is given, else samples, without suffix; one in tokens applies as soon as less than a sample is missing.
 
         Args:
             text: the schedule.
-            sequence_length: tokens per sample, or (position, tokens per sample from there on), the first from 0 on,
-                rising, of a run whose samples change in length; None if thresholds are samples.
+            sequence_length: tokens per sample, or pairs (position, tokens per sample from there on), the first from 0
+                on, rising; None if thresholds are samples.
 
         Raises:
-            ConfigError: the text is no schedule; the message names the item and its column.
+            ConfigError: `text` is no schedule; the message names the item and its column.
         """
         lengths: Sequence[tuple[int, int]] | None = None
         if isinstance(sequence_length, Iterable):
@@ -154,17 +148,17 @@ class BatchSizeSchedule(BatchSizes):
             start = threshold if lengths is None else _position_of_tokens(threshold, lengths)
             if not sizes and threshold != 0:
                 message = f"{where} begins at {threshold}, not at 0"
-                raise ConfigError(message, hint="say first what holds from the beginning on, as in `0:768`")
+                raise ConfigError(message, hint="begin with threshold 0, as in `0:768`")
             if sizes and start <= sizes[-1][0]:
                 message = f"{where} begins after {start} samples, and the item before it after {sizes[-1][0]}"
-                raise ConfigError(message, hint="let thresholds rise, by a sample at least")
+                raise ConfigError(message, hint="thresholds must rise, by at least one sample")
             sizes.append((start, size))
         return cls(sizes=tuple(sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeRampup(BatchSizes):
-    """A global batch size that grows in equal increments, evenly spread over the first samples of a run.
+    """A global batch size that grows in equal increments, spread evenly over the first samples of a run.
 
     The reference's `rampup_batch_size`.
 
@@ -176,10 +170,10 @@ class BatchSizeRampup(BatchSizes):
         [4, 4, 8, 8, 12]
 
     Attributes:
-        start_global_batch_size: samples per step at first.
-        batch_size_increment: samples by which it grows at a time.
-        rampup_samples: samples after which it has grown up; 0 is at once.
-        global_batch_size: samples per step from then on.
+        start_global_batch_size: first samples per step.
+        batch_size_increment: samples added at a time.
+        rampup_samples: consumed samples at which the ramp ends; 0 for no ramp.
+        global_batch_size: last samples per step.
     """
 
     start_global_batch_size: int
@@ -196,9 +190,10 @@ class BatchSizeRampup(BatchSizes):
         checked_integer("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
         first, last = self.start_global_batch_size, self.global_batch_size
         if (last - first) % self.batch_size_increment:
-            expected = f"start_global_batch_size {first} to global_batch_size {last}"
-            message = f"expected increments of {self.batch_size_increment} to lead from {expected}, found a remainder"
-            raise ConfigError(message, hint="choose an increment that divides the difference")
+            message = (
+                f"batch_size_increment {self.batch_size_increment} does not divide the rise from {first} to {last}"
+            )
+            raise ConfigError(message)
         object.__setattr__(self, "sizes", tuple(self._sizes().items()))
 
     def _sizes(self) -> dict[int, int]:
@@ -216,10 +211,10 @@ class BatchSizeRampup(BatchSizes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """How positions are dealt to steps, and within a step to micro-batches and ranks.
+    """How positions are dealt to steps, micro-batches and ranks, from the first position of the run on.
 
-    A step of G samples begins at position s. Its micro-batch m on rank r holds the `micro_batch_size` positions from
-    `s + (m * data_parallel_size + r) * micro_batch_size` on, if the run has had these numbers from its first position.
+    Micro-batch m of rank r in a step that begins at position s holds the `micro_batch_size` positions from
+    `s + (m * data_parallel_size + r) * micro_batch_size` on.
 
     Example:
         >>> from tokenloom.loading.batch_sizes import BatchSizeSchedule
@@ -232,8 +227,7 @@ class Topology:
 
     Attributes:
         batch_sizes: samples of each step, of all ranks.
-        micro_batch_size: samples of a rank and micro-batch; None if that is not known.
-        data_parallel_size: ranks in all; None if that is not known.
+        micro_batch_size, data_parallel_size: samples of a micro-batch, and number of ranks; None if unknown.
     """
 
     batch_sizes: BatchSizes
@@ -242,13 +236,10 @@ class Topology:
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
-        given = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
-        found = {name: checked_integer(name, value, at_least=1) for name, value in given.items() if value is not None}
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
-        if len(found) == 1:
-            message = f"expected micro_batch_size and data_parallel_size, or neither, found {name} alone"
-            raise ConfigError(message)
+        if (self.micro_batch_size is None) != (self.data_parallel_size is None):
+            raise ConfigError("`micro_batch_size` and `data_parallel_size` need each other: give both or neither")
+        for name in ("micro_batch_size", "data_parallel_size") if self.has_ranks else ():
+            object.__setattr__(self, name, checked_integer(name, getattr(self, name), at_least=1))
 
     @property
     def has_ranks(self) -> bool:
@@ -270,10 +261,7 @@ class Topology:
         return self._dealt(positions)[0]
 
     def positions_of(self, step: int, *, rank: int | None = None, micro_batch: int | None = None) -> Int64s:
-        """Returns the positions that a step reads, or a rank or micro-batch of it: int64[num_positions], rising.
-
-        None stands for all ranks, and for all micro-batches; a micro-batch is one of each rank.
-        """
+        """Returns the positions of a step, or of one rank or micro-batch of it: int64[num_positions], rising."""
         start = self.batch_sizes.position_of_step(step)
         positions = np.arange(start, start + self.batch_sizes.batch_size(start), dtype=np.int64)
         if rank is None and micro_batch is None:
@@ -281,11 +269,10 @@ class Topology:
         micro_batch_size, num_ranks = self._ranks_known()
         num_micro_batches = count_chunks(len(positions), micro_batch_size * num_ranks, where=f" in step {step}")
         dealt = positions.reshape(num_micro_batches, num_ranks, micro_batch_size)
-        limits = (("micro_batch", micro_batch, f"of step {step}"), ("rank", rank, "of data_parallel_size"))
+        limits = (("micro_batch", micro_batch, f"in step {step}"), ("rank", rank, "data-parallel ranks"))
         for axis, (name, number, where) in enumerate(limits):
             if number is not None and checked_integer(name, number, at_least=0) >= dealt.shape[axis]:
-                message = f"expected {name} in [0, {dealt.shape[axis]}), as {where}, found {number}"
-                raise ConfigError(message)
+                raise ConfigError(f"{name} {number} out of range: {dealt.shape[axis]} {where}")
         batches = slice(None) if micro_batch is None else micro_batch
         return dealt[batches, slice(None) if rank is None else rank].reshape(-1)
 
@@ -303,8 +290,7 @@ class Topology:
         """Returns of each position: the first step of its size, where that begins, the size, samples since then."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
-            message = f"expected positions from 0 on, found {least}"
-            raise ConfigError(message)
+            raise ConfigError(f"positions must be 0 or more, got {least}")
         last = int(positions.max(initial=0))
         stretches = [*takewhile(lambda stretch: stretch[1] <= last, self.batch_sizes.stretches())]
         first_steps, starts, sizes = np.array(stretches, dtype=np.int64).T
@@ -313,48 +299,42 @@ class Topology:
 
     def _ranks_known(self) -> tuple[int, int]:
         if self.micro_batch_size is None or self.data_parallel_size is None:
-            message = "expected micro_batch_size and data_parallel_size, where ranks are told, found neither"
-            raise ConfigError(message)
+            raise ConfigError("ranks need `micro_batch_size` and `data_parallel_size`")
         return self.micro_batch_size, self.data_parallel_size
 
 
 def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]:
-    """Returns threshold and batch size of an item such as `250B:1536`."""
     found = _ITEM.fullmatch(text)
     if found is None:
-        message = f"{where} is {'no threshold and batch size' if text else 'empty'}"
-        raise ConfigError(message, hint=_EXAMPLE)
+        raise ConfigError(f"{where} is {'no threshold and batch size' if text else 'empty'}", hint=_EXAMPLE)
     if found["suffix"] and not is_in_tokens:
-        message = f"{where} has a threshold in tokens, and it is not known how many a sample has"
+        message = f"{where} has a threshold in tokens, but no sequence length is known"
         raise ConfigError(message, hint="give the sequence length, or write the samples in digits")
     threshold, size = (Fraction(found[name]) for name in ("threshold", "size"))
     threshold *= _SUFFIXES[found["suffix"].upper()]
     size *= _SUFFIXES[found["size_suffix"].upper()]
     for name, number, least in (("threshold", threshold, 0), ("batch size", size, 1)):
         if number.denominator != 1 or not least <= number <= _LARGEST:
-            message = f"{where} has a {name} that is no whole number from {least} on, in 63 bits"
-            raise ConfigError(message)
+            raise ConfigError(f"{where} has a {name} that is no whole number from {least} on, in 63 bits")
     return int(threshold), int(size)
 
 
 def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: str) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of integers whose first numbers rise from 0 on, and whose second ones are positive."""
+    """Checks that first numbers rise from 0 on, and second ones are positive."""
     checked: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            message = f"expected ({first}, {second}) as {name}[{number}], found {pair!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{name}[{number}] must be ({first}, {second}), got {pair!r}")
         least, most = (checked[-1][0] + 1, None) if checked else (0, 1)
         start = checked_integer(f"the {first} of {name}[{number}]", pair[0], at_least=least, below=most)
         checked.append((start, checked_integer(f"the {second} of {name}[{number}]", pair[1], at_least=1)))
     if not checked:
-        message = f"expected at least one ({first}, {second}) in {name}, found none"
-        raise ConfigError(message)
+        raise ConfigError(f"{name} is empty: give at least one ({first}, {second})")
     return tuple(checked)
 
 
 def _position_of_tokens(num_tokens: int, lengths: Sequence[tuple[int, int]]) -> int:
-    """Returns how many samples, from the first one on, have at most so many tokens in all."""
+    """Returns how many whole samples, from the first one on, `num_tokens` hold."""
     for (start, length), (stop, _) in pairwise(lengths):
         if num_tokens < (stop - start) * length:
             return start + num_tokens // length

@@ -1,8 +1,8 @@
-"""Whether ranks have read what the order says, compared at checkpoints.
+"""Checks at checkpoints that ranks have read what the order says.
 
-Each loader keeps the digest of every batch that it has handed out since the last check. Ranks that have to read the
-same compare theirs, and of each data-parallel rank another one reads everything again. Where something differs, all
-ranks read that part again, halve it until one batch is left, and the majority says what stands there.
+Each loader keeps the digest of every batch since the last check. Replicas compare theirs, and another rank reads each
+data-parallel rank's part again. Where digests differ, all ranks reread that part and halve it until one batch is left;
+the majority decides.
 """
 
 from __future__ import annotations
@@ -24,14 +24,7 @@ from tokenloom.distributed.meeting import Round, Rounds, current_meeting
 from tokenloom.distributed.membership import Decision, Record
 from tokenloom.distributed.ranks import name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
-from tokenloom.loading.digest import (
-    RangeDigest,
-    ReadingDigest,
-    digest_batches,
-    digests_of_batch,
-    name_of_run,
-    total_of,
-)
+from tokenloom.loading.digest import RangeDigest, ReadingDigest, digest_batches, digests_of_batch, name_of_run, total_of
 from tokenloom.loading.read_ahead import Batch
 from tokenloom.loading.samplers import DataParallelSampler
 from tokenloom.loading.state import in_order, is_in_order
@@ -42,10 +35,7 @@ _HINT = "look for a bad disk, memory or cache on these ranks; go on from the che
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Batches of a sampler that a rank has handed out one after the other, and what it reports of them.
-
-    Positions of all ranks are [start, stop); sums are uint64[num_batches, 2], the halves of the digest of each batch.
-    """
+    """Consecutive batches of a rank over positions [start, stop) of all ranks; sums: uint64[num_batches, 2]."""
 
     sampler: Any
     start: int
@@ -54,24 +44,20 @@ class Stretch:
     claim: Record = field(default_factory=dict)
 
     def batches(self, rank: int) -> Iterator[Batch]:
-        """Yields the positions of these batches as a data-parallel rank is to read them."""
+        """Yields the positions of these batches for one data-parallel rank."""
         sampler = copy.copy(self.sampler)
         sampler.data_parallel_rank = rank
         sampler.begin_at(self.start)
         return itertools.islice(iter(sampler), len(self.sums))
 
     def reread(self, dataset: Any, rank: int, num_threads: int) -> NDArray[np.uint64]:
-        """Returns the digests of these batches as a data-parallel rank is to read them, from the data."""
+        """Returns the digests of these batches for one data-parallel rank, from the data."""
         found = digest_batches(dataset, self.batches(rank), num_threads=num_threads)
-        sums: NDArray[np.uint64] = found.sums().reshape(-1, 2)
-        return sums
+        return found.sums().reshape(-1, 2)
 
 
 class ReadBatches:
-    """The digest of every batch that a loader has handed out since the last check, 16 bytes each, and the sum of all.
-
-    `keeps` says whether the loader tells of its batches at all.
-    """
+    """The digest of each batch since the last check, and the sum of all; without `keeps`, neither."""
 
     def __init__(self, dataset: Any, sampler: Any, *, keeps: bool = True) -> None:
         self.dataset = dataset
@@ -80,38 +66,37 @@ class ReadBatches:
         self.go_on(None)
 
     def go_on(self, read: RangeDigest | None) -> None:
-        """Begins anew at a state, which says what all ranks had read, or None."""
+        """Starts over from a state; `read` is the digest of all ranks in it."""
         self._loaded = read
         self.begin(0)
 
     def begin(self, num_batches: int) -> None:
-        """Begins anew, after so many batches of the sampler that are skipped."""
+        """Starts over after `num_batches` batches of the sampler."""
         self.before: RangeDigest | None = self._loaded
-        """What all ranks together have read from the start of the run up to the last check; None for nothing."""
+        """Digest of all ranks up to the last check; None for nothing."""
         self._num_checked = num_batches
         self._checked = ReadingDigest()
         self._has_tokens = True
         self._sums = DigestSums()
 
     def add(self, positions: Batch, digests: NDArray[np.uint64] | None) -> None:
-        """Takes the next batch that was handed out, with uint64[num_samples, 2] of its tokens; None if it has none."""
-        if digests is None:
-            self._has_tokens = False
-            return
+        """Adds the next batch, with digests uint64[num_samples, 2] of its tokens; None if it has none."""
         try:
-            self._sums.add(positions, digests)
-        except (TypeError, OverflowError):  # what a dataset of a user's own is asked by
-            self._has_tokens = False
+            if digests is not None:
+                self._sums.add(positions, digests)
+                return
+        except (TypeError, OverflowError):  # positions of a user's own dataset
+            pass
+        self._has_tokens = False
 
     @property
     def total(self) -> ReadingDigest:
-        """The sum over all batches since the loader began, or went on from a state."""
+        """The sum over all batches since the loader began or resumed."""
         if not self.keeps:
-            message = "expected a loader that keeps a digest, found one made without"
-            raise ConfigError(message, hint="make it with `digest=True`")
+            raise ConfigError("the loader keeps no digest", hint="make it with `digest=True`")
         if not self._has_tokens:
-            message = "expected batches with `tokens` [samples, tokens] at positions of 64 bits for a digest, found "
-            message += f"others in those of {type(self.dataset).__name__}"
+            name = type(self.dataset).__name__
+            message = f"batches of {name} lack `tokens` [samples, tokens] at positions of 64 bits, which a digest needs"
             raise ConfigError(message, hint="add what you read to a `ReadingDigest` yourself")
         return self._checked + total_of(self._sums)
 
@@ -120,7 +105,7 @@ class ReadBatches:
         _ = self.total
         sampler = in_order(self.sampler, self.dataset)
         if not isinstance(self.sampler, DataParallelSampler):
-            message = f"expected a sampler that knows its data-parallel rank, found {type(sampler).__name__}"
+            message = f"{type(sampler).__name__} has no data-parallel rank"
             raise ConfigError(message, hint="derive it from one of this package, such as `MegatronPretrainingSampler`")
         start = sampler.position_after(self._num_checked)
         stop = sampler.position_after(self._num_checked + self._sums.num_batches)
@@ -140,22 +125,19 @@ class ReadBatches:
 
     @property
     def _run(self) -> str:
-        """What digests say of the run; `-` where the dataset is of none."""
+        """Name of the run in digests; `-` without one."""
         order = order_of(self.dataset)
         return "-" if order is None else name_of_run(order.order_state(0)["run"])
 
     def checked(self, found: RangeDigest) -> None:
-        """Takes what all ranks together have read up to now; a check ends here."""
+        """Ends a check, with the digest of all ranks."""
         self.before = found
         self._num_checked += self._sums.num_batches
         self._checked += total_of(self._sums)
         self._sums = DigestSums()
 
     def of_all_ranks(self) -> RangeDigest | None:
-        """Returns what all ranks together have read since the start of the run; None where this rank cannot know.
-
-        It knows at a check, and always where there is one data-parallel rank.
-        """
+        """Returns the digest of all ranks; None if unknown: between checks of several data-parallel ranks."""
         is_known = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.keeps or not self._has_tokens or not is_known:
             return None
@@ -169,17 +151,17 @@ class ReadBatches:
 
 
 def _behind(before: RangeDigest | None, found: RangeDigest) -> RangeDigest:
-    """Returns the digest of two ranges as one if they follow each other; else that of the second."""
+    """Returns the sum of two ranges that follow each other; else the second."""
     return found if before is None or before.stop != found.start else before + found
 
 
 class DigestedBatches:
-    """Keeps what any other loader hands out, such as torch's DataLoader, for `check_reading`.
+    """Wraps any other loader, such as torch's DataLoader, for `check_reading`.
 
     Args:
         batches: yields a batch for each list of positions of the sampler, in its order.
-        dataset: what is read.
-        sampler: yields the positions of one batch after the other; is iterated beside the loader.
+        dataset: the dataset of the loader.
+        sampler: yields the positions of each batch; is iterated beside the loader.
     """
 
     def __init__(self, batches: Iterable[Any], dataset: Any, sampler: Iterable[Batch]) -> None:
@@ -197,31 +179,29 @@ class DigestedBatches:
 def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_threads: int = 1) -> RangeDigest | None:
     """Raises on every rank of `torch.distributed` unless all have read what the order says; for every checkpoint.
 
-    All ranks must call this after as many samples, those without a loader with None. Ranks of one data-parallel rank
-    have to have read the same. With `reread`, what each data-parallel rank has read since the last check is read again
-    by another one, by `num_threads`, from the data that this one sees; alone, by itself.
+    All ranks must call this after the same number of samples, those without a loader with None. Replicas of a
+    data-parallel rank are compared. With `reread`, another data-parallel rank reads each one's part since the last
+    check again, from its own data; a single rank rereads its own.
 
     Args:
         loader: a `ThreadLoader` or `DigestedBatches` over samples in order; None on a rank that reads nothing.
-        reread: "now" waits for what is read again; "never" only compares ranks that read the same.
-        num_threads: threads that read again.
+        reread: "now" waits for rereading; "never" only compares replicas.
+        num_threads: threads that reread.
 
     Returns:
-        The digest of what all data-parallel ranks have read, from where the run, or what its state says, begins; None
-        where no rank has read anything. From now on states have it.
+        The digest of all data-parallel ranks since the start of the run or of the sum in its state; None where no rank
+        has read anything. States include it from now on.
 
     Raises:
-        DivergenceError: ranks are not at the same position, or one has handed out something else; the message names it
-            and the first batch, if all ranks can be asked.
+        DivergenceError: ranks are at different positions, or batches differ; the message names rank and first batch.
         BuildError: a rank failed to read, or died.
-        ConfigError: the loader keeps no digest, or a position does not say what it has read.
+        ConfigError: the loader keeps no digest, or its sampler is in no order of positions.
     """
     if reread not in ("now", "never"):
-        message = f'expected "now" or "never" as reread, found {reread!r}'
-        raise ConfigError(message)
+        raise ConfigError(f'`reread` must be "now" or "never", got {reread!r}')
     read = getattr(loader, "read", None)
     if loader is not None and not isinstance(read, ReadBatches):
-        message = f"expected a loader that keeps what it has read, found {type(loader).__name__}"
+        message = f"{type(loader).__name__} keeps no digest of its batches"
         raise ConfigError(message, hint="wrap it: DigestedBatches(loader, dataset, sampler)")
     stretch: Stretch | None = None
 
@@ -256,7 +236,7 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
 
 
 def _compare(records: list[Record]) -> list[Record]:
-    """Returns who reads what again, the sum, and the data-parallel ranks of which ranks say different things."""
+    """Returns which rank rereads which, the sum, and the data-parallel ranks whose replicas differ."""
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:
         return [{} for _ in records]
@@ -277,7 +257,7 @@ def _compare(records: list[Record]) -> list[Record]:
     for rank, record in readers.items():
         holders.setdefault(record["rank"], []).append(rank)
     if missing := sorted(set(range(size)) - set(holders)):
-        message = f"expected what {size} data-parallel ranks have read, found nothing of {name_ranks(missing)} of these"
+        message = f"no loader of data-parallel {name_ranks(missing)} of {size}"
         raise DivergenceError(message, hint="give `check_reading` the loader on all ranks that have one")
     suspects = [number for number, ranks in holders.items() if len({readers[rank]["sum"] for rank in ranks}) > 1]
     total = ReadingDigest()
@@ -300,11 +280,8 @@ def _compare_again(records: list[Record]) -> list[Record]:
     return [{"suspects": suspects} for _ in records]
 
 
-# --- naming the rank ----------------------------------------------------------------------------------------------
-
-
 def _find(suspect: int, dataset: Any, stretch: Stretch | None, num_batches: int, num_threads: int) -> str:
-    """Has every rank read the part of a data-parallel rank again; returns what is wrong with its first wrong batch."""
+    """Rereads the part of a data-parallel rank on every rank; describes its first wrong batch."""
     again: NDArray[np.uint64] | None = None
     start, middle, stop = 0, 0, num_batches
 
@@ -332,18 +309,18 @@ def _find(suspect: int, dataset: Any, stretch: Stretch | None, num_batches: int,
 
 
 def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
-    """Returns whether ranks say different things of the first half of the batches; of one batch in words."""
+    """Returns whether ranks differ in the first half of the batches; describes a single batch."""
     said = {record[name] for record in records for name in ("again", "claimed") if name in record}
     told = None if batch is None else _told(batch, records)
     return [{"differs": len(said) > 1, "told": told} for _ in records]
 
 
 def _told(batch: int, records: list[Record]) -> str:
-    """Returns who has handed out something else than what most read in a batch, in words."""
+    """Describes which ranks differ from the majority in a batch."""
     again = {rank: record["again"] for rank, record in enumerate(records) if "again" in record}
     claimed = {rank: record["claimed"] for rank, record in enumerate(records) if "claimed" in record}
     if len({*again.values(), *claimed.values()}) == 1:
-        return "what was read since the last check differed, and does not any more"
+        return "batches since the last check differed, and do not any more"
     positions = next(record["positions"] for record in records if "positions" in record)
     shown = ", ".join(map(str, positions)) + (", …" if len(positions) == _SHOWN_POSITIONS else "")
     where = f"at positions [{shown}], batch {batch} since the last check"
@@ -362,13 +339,12 @@ def _told(batch: int, records: list[Record]) -> str:
 
 
 def _hex(sums: NDArray[np.uint64]) -> str:
-    """Returns the sum of the digests of batches as hex digits."""
     low, high = sums.sum(axis=0, dtype=np.uint64).tolist()
     return ReadingDigest(low=low, high=high).hexdigest()
 
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
-    """Returns the answer to what this rank reports, of all ranks; alone, of this one."""
+    """Returns the answer to this rank, decided over all ranks; without `torch.distributed`, over this one."""
     if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 

@@ -1,8 +1,7 @@
-"""What was read, as a sum: 128 bits over positions and tokens, the same for any ranks, batches, order and threads.
+"""Digests of what was read: 128 bits over positions and tokens, whatever the ranks, batches, order and threads.
 
-A sum of the hashes of samples finds what went wrong by accident: a bit that flipped, a sample that was left out,
-repeated or exchanged, a file that changed. It is no proof against someone who wants to deceive: hash and sum are made
-for speed.
+A sum of the hashes of samples finds accidents: a flipped bit, a sample left out, repeated or exchanged, a changed file.
+It is no proof against forgery: hash and sum are made for speed.
 """
 
 from __future__ import annotations
@@ -30,14 +29,11 @@ from tokenloom.numbers import checked_integer, quoted
 from tokenloom.progress import task
 
 VERSION = 1
-"""Of the hash of a sample, and of how hashes are summed: it changes where the same samples have another digest."""
+"""Version of the hash and of the sum: changes whenever the same samples get another digest."""
 
 _HALF = 1 << 64
 _RUN_CHARACTERS = 16
-_RANGE = re.compile(
-    r"(?P<version>\d{1,9}):(?P<run>[^:\s]{1,16}):(?P<start>\d{1,19})-(?P<stop>\d{1,19}):"
-    r"(?:(?P<rank>\d{1,9})/(?P<size>\d{1,9})x(?P<micro>\d{1,9}):)?(?P<sum>[0-9a-f]{32})"
-)
+_RANGE = re.compile(r"(\d{1,9}):([^:\s]{1,16}):(\d{1,19})-(\d{1,19}):([0-9a-f]{32})")
 _TOKENS_AT_ONCE = 1 << 19
 _MOST_AT_ONCE = 256
 _UNKNOWN_AT_ONCE = 16
@@ -46,10 +42,9 @@ _LOCATED_AT_ONCE = 1 << 14
 
 @dataclass(slots=True, kw_only=True)
 class ReadingDigest:
-    """The sum of the digests of samples: of their positions and tokens, in whatever order and batches they were read.
+    """The sum of the digests of samples, over positions and tokens, in any order and batches.
 
-    Tokens count by their values, not by the dtype that holds them. Labels, masks and positions within a sample do not
-    count: they follow from where it is cut.
+    Tokens count by value, not by dtype. Labels, masks and positions within a sample do not count.
 
     Example:
         >>> import numpy as np
@@ -61,9 +56,8 @@ class ReadingDigest:
         (True, 2)
 
     Attributes:
-        low: sum of the lower halves, modulo 2**64.
-        high: sum of the upper halves, likewise.
-        num_samples: samples that were added.
+        low, high: sums of the lower and upper halves, modulo 2**64.
+        num_samples: number of samples added.
     """
 
     low: int = 0
@@ -74,16 +68,15 @@ class ReadingDigest:
         """Adds samples.
 
         Args:
-            positions: their positions, from 0 on; what stands at None, as a sampler fills up batches, does not count.
+            positions: their positions, from 0 on; a position of None is padding and does not count.
             tokens: an array or tensor [num_samples, length] of integers, or such vectors of any lengths.
         """
         digests = digests_of(tokens)
         if digests is None or len(digests) != len(positions):
-            message = f"expected tokens of {len(positions)} samples, as integers [samples, length], found {tokens!r}"
+            message = f"`tokens`: must be integers [samples, length] of {len(positions)} samples, got {tokens!r}"
             raise ConfigError(message)
         if any(position is not None and int(position) < 0 for position in positions):
-            message = f"expected positions from 0 on, found {list(positions)!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`positions`: must be 0 or more, got {list(positions)!r}")
         sums = DigestSums()
         sums.add(positions, digests)
         total = self + total_of(sums)
@@ -100,37 +93,13 @@ class ReadingDigest:
 
     @classmethod
     def from_hex(cls, text: str, *, num_samples: int) -> Self:
-        """Returns the sum that 32 hex digits say."""
+        """Returns the sum written as 32 hex digits."""
         return cls(low=int(text[16:], 16), high=int(text[:16], 16), num_samples=num_samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Which micro-batches of a range of positions a data-parallel rank reads, as `MegatronPretrainingSampler` deals."""
-
-    rank: int
-    size: int
-    micro_batch_size: int
-
-    def __str__(self) -> str:
-        return f"{self.rank}/{self.size}x{self.micro_batch_size}"
-
-    def positions(self, start: int, stop: int) -> Iterator[range]:
-        """Yields the micro-batches that the rank reads of a range of positions."""
-        micro = self.micro_batch_size
-        firsts = range(start + self.rank * micro, stop, micro * self.size)
-        return (range(first, min(first + micro, stop)) for first in firsts)
-
-    def count(self, start: int, stop: int) -> int:
-        """Returns how many positions of a range the rank reads."""
-        whole, rest = divmod(stop - start, self.micro_batch_size * self.size)
-        mine = min(max(0, rest - self.rank * self.micro_batch_size), self.micro_batch_size)
-        return whole * self.micro_batch_size + mine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RangeDigest:
-    """The digest of a range of positions of a run, as a text that says of what it is.
+    """The digest of a range of positions of a run; `str` gives a text that names run and range.
 
     Example:
         >>> digest = RangeDigest(run="35cbb0f6a6ad1ea6", start=0, stop=2, digest=ReadingDigest(low=1, num_samples=2))
@@ -142,7 +111,6 @@ class RangeDigest:
     Attributes:
         run: the first 16 characters of the identity of the run.
         start, stop: the range.
-        share: which part of it, of one data-parallel rank; None for all of it.
         digest: the sum over its samples.
     """
 
@@ -150,51 +118,42 @@ class RangeDigest:
     start: int
     stop: int
     digest: ReadingDigest = field(default_factory=ReadingDigest)
-    share: Share | None = None
 
     def __str__(self) -> str:
-        share = "" if self.share is None else f"{self.share}:"
-        return f"{VERSION}:{self.run}:{self.start}-{self.stop}:{share}{self.digest.hexdigest()}"
+        return f"{VERSION}:{self.run}:{self.start}-{self.stop}:{self.digest.hexdigest()}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns what a text says.
+        """Returns the digest that `str` wrote.
 
         Raises:
-            ConfigError: it is no such text, or one of another version of the digest.
+            ConfigError: `text` is no digest, or one of another version.
         """
         found = _RANGE.fullmatch(text) if isinstance(text, str) else None
-        if found is not None and int(found["version"]) != VERSION:
-            message = f"expected a digest of version {VERSION}, found one of version {found['version']}"
+        if found is None or int(found[3]) > int(found[4]):
+            message = f"{quoted(str(text))} is no digest of what was read, such as {VERSION}:RUN:START-STOP:{'0' * 32}"
+            raise ConfigError(message)
+        if int(found[1]) != VERSION:
+            message = f"digest version: expected {VERSION}, found {found[1]}"
             raise ConfigError(message, hint="compare it with the version of tokenloom that made it")
-        if found is not None:
-            start, stop, share = int(found["start"]), int(found["stop"]), None
-            if found["rank"] is not None:
-                share = Share(rank=int(found["rank"]), size=int(found["size"]), micro_batch_size=int(found["micro"]))
-            if start <= stop and (share is None or (share.rank < share.size and share.micro_batch_size)):
-                count = stop - start if share is None else share.count(start, stop)
-                digest = ReadingDigest.from_hex(found["sum"], num_samples=count)
-                return cls(run=found["run"], start=start, stop=stop, share=share, digest=digest)
-        example = f"{VERSION}:RUN:START-STOP:{'0' * 32}"
-        message = f"expected a digest of what was read, such as {example}, found {quoted(str(text))}"
-        raise ConfigError(message)
+        start, stop = int(found[3]), int(found[4])
+        digest = ReadingDigest.from_hex(found[5], num_samples=stop - start)
+        return cls(run=found[2], start=start, stop=stop, digest=digest)
 
     def __add__(self, other: RangeDigest) -> RangeDigest:
-        """Returns the digest of this range and of the one right behind it."""
-        if (self.run, self.share, self.stop) != (other.run, other.share, other.start):
-            message = f"expected the digest of what follows {self}, found {other}"
-            raise ConfigError(message)
-        digest = self.digest + other.digest
-        return RangeDigest(run=self.run, start=self.start, stop=other.stop, share=self.share, digest=digest)
+        """Returns the digest of this range and the one right behind it."""
+        if (self.run, self.stop) != (other.run, other.start):
+            raise ConfigError(f"digest {other} does not follow {self}")
+        return RangeDigest(run=self.run, start=self.start, stop=other.stop, digest=self.digest + other.digest)
 
 
 def name_of_run(identity: str) -> str:
-    """Returns what a digest says of a run: the first 16 characters of its identity."""
+    """Returns the name of a run in digests: the first 16 characters of its identity."""
     return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
 
 
 def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
-    """Returns a digest of the tokens of each sample, uint64[num_samples, 2]; None if these are no tokens."""
+    """Returns a digest of the tokens of each sample, uint64[num_samples, 2]; None where these are no integers."""
     if isinstance(tokens, (list, tuple)) and not all(isinstance(each, int) for each in tokens):
         rows = [digests_of(np.asarray(each)[np.newaxis]) for each in tokens]
         return None if any(row is None for row in rows) else np.concatenate(rows)  # type: ignore[arg-type]
@@ -203,7 +162,7 @@ def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
 
 
 def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
-    """Returns a digest of the tokens of each of `count` samples of a loader's batch; None if they have no `tokens`."""
+    """Returns a digest of the tokens of each of `count` samples of a batch; None if they have no `tokens`."""
     found = None
     if isinstance(batch, Mapping):
         found = digests_of(batch["tokens"]) if "tokens" in batch else None
@@ -218,20 +177,19 @@ def total_of(sums: DigestSums) -> ReadingDigest:
 
 
 def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: int = 1) -> ReadingDigest:
-    """Returns the digest of what stands at positions of a dataset, such as a range, read from the data."""
+    """Returns the digest of samples at positions of a dataset, such as a range, read from the data."""
     return total_of(digest_batches(dataset, _cut(dataset, positions), num_threads=num_threads, total=len(positions)))
 
 
 def digest_batches(
     dataset: Any, batches: Iterable[Batch], *, num_threads: int = 1, total: int | None = None
 ) -> DigestSums:
-    """Returns the digests of batches, read from the data by threads that are a few batches ahead.
+    """Returns the digests of batches, read from the data by threads a few batches ahead.
 
-    Positions of None do not count; `total` samples are for the display of progress.
+    Positions of None do not count; the display of progress shows `total` samples.
     """
     num_threads = checked_integer("num_threads", num_threads, at_least=1)
-    known = ([position for position in batch if position is not None] for batch in batches)
-    upcoming = announce_ahead(dataset, known)
+    upcoming = announce_ahead(dataset, ([each for each in batch if each is not None] for batch in batches))
     executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="tokenloom-replay")
     pending: deque[tuple[Batch, Future[NDArray[np.uint64]]]] = deque()
     sums = DigestSums()
@@ -250,18 +208,16 @@ def digest_batches(
 
 
 def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
-    """Returns digests of the tokens of samples, uint64[num_samples, 2], read from the finished batch."""
     if not positions:
         return np.empty((0, 2), dtype=np.uint64)
     batch = dataset.batch(positions) if makes_batches(dataset) else [sample_of(dataset, each) for each in positions]
     if (digests := digests_of_batch(batch, len(positions))) is None:
-        message = f"expected samples with `tokens` for a digest, found none in those of {type(dataset).__name__}"
-        raise ConfigError(message)
+        raise ConfigError(f"no `tokens` to digest in the samples of {type(dataset).__name__}")
     return digests
 
 
 def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields positions in batches of some 2**19 tokens, each of samples of one length as far as that is known."""
+    """Yields positions in batches of about 2**19 tokens, of one length as far as lengths are known."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # a blend has one length
@@ -275,10 +231,7 @@ def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
-    """Returns a SHA-256, in hex, over the samples at some positions: names, dtypes, shapes and bytes, in this order.
-
-    It costs as much as reading the samples, and hashing about 1 GB per second.
-    """
+    """Returns the SHA-256, in hex, of samples: names, dtypes, shapes and bytes, position by position."""
     digest = hashlib.sha256()
     for position in positions:  # one by one: masks are large, and the digest must not depend on a batch size
         for name, array in batch_of(dataset, (position,)).items():
@@ -290,12 +243,12 @@ def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
 def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the first samples") -> None:
     """Raises on every rank of `torch.distributed` unless all read the same first samples and as many in total.
 
-    All ranks must call this, those without the dataset with None. Without `torch.distributed` nothing is compared, but
-    the samples are read: `num_samples` from the start, or all if there are fewer.
+    All ranks must call this, those without the dataset with None. Without `torch.distributed` the samples are read, up
+    to `num_samples` from the start, and nothing is compared.
 
     Raises:
-        DivergenceError: they differ; the message says which ranks hold which digest.
-        BuildError: a rank failed to read them, or died.
+        DivergenceError: samples differ; the message says which ranks have which digest.
+        BuildError: a rank failed to read, or died.
     """
 
     def digest() -> str | None:

@@ -34,25 +34,23 @@ def build_dataloader(
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
 
-    A batch costs one kernel call: it is filled as a whole, never collated from samples. The order is the sampler's,
-    whatever the number of workers; to resume, give it a sampler with the consumed samples. Of data in object storage,
-    what later batches need is fetched while earlier ones are used; `loader_statistics` tells how that went.
+    A batch is filled by one kernel call, not collated from samples. The order is the sampler's, for any number of
+    workers; to resume, give it a sampler with the consumed samples. Data in object storage are prefetched, see
+    `loader_statistics`.
 
     Workers send batches through torch's queue. `ThreadLoader` sends nothing, and is several times as fast: prefer it
-    unless Python code of your own holds a core.
+    unless your own Python code keeps a core busy.
 
     Args:
         dataset: gives samples by number, such as `GPTDataset`.
-        sampler: yields the positions of one micro-batch after the other, such as `MegatronPretrainingSampler`.
+        sampler: yields the positions of each micro-batch, such as `MegatronPretrainingSampler`.
         num_workers: processes that read ahead; 0 reads in this process.
-        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
-        persistent_workers: whether workers outlive an epoch; by default, where there are any.
+        pin_memory: whether batches lie in page-locked memory; by default, if CUDA is available.
+        persistent_workers: whether workers outlive an epoch; by default, if there are any.
         prefetch_factor: batches that each worker reads ahead.
-        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for the default of Python, and
+        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, and
             "forkserver" for data in object storage, which a forked worker cannot read.
-        read_ahead_batches: batches that each worker hears of in advance, for data in object storage, whose budgets
-        bound
-            how much of them is fetched; None for about 1024 samples.
+        read_ahead_batches: batches announced to each worker, for data in object storage; None for about 1024 samples.
     """
     arguments = loader_arguments(
         dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
@@ -72,7 +70,7 @@ def loader_arguments(
     pin_memory: bool | None,
     read_ahead_batches: int | None = None,
 ) -> dict[str, Any]:
-    """Returns what torch's DataLoader, or one that is made as it is, takes for the settings of `build_dataloader`."""
+    """Returns the arguments of torch's DataLoader for the settings of `build_dataloader`."""
     check_dataset(dataset)
     torch = require("torch", extra="torch")
     context = worker_context(dataset, num_workers=num_workers)
@@ -81,7 +79,7 @@ def loader_arguments(
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
     elif "__getitems__" in overrides_of(dataset).found and hook_of(dataset, "__getitems__") is not None:
-        dataset = _OneByOne(dataset)  # that of a class which another one has changed since
+        dataset = _OneByOne(dataset)  # its `__getitems__` is of a class whose hook a subclass overrides
     return {
         "dataset": dataset,
         "batch_sampler": sampler,
@@ -93,61 +91,44 @@ def loader_arguments(
 
 
 def check_dataset(dataset: Any) -> None:
-    """Raises a ConfigError where something is certainly no dataset."""
-    message, hint = f"expected a dataset, found {dataset!r}", "make one with `tokenloom.load`"
-    if isinstance(dataset, (str, os.PathLike)):
-        message, hint = f"expected a dataset, found the text {os.fspath(dataset)!r}", "open it with `tokenloom.load`"
-    elif dataset is None:
-        hint = "what is built is None for a split without data, and on ranks without it"
-    elif hasattr(dataset, "__getitem__") or hasattr(dataset, "batch"):
-        return
-    raise ConfigError(message, hint=hint)
+    """Raises a ConfigError for what is no dataset, such as a path."""
+    if isinstance(dataset, (str, os.PathLike)) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
+        message, hint = f"{dataset!r} is no dataset", "make one with `tokenloom.load`"
+        if dataset is None:
+            hint = "a dataset is None for a split without data, and on ranks without it"
+        raise ConfigError(message, hint=hint)
 
 
 def batches_of(
-    dataset: Any,
-    sampler: Iterable[Batch] | None,
-    *,
-    batch_size: int | None,
-    data_parallel_rank: int | None,
-    data_parallel_size: int | None,
+    dataset: Any, sampler: Iterable[Batch] | None, batch_size: int | None, rank: int | None, num_ranks: int | None
 ) -> Iterable[Batch]:
-    """Returns the sampler of a loader: the one that is given, else the dataset's positions in order."""
+    """Returns the sampler of a loader: the given one, else one over the dataset's positions in order."""
     check_dataset(dataset)
     if sampler is not None:
-        names = ("batch_size", "data_parallel_rank", "data_parallel_size")
-        for name, value in zip(names, (batch_size, data_parallel_rank, data_parallel_size), strict=True):
-            if value is not None:
-                message = f"a sampler and `{name}` exclude each other, found both"
-                raise ConfigError(message, hint="the sampler decides how many samples a batch has, and whose they are")
+        if (batch_size, rank, num_ranks) != (None, None, None):
+            message = "a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`: it decides them"
+            raise ConfigError(message)
         if isinstance(sampler, (int, str, bytes)) or not hasattr(sampler, "__iter__"):
-            message = "expected a sampler, which yields the positions of one batch after the other, found "
-            hint = f"write `batch_size={sampler!r}`" if isinstance(sampler, int) else "write `batch_size=8`"
-            raise ConfigError(message + repr(sampler), hint=hint)
+            message = f"{sampler!r} is no sampler, which yields the positions of each batch"
+            raise ConfigError(message, hint="give `batch_size`, such as `batch_size=8`")
         return sampler
     if batch_size is None:
-        message = "expected `batch_size` or a sampler, found neither"
-        raise ConfigError(message, hint="such as `batch_size=8`")
+        raise ConfigError("neither `batch_size` nor a sampler given", hint="such as `batch_size=8`")
     if not isinstance(dataset, Sized):
-        message = f"expected a dataset that has `__len__` where there is no sampler, found {type(dataset).__name__}"
-        raise ConfigError(message, hint="give a sampler, which yields what the dataset is asked for")
-    if (data_parallel_rank, data_parallel_size) == (None, None):
+        raise ConfigError(f"{type(dataset).__name__} has no `__len__`: give a sampler")
+    if (rank, num_ranks) == (None, None):
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
-            message = "expected `data_parallel_rank` and `data_parallel_size` beside `batch_size`, found neither, and "
-            message += f"{ranks.world_size} ranks of `torch.distributed`, all of which would read the same samples"
-            hint = "where each rank reads its own samples, these are `torch.distributed`'s `get_rank()` and "
-            raise ConfigError(message, hint=hint + "`get_world_size()`")
-        data_parallel_rank, data_parallel_size = 0, 1
-    if data_parallel_rank is None or data_parallel_size is None:
-        missing = "data_parallel_rank" if data_parallel_rank is None else "data_parallel_size"
-        message = f"expected `data_parallel_rank` and `data_parallel_size`, found no `{missing}`"
-        raise ConfigError(message)
+            message = f"{ranks.world_size} ranks of `torch.distributed` would all read the same samples: give "
+            message += "`data_parallel_rank` and `data_parallel_size` beside `batch_size`"
+            raise ConfigError(message, hint="without model parallelism, these are `get_rank()` and `get_world_size()`")
+        rank, num_ranks = 0, 1
+    if rank is None or num_ranks is None:
+        raise ConfigError("`data_parallel_rank` and `data_parallel_size` need each other: give both or neither")
     size = checked_integer("batch_size", batch_size, at_least=1)
-    found = MegatronPretrainingSampler(max(len(dataset), 1), 0, size, data_parallel_rank, data_parallel_size)
-    if len(dataset) < size * data_parallel_size:
-        each = "" if data_parallel_size == 1 else f" for each of {data_parallel_size} ranks"
-        message = f"expected at least one batch of {size} samples{each}, found {len(dataset)} samples"
-        raise ConfigError(message, hint="use smaller batches, or a dataset of more samples: shorter ones, more epochs")
+    found = MegatronPretrainingSampler(max(len(dataset), 1), 0, size, rank, num_ranks)
+    if len(dataset) < size * num_ranks:
+        message = f"{len(dataset)} samples make no batch of {size} for each of {num_ranks} ranks"
+        raise ConfigError(message, hint="use smaller batches, shorter samples or more epochs")
     return found
 
 
@@ -167,8 +148,8 @@ class _OneByOne:
 def collate(samples: Any) -> Any:
     """Returns the tensors of a batch: as they are if the dataset filled them as a whole, else stacked by torch.
 
-    Samples that say their own length (`original_seq_len`), and may differ in it, stay a list for a packing scheduler.
-    In a worker process, tensors are in shared memory, as torch's own are, from where nothing copies them again.
+    Samples with a length of their own (`original_seq_len`) stay a list for a packing scheduler. In a worker process,
+    tensors are in shared memory, from where nothing copies them again.
     """
     data = require("torch.utils.data", extra="torch")
     if isinstance(samples, SampleBatch):
@@ -180,11 +161,11 @@ def collate(samples: Any) -> Any:
 
 
 def _in_shared_memory(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the tensors of a batch as views of one, which torch's queue sends as one file instead of one for each."""
+    """Returns the tensors as views of one, which torch's queue sends as one file."""
     torch = require("torch", extra="torch")
     if any(not isinstance(tensor, torch.Tensor) or tensor.is_shared() for tensor in batch.values()):
         return batch  # torch has stacked these samples
-    stored = {  # of an axis along which all are one, as samples share a constant mask, that one
+    stored = {  # of an axis of stride 0, as of a mask that samples share, one entry
         name: tensor[tuple(slice(None if stride else 1) for stride in tensor.stride())]
         for name, tensor in batch.items()
     }

@@ -1,7 +1,7 @@
-"""What a training loop records: losses by position, with what falls to documents; and numbers as lines of JSON.
+"""Records of a training loop: losses by position and document, and numbers as lines of JSON.
 
-A folder of losses holds a file for each process that records: a line that names the format, then records of 16 bytes.
-Ranks never write the same file, since network disks do not append atomically, so a kill tears its last record at most.
+A folder of losses has a file per process: the name of the format, then records of 16 bytes. Ranks never share a file,
+since network disks do not append atomically; a kill tears at most the last record.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ if TYPE_CHECKING:  # a training loop that records needs none
 _FORMAT = b"tokenloom loss 1"
 _RECORD = np.dtype([("position", "<i8"), ("document", "<i4"), ("loss", "<f4")])
 _WHOLE = -1
-"""As `document`: the loss is of the whole sample."""
+"""`document` of the loss of a whole sample."""
 
 _SUFFIX = ".losses"
 _AT_ONCE = 1 << 20
 
 
 class LossRecorder(AbstractContextManager["LossRecorder"]):
-    """Keeps losses by position, for `tokenloom trace --worst` and `tokenloom when`: 16 bytes for each.
+    """Records losses by position, 16 bytes each, for `tokenloom trace --worst` and `tokenloom when`.
 
-    Any number of processes record into a folder, each in a file of its own; `losses` beside `run.toml` is found by
-    itself. What was appended outlives the process, not the machine: nothing is flushed to disk. Where a run goes on
-    before a position that was recorded already, the loss that was recorded last counts.
+    Any number of processes record into a folder, each in a file of its own; commands find `losses` beside `run.toml`.
+    Records survive the process, not the machine: there is no fsync. Of a position recorded twice the later loss counts.
 
     Example:
         >>> import tempfile
@@ -60,17 +59,17 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         self._file.flush()
 
     def append(self, positions: Sequence[int] | NDArray[np.integer[Any]], losses: ArrayLike) -> None:
-        """Writes losses of samples, by one rank of those that share them.
+        """Writes losses of samples; one of the ranks that share them must call it.
 
         Args:
-            positions: integers[num_samples], such as `ThreadLoader.positions`, or those of `Topology.positions_of`.
+            positions: integers[num_samples], such as `ThreadLoader.positions` or `Topology.positions_of`.
             losses: array or tensor [num_samples], the loss of each sample summed over its tokens; or
-                [num_samples, num_documents], that of each document in it, in their order, with 0 where there is none.
+                [num_samples, num_documents], that of each document in it, in order, padded with 0.
         """
         values = np.asarray(losses.detach().float().cpu() if hasattr(losses, "detach") else losses, dtype=np.float32)
         at = np.asarray(positions, dtype=np.int64)
         if at.ndim != 1 or values.ndim not in (1, 2) or len(values) != len(at):
-            message = f"expected losses [num_samples] or [num_samples, num_documents] of {at.size} positions, found "
+            message = f"{at.size} positions need losses [num_samples] or [num_samples, num_documents], got "
             raise ConfigError(message + str(list(values.shape)))
         rows = values.reshape(len(at), -1)
         records = np.empty(rows.shape, dtype=_RECORD)
@@ -78,7 +77,7 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         records["document"] = _WHOLE if values.ndim == 1 else np.arange(rows.shape[1])
         records["loss"] = rows
         kept = rows != 0
-        kept[:, :1] = True  # or a sample without loss would seem not to be recorded
+        kept[:, :1] = True  # a sample without loss is recorded, too
         self._file.write(records[kept].tobytes())
         self._file.flush()
 
@@ -95,15 +94,15 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
 
 
 Losses = dict[int, dict[int, float]]
-"""By position: the loss of each document, by its number in the sample; or of all of it, by -1."""
+"""By position: the loss of each document, by its number in the sample; or of the whole sample, by -1."""
 
 
 def read_losses(path: str, positions: Iterable[int]) -> Losses:
-    """Returns what was recorded last at positions, of those of them that were recorded; a torn record does not count.
+    """Returns the last losses recorded at positions, without those never recorded; torn records do not count.
 
     Raises:
         DatasetNotFoundError: there is no such folder.
-        DatasetFormatError: a file in it is of another format.
+        DatasetFormatError: a file in it has another format.
     """
     wanted = np.unique(np.fromiter(positions, dtype=np.int64))
     found: Losses = {}
@@ -114,16 +113,16 @@ def read_losses(path: str, positions: Iterable[int]) -> Losses:
 
 
 def torn_files(path: str) -> list[str]:
-    """Returns the files whose last record is torn, as of a process that was killed while it wrote."""
+    """Returns the files with a torn last record, left by a process that was killed."""
     return [file for file in _files(path) if os.path.getsize(file) % _RECORD.itemsize]
 
 
 def _files(path: str) -> list[str]:
-    """Returns the files of a folder, the oldest first."""
+    """Returns the files of a folder, oldest first."""
     try:
         return sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_SUFFIX))
     except (FileNotFoundError, NotADirectoryError) as error:
-        message = f"expected a folder of losses at `{path}`, found none"
+        message = f"no folder of losses at `{path}`"
         raise DatasetNotFoundError(message, hint="`LossRecorder` records them while the run trains") from error
 
 
@@ -132,7 +131,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
     with open(path, "rb") as stream:
         start = stream.read(len(_FORMAT))
         if not _FORMAT.startswith(start):
-            message = f"expected losses that begin with {_FORMAT!r} in `{path}`, found {start!r}"
+            message = f"`{path}` is no file of losses: expected {_FORMAT!r} at its start, found {start!r}"
             raise DatasetFormatError(message)
         while block := stream.read(_AT_ONCE * _RECORD.itemsize):
             records = np.frombuffer(block, dtype=_RECORD, count=len(block) // _RECORD.itemsize)
@@ -143,7 +142,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
 
 
 def losses_folder(run: Run, named: str | None = None) -> str | None:
-    """Returns the folder that is named, or `losses` beside `run.toml`; None if there is none."""
+    """Returns `named`, else `losses` beside `run.toml`; None if there is none."""
     folder = os.path.join(os.path.dirname(run.path), "losses")
     return named if named is not None or not os.path.isdir(folder) else folder
 
@@ -153,13 +152,13 @@ class SpanLoss(NamedTuple):
 
     loss: float
     is_recorded: bool
-    """Whether it was recorded for the document; else it is a share of the sample's, by tokens."""
+    """Whether the document has a record; else its share of the sample's loss, by tokens."""
     level: int = 0
-    """1 above 1.5 times the median per token of all that were asked for, 2 above 3 times it or if it is no number."""
+    """1 above 1.5 times the median per token of the positions, 2 above 3 times it or if not finite."""
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
-    """Returns the loss of each span at positions where one was recorded, by position and slot."""
+    """Returns the loss of each span at positions with a record, by position and slot."""
     losses = read_losses(path, positions)
     table = run.trace(sorted(losses))
     spans: dict[int, list[tuple[int, int]]] = {}
@@ -184,14 +183,10 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
     return found
 
 
-# --- numbers as lines of JSON ----------------------------------------------------------------------------------------
-
-
 class JsonLinesWriter:
-    """Appends numbers of a training loop to a file, a line of JSON for each call. One rank writes a file.
+    """Appends numbers of a training loop to a file, a line of JSON per call. One rank writes a file.
 
-    `tokenloom report --statistics FILE` draws them over the steps, `tokenloom explore --follow FILE` while they are
-    written.
+    `tokenloom report --statistics FILE` plots them over the steps, `tokenloom explore --follow FILE` live.
 
     Example:
         >>> import tempfile
@@ -207,9 +202,9 @@ class JsonLinesWriter:
         self.path: str = os.fspath(path)
 
     def __call__(self, **values: Any) -> None:
-        """Writes one line: `step`, and numbers, arrays or tensors of one number, text and dataclasses by name.
+        """Writes a line: `step`, and numbers, arrays or tensors of one number, text, dataclasses or mappings by name.
 
-        Mappings of these, too, such as `loss={"web": 2.5}`. `unix_seconds` is the time of the call unless given.
+        `unix_seconds` is the time of the call unless given.
         """
         line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
         with open(self.path, "a", encoding="utf-8") as stream:
@@ -217,7 +212,7 @@ class JsonLinesWriter:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Returns a value as JSON has it; NaN and infinities as text."""
+    """Returns `value` as plain JSON; NaN and infinities as text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -228,5 +223,5 @@ def _plain(value: Any, name: str) -> Any:
         return {str(key): _plain(each, f"{name}[{key!r}]") for key, each in value.items()}
     if getattr(value, "size", None) == 1 or (hasattr(value, "numel") and value.numel() == 1):
         return _plain(value.item(), name)
-    message = f"cannot write `{name}`: expected a number, text, a dataclass or a mapping, got {type(value).__name__}"
+    message = f"`{name}`: must be a number, text, a dataclass or a mapping, got {type(value).__name__}"
     raise ConfigError(message, hint="write one number for each name, such as `loss={'web': 2.5}`")

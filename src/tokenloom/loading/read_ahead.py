@@ -1,8 +1,8 @@
-"""Telling storage what batches will be asked for, in whatever process they will be read.
+"""Announces later batches to storage, in the process that will read them.
 
-A loader hands its batches to the workers by turns. Each carries along, to its worker, the positions of a later batch of
-that worker, and the first one its own too; the worker announces them to the dataset, whose storage begins to fetch. So
-each batch is announced once. Nothing of this is state: a wrong announcement costs time, never a wrong batch.
+A loader deals batches to workers by turns. Each batch carries the positions of a later batch of its worker (a worker's
+first one, of all known), which the worker announces to the dataset, whose storage starts to prefetch. Announcements are
+no state: a wrong one costs time, never a wrong batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BATCHES_AHEAD = 16
 
 
 class AnnouncedBatch(list[Any]):
-    """The positions of a batch, and those of batches to announce to the process that is asked for it."""
+    """The positions of a batch, and of later batches to announce in the process that reads it."""
 
     def __init__(self, positions: Iterable[int | None], upcoming: Sequence[Batch]) -> None:
         super().__init__(positions)
@@ -34,9 +34,9 @@ class AnnouncedBatch(list[Any]):
 
 
 class AnnouncingSampler:
-    """The batches of a sampler, each with batches that its worker will be asked for; workers take them by turns.
+    """The batches of a sampler, each with later batches of its worker.
 
-    A worker knows of `num_ahead` of its own later batches; None for 1024 samples in all, and at least 16 batches.
+    A worker knows `num_ahead` of its own later batches; None for 1024 samples in all, and at least 16 batches.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
@@ -45,11 +45,9 @@ class AnnouncingSampler:
         self.num_ahead = num_ahead
 
     def __len__(self) -> int:
-        """Batches of the sampler."""
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[AnnouncedBatch]:
-        """Yields the batches, in order; its first tells a worker of all that are known, each later one of one more."""
         batches = iter(self.sampler)
         window: deque[Batch] = deque(itertools.islice(batches, 1))
         num_samples = len(window[0]) if window else 1
@@ -68,7 +66,7 @@ class AnnouncingSampler:
 
 
 class ReadAheadDataset:
-    """A dataset that hears of later batches with each batch, and counts what its workers read."""
+    """A dataset that announces later batches with each batch, and counts the bytes its workers read."""
 
     def __init__(self, dataset: Announces, *, num_workers: int) -> None:
         self.dataset: Any = dataset
@@ -77,21 +75,18 @@ class ReadAheadDataset:
         self._reported: dict[str, Any] = {}
         torch = require("torch", extra="torch")
         shape = (num_workers, len(self.remote_paths), len(SourceStatistics().numbers()))
-        self.counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
+        self.counters: Any = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_environment": _Environment()} | self.__dict__  # first, so that it is there before data are opened
+        return {"_environment": _Environment()} | self.__dict__  # first: data are opened with its credentials
 
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.dataset)
 
     def __getitem__(self, position: int | None) -> Any:
-        """Returns a sample, as the dataset does."""
         return self.dataset[position]
 
     def __getitems__(self, batch: Batch) -> Any:
-        """Returns many samples, as the dataset does, after announcing what comes with them."""
         share_budgets(max(1, self.num_workers))
         if isinstance(batch, AnnouncedBatch):
             for upcoming in batch.upcoming:
@@ -100,7 +95,7 @@ class ReadAheadDataset:
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         own = storage_statistics() if worker is not None else {}
         for number, path in enumerate(self.remote_paths):
-            if path in own:  # what was read since the last batch, where the process of the loader sees it
+            if path in own:  # read since the last batch, for the process of the loader
                 numbers = self.counters.new_tensor(own[path].numbers())
                 self.counters[worker.id, number] += numbers - self._reported.get(path, 0)
                 self._reported[path] = numbers
@@ -108,7 +103,7 @@ class ReadAheadDataset:
 
 
 class _Environment:
-    """The environment of this process, which it gives to a worker: that of a fork server may lack later credentials."""
+    """The environment of this process, passed to workers: that of a fork server may lack later credentials."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _set_environment, (dict(os.environ),)
@@ -119,17 +114,14 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
-    """Returns how the workers of a loader start: by a server where data are remote, None for the default.
-
-    A fork of a process that has used an object store cannot use it.
-    """
+    """Returns "forkserver" for remote data, which a forked worker cannot read; None for the default."""
     if not num_workers or not is_remote_dataset(dataset):
         return None
     return "forkserver" if multiprocessing.get_start_method(allow_none=True) in (None, "fork") else None
 
 
 def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yields batches as they are, after announcing what this process will be asked for later, if data are remote."""
+    """Yields batches as they are, after announcing later ones of this process if data are remote."""
     if not is_remote_dataset(dataset):
         yield from batches
         return
@@ -140,10 +132,10 @@ def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
-    """Returns what a loader has read of object storage, in this process and in its workers: {address: numbers}.
+    """Returns a loader's reads of object storage, in this process and its workers: {address: numbers}.
 
     Args:
-        loader: what `build_dataloader` returned, or a `ThreadLoader`; nothing is returned for local data.
+        loader: result of `build_dataloader`, or a `ThreadLoader`; empty for local data.
     """
     dataset, own = loader.dataset, storage_statistics()
     found = {path: own.get(path, SourceStatistics()) for path in dataset.remote_paths}

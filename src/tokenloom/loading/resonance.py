@@ -1,18 +1,16 @@
-"""Whether ranks of a run see other mixtures than its blend has, because both repeat in step.
+"""Detects ranks that see another mixture than the blend, because sampler and blend repeat in step.
 
-`MegatronPretrainingSampler` gives a rank every R-th micro-batch of B samples, the same places in each stretch of B * R
-positions. The order of a blend is nearly periodic, too: of two datasets of equal weight it takes one by turns. Where
-one period fits into the other, some ranks read more of a dataset than others all run long, as in the reference. Each
-global batch is right, so the gradient is; what is worked out per rank or micro-batch (balance of experts, losses that
-are averaged by micro-batch, lengths that cost time) is not.
+`MegatronPretrainingSampler` gives a rank every R-th micro-batch of B samples: the same places of each B * R positions.
+The order of a blend is nearly periodic, too. Where one period divides the other, some ranks read more of a dataset than
+others all run long, as in the reference. Each global batch, and so the gradient, is right; statistics per rank or
+micro-batch (balance of experts, losses averaged by micro-batch, lengths) are not.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,29 +19,19 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.quota import normalize
 from tokenloom.errors import ResonanceWarning
 from tokenloom.kernels.order import build_blending_indices
-from tokenloom.loading.samplers import (
-    BalancedSampler,
-    HybridCPMegatronPretrainingSampler,
-    MegatronFullValidationSampler,
-    MegatronPretrainingSampler,
-)
+from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.overrides import overrides
 
 REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or another micro-batch size"
 
-_OTHER_DEALERS = (BalancedSampler, HybridCPMegatronPretrainingSampler, MegatronFullValidationSampler)
 _SAMPLES_PER_RANK = 512
 _LEAST_SAMPLES, _MOST_SAMPLES = 1 << 14, 1 << 18
-_LEAST_DIFFERENCE = 0.1  # of a share; smaller ones are not spoken of
-_LEAST_DEVIATIONS = 6.0  # standard deviations of a random order: what differs by less may be chance
+_LEAST_DIFFERENCE = 0.1  # of a share; smaller ones are not reported
+_LEAST_DEVIATIONS = 6.0  # standard deviations of a random order; smaller differences may be chance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resonance:
-    """The dataset of which ranks see the most different shares, all run long: least and most, on these ranks.
-
-    Ranks come by turns again after `period` positions: `micro_batch_size * data_parallel_size`.
-    """
+class Resonance(NamedTuple):
+    """The dataset whose share differs most between ranks; `period` is `micro_batch_size * data_parallel_size`."""
 
     dataset: int
     name: str
@@ -71,10 +59,10 @@ def resonance_of_weights(
     names: Sequence[str],
     num_samples: int | None = None,
 ) -> Resonance | None:
-    """Returns how shares differ most between ranks in the reference's order of a blend; takes milliseconds.
+    """Returns the largest difference of shares between ranks in the reference's order; takes milliseconds.
 
-    None where they do not differ, or no more than by chance. Shares count as different where they are so in both halves
-    of the positions, which a random order's are not. `num_samples` are those of the blend; None for many.
+    None if there is none beyond chance: shares must differ in both halves of the positions. `num_samples` is the length
+    of the blend; None for a long one.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)
@@ -96,25 +84,16 @@ def resonance_of_weights(
         return None
     dataset = int(np.argmax(persistent.max(axis=0)))
     by_rank = counts[:, :, dataset].sum(axis=0) * (num_ranks / (2 * half))
-    return Resonance(
-        dataset=dataset,
-        name=names[dataset],
-        share=float(shares[dataset]),
-        least=float(by_rank.min()),
-        most=float(by_rank.max()),
-        least_rank=int(by_rank.argmin()),
-        most_rank=int(by_rank.argmax()),
-        period=period,
-        num_ranks=num_ranks,
-    )
+    found = float(shares[dataset]), float(by_rank.min()), float(by_rank.max())
+    return Resonance(dataset, names[dataset], *found, int(by_rank.argmin()), int(by_rank.argmax()), period, num_ranks)
 
 
 def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> None:
-    """Warns, on the first rank, where a sampler deals a blend in the reference's order in step with it."""
+    """Warns, on the first rank, if a sampler is in step with a blend in the reference's order."""
     if (
         not isinstance(sampler, MegatronPretrainingSampler)
-        or isinstance(sampler, _OTHER_DEALERS)
-        or overrides(sampler, "get_start_end_idx", "__iter__")
+        or type(sampler).__iter__ is not MegatronPretrainingSampler.__iter__  # as of `BalancedSampler`
+        or overrides(sampler, "get_start_end_idx")
         or sampler.data_parallel_rank
         or sampler.data_parallel_size == 1
         or not isinstance(dataset, BlendedDataset)

@@ -1,7 +1,6 @@
-"""Which positions a data-parallel rank gets, batch by batch. Positions are global, so resuming is a subtraction.
+"""Samplers: the positions of each batch of a data-parallel rank. Positions are global, so resuming is a subtraction.
 
-The order of a run is cut into chunks of one micro-batch per rank; rank r takes the r-th micro-batch of each chunk. The
-samplers differ only in the order that they cut and in how much of it they hand out at once.
+The order of a run is cut into chunks of one micro-batch per rank; rank r takes the r-th micro-batch of each chunk.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tokenloom.overrides import Overrides, Uncalled
 
 
 class DataParallelSampler:
-    """What all samplers share: how many positions there are, and which micro-batch of each chunk is this rank's."""
+    """The base of all samplers: number of positions, and this rank's micro-batch of each chunk."""
 
     def __init__(
         self, total_samples: int, micro_batch_size: int, data_parallel_rank: int, data_parallel_size: int
@@ -45,11 +44,11 @@ class DataParallelSampler:
 
 
 class MegatronPretrainingSampler(DataParallelSampler):
-    """Positions in order, in micro-batches, for one data-parallel rank: what all ranks have read is a range of them.
+    """Micro-batches of positions in order, for one data-parallel rank; all ranks together read a range.
 
-    Chunks of `micro_batch_size * data_parallel_size` positions follow each other from `consumed_samples` on; rank r
-    takes the r-th micro-batch of each. To resume, make a new sampler with the samples consumed by all ranks together;
-    micro-batch size and data-parallel size may have changed.
+    Chunks of `micro_batch_size * data_parallel_size` positions begin at `consumed_samples`; rank r takes the r-th
+    micro-batch of each. To resume, make a new sampler with the samples consumed by all ranks together; micro-batch size
+    and data-parallel size may change.
 
     Example:
         >>> sampler = MegatronPretrainingSampler(10, 4, 2, data_parallel_rank=1, data_parallel_size=2)
@@ -57,13 +56,12 @@ class MegatronPretrainingSampler(DataParallelSampler):
         [[6, 7]]
 
     Args:
-        total_samples: positions in all, [0, total_samples).
+        total_samples: number of positions.
         consumed_samples: positions already used, by all ranks.
-        micro_batch_size: samples per rank and step.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks in all.
-        drop_last: leave out the last, incomplete chunk; else the ranks share what it holds in order, and later ranks
-            may get a shorter or an empty batch.
+        micro_batch_size: samples per rank and micro-batch.
+        data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
+        drop_last: drop the last, incomplete chunk; else ranks share it in order, and later ones may get a shorter or
+            empty batch.
     """
 
     def __init__(
@@ -81,10 +79,10 @@ class MegatronPretrainingSampler(DataParallelSampler):
             "consumed_samples", consumed_samples, at_least=0, below=self.total_samples, hint=hint
         )
         self.drop_last = drop_last
-        self._step: int = self.micro_batch_times_data_parallel_size  # samples of all ranks in a batch of each
+        self._step: int = self.micro_batch_times_data_parallel_size  # samples of all ranks per batch
 
     def __len__(self) -> int:
-        """Batches that are left for this rank. (The reference's length is `total_samples`.)"""
+        """Remaining batches of this rank. (The reference's length is `total_samples`.)"""
         return self._count_batches()
 
     def _count_batches(self) -> int:
@@ -92,40 +90,39 @@ class MegatronPretrainingSampler(DataParallelSampler):
         return left // self._step if self.drop_last else -(-left // self._step)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
+        """Returns the samples that all ranks have consumed after `num_batches` batches of an iteration."""
         num_batches = checked_integer("num_batches", num_batches, at_least=0)
         return min(self.consumed_samples + num_batches * self._step, self.total_samples)
 
     def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing."""
+        """Makes later iterations begin at a position, up to `total_samples`."""
         hint = "the sampler has fewer samples: make it for a longer run"
         self.consumed_samples = checked_integer(
             "the position to begin at", position, at_least=0, below=self.total_samples + 1, hint=hint
         )
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
+        """Yields the positions of each micro-batch, beginning at `consumed_samples`."""
         length = self._count_batches() * self._step
         return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
 
     def _micro_batches(self, start: int, stop: int) -> Iterator[list[int]]:
-        """Yields this rank's micro-batches of the chunks in [start, stop), as far as there are samples."""
+        """Yields this rank's micro-batches of the chunks in [start, stop)."""
         stop = min(stop, self.total_samples)
         for chunk in range(start, stop, self.micro_batch_times_data_parallel_size):
             first, last = self.get_start_end_idx()
             yield list(range(chunk, min(chunk + self.micro_batch_times_data_parallel_size, stop))[first:last])
 
     def get_start_end_idx(self) -> tuple[int, int]:
-        """Returns which positions of a chunk, of one micro-batch per rank, are this rank's; a class may override it."""
+        """Returns this rank's range of positions in a chunk of one micro-batch per rank; a class may override it."""
         first = self.data_parallel_rank * self.micro_batch_size
         return first, first + self.micro_batch_size
 
 
 class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
-    """Positions in order, a whole global batch at once: all micro-batches that this rank has of it, in one list.
+    """All micro-batches of this rank in a global batch as one list, for schedulers that place its samples anew.
 
-    For schedulers that place the samples of a global batch anew. Order and resuming are as those of
-    `MegatronPretrainingSampler`, whose settings it has.
+    Order, resuming and further settings are those of `MegatronPretrainingSampler`.
 
     Example:
         >>> sampler = HybridCPMegatronPretrainingSampler(20, 0, 2, 8, data_parallel_rank=1, data_parallel_size=2)
@@ -133,10 +130,9 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         [[2, 3, 6, 7], [10, 11, 14, 15]]
 
     Args:
-        global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`. (Of any
-            other size, the reference takes the next smaller multiple.)
-        drop_last: leave out the last, incomplete global batch; else the ranks share its chunks as always, and may get
-            lists of different lengths.
+        global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`. (The
+            reference rounds other sizes down.)
+        drop_last: drop the last, incomplete global batch; else ranks may get lists of different lengths.
     """
 
     def __init__(
@@ -160,7 +156,7 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         self._step = self.global_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields this rank's positions of one global batch after the other, beginning at `consumed_samples`."""
+        """Yields this rank's positions of each global batch, beginning at `consumed_samples`."""
         first, size = self.consumed_samples, self.global_batch_size
         for start in range(first, first + self._count_batches() * size, size):
             yield list(itertools.chain.from_iterable(self._micro_batches(start, start + size)))
@@ -169,22 +165,20 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
 class MegatronFullValidationSampler(MegatronPretrainingSampler):
     """Every position exactly once over the ranks, one at a time: rank r of R gets r, r + R, r + 2R, and so on.
 
-    Where R does not divide the number of positions, the later ranks have one fewer. All ranks must run the same number
-    of steps, so theirs is filled up with the position None: `GPTDataset` gives a sample without loss for it. Losses are
-    to be added up by token, then, not averaged by batch; a dataset that does not take None needs `pad=False`. (The
-    reference's ranks yield unequal counts; its training loop takes the longest and lets the others begin again, which
-    counts samples twice.)
+    Ranks with one position fewer get None at the end, so that all run the same number of steps; `GPTDataset` gives a
+    sample without loss for it. Add up losses by token, then, rather than averaging batches. A dataset that does not
+    take None needs `pad=False`. (The reference's ranks yield unequal counts; its training loop restarts the shorter
+    ones, which counts samples twice.)
 
     Example:
         >>> [list(MegatronFullValidationSampler(3, rank, 2)) for rank in range(2)]
         [[[0], [2]], [[1], [None]]]
 
     Args:
-        total_samples: positions in all, [0, total_samples).
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks in all.
-        pad: give all ranks the same number of batches, with None as the position of those that are filled up. Without
-            it, counts are as the reference's, and the caller sees to it that no rank waits for another.
+        total_samples: number of positions.
+        data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
+        pad: pad with None to the same number of batches on all ranks; else counts are the reference's, and the caller
+            must see that no rank waits for another.
     """
 
     def __init__(
@@ -204,15 +198,15 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 
 
 class BalancedSampler(MegatronPretrainingSampler):
-    """Positions in micro-batches for one data-parallel rank, such that each global batch has the blend on every rank.
+    """Micro-batches of positions for one data-parallel rank; each global batch has the blend's mixture on every rank.
 
-    Where the order of a blend repeats in step with the ranks, turns give each rank the same datasets all run long (see
-    `resonance.py`). Here a global batch has the positions that it has with `MegatronPretrainingSampler`, but is sorted
-    by dataset and dealt sample by sample, beginning at another rank each time. Of n samples of a dataset in it, each of
-    R ranks gets n / R, to within one; in R global batches with equal counts, from a multiple of R on, equally many.
+    Avoids ranks in step with the order of a blend, see `resonance.py`. A global batch has the positions that it has
+    with `MegatronPretrainingSampler`, but is sorted by dataset and dealt sample by sample, beginning at another rank
+    each time. Of n samples of a dataset in it, each of R ranks gets n / R, to within one; in R global batches with
+    equal counts, from a multiple of R on, equally many.
 
     To resume, make a new sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
-    batch sizes may have changed. Further settings are those of `MegatronPretrainingSampler`.
+    batch sizes may change. Further settings are those of `MegatronPretrainingSampler`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -226,8 +220,8 @@ class BalancedSampler(MegatronPretrainingSampler):
     Args:
         dataset: a blend, such as `BlendedDataset`.
         global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`; or
-            what says how they change.
-        seed: of which ranks get the samples that cannot be divided.
+            a `BatchSizes`.
+        seed: decides which ranks get the samples that cannot be divided.
     """
 
     def __init__(
@@ -247,18 +241,18 @@ class BalancedSampler(MegatronPretrainingSampler):
             total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
         )
         if not hasattr(getattr(dataset, "order", None), "locate"):
-            message = f"expected a blend of datasets, found {type(dataset).__name__}"
+            message = f"{type(dataset).__name__} is no blend of datasets"
             raise ConfigError(message, hint="of one dataset, all ranks see the same mixture with any sampler")
         self.seed: int = checked_integer("seed", seed, at_least=0, below=2**64)
         if isinstance(global_batch_size, (int, np.integer)):
             global_batch_size = BatchSizeSchedule.constant(int(global_batch_size))
         self.batch_sizes: BatchSizes = global_batch_size
-        self.described_batch_sizes: str = repr(global_batch_size)  # as a text, part of what states of loaders compare
+        self.described_batch_sizes: str = repr(global_batch_size)  # text: states of loaders compare plain settings
         self._dataset = dataset
-        next(self._steps(self.consumed_samples))  # complains of a first size that micro-batches do not make up
+        next(self._steps(self.consumed_samples))  # checks the first size
 
     def _steps(self, start: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (start, stop, size) of each step from a position on; the last one may stop before it has its size."""
+        """Yields (start, stop, size) of each step from a position on; the last one may be shorter than its size."""
         while start < self.total_samples:
             size = self.batch_sizes.batch_size(start)
             count_chunks(size, self.micro_batch_times_data_parallel_size, where=f" after {start} samples")
@@ -277,21 +271,21 @@ class BalancedSampler(MegatronPretrainingSampler):
                 yield from self._micro_batches(whole, stop)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many batches, which are those of whole steps."""
+        """Returns the samples that all ranks have consumed after `num_batches` batches, which must be whole steps."""
         left = checked_integer("num_batches", num_batches, at_least=0)
         chunk = self.micro_batch_times_data_parallel_size
         for start, stop, _ in self._steps(self.consumed_samples):
             in_step = (stop - start) // chunk if self.drop_last else -(-(stop - start) // chunk)
             if left and left < in_step and self.data_parallel_size > 1:
-                message = f"expected whole steps, found {left} of {in_step} micro-batches of the step at {start}"
-                raise ConfigError(message, hint="ask for the state of a loader between two steps")
+                message = f"no state within a step: {left} of {in_step} micro-batches from position {start} were read"
+                raise ConfigError(message, hint="take the state of a loader between two steps")
             if not left or left < in_step:
                 return start + left * chunk
             left -= in_step
         return self.total_samples
 
     def _dealt(self, start: int, stop: int, size: int) -> list[int]:
-        """Returns this rank's positions of a global batch, in their order."""
+        """Returns this rank's positions of a global batch, rising."""
         ranks = self.data_parallel_size
         if ranks == 1:
             return list(range(start, stop))
@@ -306,7 +300,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
-    """Returns the rank at which each global batch of a block is begun to be dealt: each rank once."""
+    """Returns the rank at which dealing begins, for each global batch of a block: each rank once."""
     random = SampleRandom(seed, block, Purpose.DEALING)
     order = np.arange(length)
     for last in range(length - 1, 0, -1):
@@ -316,23 +310,21 @@ def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
 
 
 class MegatronPretrainingRandomSampler(DataParallelSampler):
-    """Positions in a random order, in micro-batches, for one data-parallel rank; each epoch in another order.
+    """Micro-batches of positions in random order, another one each epoch, for one data-parallel rank.
 
-    An iteration yields what is left of one epoch; the next one goes on with the epoch after it, without end. Only the
-    last batch of an epoch moves `consumed_samples`: an iteration that was broken off begins again where it began, so a
-    loader that reads ahead skips nothing. To resume, make a new sampler with the samples consumed by all ranks.
+    An iteration yields the rest of an epoch, the next one the epoch after it, without end. Only the last batch of an
+    epoch moves `consumed_samples`: an iteration that was broken off starts again where it began, so a loader that reads
+    ahead skips nothing. To resume, make a new sampler with the samples consumed by all ranks.
 
-    All ranks yield equally many batches: an epoch is cut to whole chunks of `micro_batch_size * data_parallel_size`
-    before it is shared out, and what it leaves out differs by epoch. (In the reference, without sharding, a rank may
-    yield one batch more than another, and is then an epoch ahead of it.)
+    An epoch is cut to whole chunks of `micro_batch_size * data_parallel_size`, so all ranks yield equally many batches.
+    (In the reference, without sharding, a rank may yield one more than another, and is then an epoch ahead.)
 
     What may change on resuming:
         - Without sharding, all ranks share one order. With `global_batch_size`, micro-batch size and data-parallel size
-          may change after any step. Without it, the order is the reference's, which depends on
-          `total_samples % micro_batch_size`, and an epoch ends with its last whole chunk: both must stay the same, as
-          they do where old and new chunks divide `total_samples`; within the first epoch, the remainder alone.
-        - With sharding, the data-parallel size may change between epochs only, as each rank shuffles a range of its
-          own. The micro-batch size may change after any step, if an epoch keeps its length: with `global_batch_size`.
+          may change after any step. Without it, the order is the reference's: `total_samples % micro_batch_size` and
+          the length of an epoch must stay the same; within the first epoch, the remainder alone.
+        - With sharding, each rank shuffles a range of its own: the data-parallel size may change between epochs only,
+          and with `global_batch_size` the micro-batch size after any step.
 
     Example:
         >>> sampler = MegatronPretrainingRandomSampler(None, 10, 0, 2, 1, 2, data_sharding=False)
@@ -340,14 +332,14 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         ([[1, 5], [9, 8]], [[6, 2], [8, 3]], 2)
 
     Args:
-        dataset: is told the epoch through its `set_epoch`, where it has that method; may be None.
+        dataset: its `set_epoch`, if any, is called with the epoch; may be None.
         total_samples, micro_batch_size, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         consumed_samples: samples already used, by all ranks, over all epochs; a multiple of
             `micro_batch_size * data_parallel_size`.
         data_sharding: each rank shuffles a range of positions of its own, and never sees those of others.
-        seed: seed of the order, with the epoch; None gives the reference's order, whose only seed is the epoch.
-        global_batch_size: cut epochs to whole global batches, and leave out by chance, so that the order depends
-            neither on micro-batch size nor, without sharding, on data-parallel size; None is as the reference.
+        seed: seed of the order, with the epoch; None for the reference's order, whose only seed is the epoch.
+        global_batch_size: cut epochs to whole global batches, so that the order depends neither on micro-batch size
+            nor, without sharding, on data-parallel size; None as in the reference.
     """
 
     def __init__(
@@ -374,30 +366,25 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         count_chunks(checked_integer("global_batch_size", unit, at_least=1), chunk)
         self.samples_per_epoch: int = self.total_samples - self.total_samples % unit
         if not self.samples_per_epoch:
-            message = f"expected at least {unit} samples, one batch of all ranks, found {self.total_samples}"
+            message = f"{self.total_samples} samples make no batch of {unit}, of all ranks"
             raise ConfigError(message, hint="use smaller batches or fewer ranks")
         if self.consumed_samples % chunk:
-            message = (
-                f"expected consumed_samples to be a multiple of micro_batch_size * data_parallel_size = {chunk}, "
-                f"found {self.consumed_samples}"
-            )
+            unit_text = f"micro_batch_size * data_parallel_size = {chunk}"
+            message = f"consumed_samples {self.consumed_samples} is no multiple of {unit_text}"
             raise ConfigError(message, hint="choose sizes whose product divides the global batch size of the run")
 
     @property
     def epoch(self) -> int:
-        """Epochs that are complete, which is the number of the next one to yield."""
+        """Number of complete epochs, and of the next one to yield."""
         return self.consumed_samples // self.samples_per_epoch
 
     def __len__(self) -> int:
-        """Batches that are left of the epoch. (The reference's length is `total_samples`.)"""
+        """Remaining batches of the epoch. (The reference's length is `total_samples`.)"""
         left = self.samples_per_epoch - self.consumed_samples % self.samples_per_epoch
         return left // self.micro_batch_times_data_parallel_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields the positions of one micro-batch after the other, to the end of the epoch.
-
-        Costs time and 8 bytes per sample of an epoch; with sharding, of a rank's share.
-        """
+        """Yields the positions of each micro-batch up to the end of the epoch; costs 8 bytes per sample of an epoch."""
         epoch = self.epoch
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
@@ -410,7 +397,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             yield batch
 
     def _positions(self, epoch: int, offset: int) -> NDArray[np.int64]:
-        """Returns the positions that are this rank's when all ranks have used `offset` samples of an epoch."""
+        """Returns this rank's positions of an epoch after `offset` samples of all ranks."""
         if self.data_sharding:
             share = self.samples_per_epoch // self.data_parallel_size
             order = self._permutation(share, epoch)

@@ -1,4 +1,4 @@
-"""Batches read ahead by threads of this process: nothing is pickled, copied between processes or left behind."""
+"""Batches read ahead by threads of this process: nothing is pickled or copied between processes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,14 @@ from tokenloom.optional import is_installed, require
 from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 
 Tensors = Literal["torch", "numpy"]
-"""What batches are made of."""
 
 _STATE_VERSION = 1
-
-_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20
-"""Batches that are read ahead where nothing else is said."""
+_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # batches read ahead by default
 
 
 @dataclass(slots=True)
 class DataWait:
-    """How long a training loop waited for its batches: for all, for the last of them, and for the slowest."""
+    """Seconds that a training loop waited for its batches: for the last, all, and the slowest."""
 
     num_batches: int = 0
     last_seconds: float = 0.0
@@ -55,10 +52,10 @@ class DataWait:
 
 
 class BatchBuffers:
-    """Fills batches for a loader, each in new memory or in a ring of `num_slots`, of which n + num_slots overwrites n.
+    """Fills batches in new memory, or in a ring of `num_slots`: batch n + num_slots overwrites batch n.
 
-    In a ring, nothing is allocated once each slot was used: new memory costs a page fault, and the zeroing of a page,
-    for every 4096 bytes; a dense mask consists of nothing else. Safe from several threads, each with another batch.
+    A ring allocates nothing once full: new memory costs a page fault per 4096 bytes. Thread-safe, each
+    with another batch.
     """
 
     def __init__(
@@ -88,10 +85,7 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns the tensors or arrays of a batch, and with `digest` digests of the tokens of each sample.
-
-        These are uint64[num_samples, 2]; None if samples have no tokens.
-        """
+        """Returns a batch, and with `digest` uint64[num_samples, 2] of its tokens; None if it has none."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None
@@ -108,7 +102,7 @@ class BatchBuffers:
                 self._slots[slot] = count, self._allocate(count)
             rows = {name: array[:count] for name, array in self._slots[slot][1].items()}
             self._dataset.batch(positions, out=rows, **more)
-            return self._as_tensors(rows)  # new ones each time: `share_memory_` and queues move a tensor elsewhere
+            return self._as_tensors(rows)  # new ones each time: `share_memory_` and queues move a tensor's memory
         if self._must_be_asked:
             return self._collated(positions)
         if self._allocates:
@@ -118,7 +112,7 @@ class BatchBuffers:
         return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
 
     def _collated(self, positions: Batch) -> dict[str, Any]:
-        """Returns a batch of what `dataset[k]` gives, as a DataLoader would make it, or the same as NumPy arrays."""
+        """Returns a batch of `dataset[k]` one by one, collated as by a DataLoader, or as NumPy arrays."""
         if self._tensors == "numpy":
             return batch_of(self._dataset, positions)
         batch: dict[str, Any] = collate([self._dataset[position] for position in positions])
@@ -132,31 +126,25 @@ class BatchBuffers:
 
 
 def tensors_to_make(tensors: Tensors | None, *, pin_memory: bool | None) -> tuple[Tensors, bool]:
-    """Returns what batches are made of, and whether they lie in page-locked memory: as asked, else as can be."""
+    """Returns the checked settings `tensors` and `pin_memory`, with defaults for None."""
     if tensors is None:
         tensors = "torch" if is_installed("torch") else "numpy"
     if tensors not in get_args(Tensors):
-        choices = " or ".join(map(repr, get_args(Tensors)))
-        message = f"expected `tensors` to be {choices}, found {tensors!r}"
+        message = f"`tensors`: must be 'torch' or 'numpy', got {tensors!r}"
         raise ConfigError(message, hint='JAX and others take the arrays of `tensors="numpy"`')
-    if pin_memory is not None and type(pin_memory) is not bool:
-        message = f"expected `pin_memory` to be True, False or None, found {pin_memory!r}"
-        raise ConfigError(message)
     if tensors == "numpy" and pin_memory:
-        message = '`pin_memory` needs the tensors of torch, found `tensors="numpy"`'
-        raise ConfigError(message, hint="leave `pin_memory` out")
+        raise ConfigError('`pin_memory` needs tensors of torch: leave it out with `tensors="numpy"`')
     if tensors == "torch" and pin_memory is None:
         pin_memory = require("torch", extra="torch").cuda.is_available()
     return tensors, bool(pin_memory)
 
 
 def _check_fills(dataset: Any, setting: str) -> None:
-    """Checks that a dataset fills given arrays, as a setting needs it."""
     if not fills_batches(dataset):
-        message = f"expected a dataset that fills given arrays, for `{setting}`, found {type(dataset).__name__}"
+        message = f"`{setting}` needs a dataset that fills given arrays, which {type(dataset).__name__} does not"
         if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, "fills_batches")) is not None:
-            message += f", whose samples are those of `{hook}`"
-        raise ConfigError(message, hint=f"leave `{setting}` away; GPT datasets and blends of them know it")
+            message += f": `{hook}` makes its samples"
+        raise ConfigError(message, hint=f"leave out `{setting}`; GPT datasets and blends of them support it")
 
 
 def _pinned_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -167,41 +155,37 @@ def _pinned_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def _pinned_tensors(arrays: Sample) -> dict[str, Any]:
-    """Returns the tensors that arrays of `_pinned_array` are views of, and of other arrays what `to_tensors` does.
-
-    torch keeps the memory of its own tensors until a copy to a device that does not block has ended, also one of a
-    slice; of a slice of what it gets from NumPy it does not know whose memory that is.
-    """
+    # torch keeps its own tensors until a non-blocking copy of a slice has ended; it cannot do so for NumPy's memory.
     torch = require("torch", extra="torch")
     pinned = {name: array.base for name, array in arrays.items() if isinstance(array.base, torch.Tensor)}
     return {**to_tensors(arrays), **pinned}
 
 
 _Filled = tuple[Batch, dict[str, Any], NDArray[np.uint64] | None]
-"""A batch that is ready: positions, tensors, and digests of the tokens of each sample, if they are kept."""
+"""A batch: positions, tensors, and digests of the tokens of each sample, if they are kept."""
 
 
 class ThreadLoader:
     """Yields one dict of tensors per micro-batch, in the sampler's order, filled by threads while the loop computes.
 
     Without a sampler, batches of `batch_size` samples are read in the order of the dataset, which is shuffled already;
-    what does not fill up a batch at the end is left out.
+    an incomplete batch at the end is dropped.
 
-    The kernels that fill a batch release the GIL, so threads do what torch's worker processes do, without pickling the
-    dataset and moving every batch through shared memory. `dataset.batch` is called from several threads at once where
-    `num_threads` is above 1; all datasets of this package allow that.
+    The kernels that fill a batch release the GIL, so threads replace torch's worker processes, without pickling the
+    dataset or moving batches through shared memory. With `num_threads` above 1, `dataset.batch` is called from several
+    threads at once; all datasets of this package allow that.
 
     Batches lie in this process's own memory; a forked child has a copy. `share_memory_` and queues of torch move a
-    tensor: copy a NumPy view that is to outlive that.
+    tensor: copy a NumPy view taken before.
 
-    An error in a batch is raised when its turn comes, with a note that says which batch and positions it is about.
-    Leaving the loop early stops the threads; `wait` tells how long the loop was kept waiting.
+    An error in a batch is raised in its turn, with a note of batch and positions. Leaving the loop early stops the
+    threads; `wait` has the seconds that the loop waited.
 
-    `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: nothing that was read ahead is
-    lost or repeated. Over a run the state is a position and the digest of the order before it, and any number of ranks,
-    size of micro-batches and number of threads may go on from there.
+    `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: batches read ahead are neither
+    lost nor repeated. Over a run the state is a position and the digest of the order before it; the number of ranks,
+    micro-batch size and number of threads may change on resuming.
 
-    Of data in object storage, what later batches need is fetched while earlier ones are used, as by `build_dataloader`.
+    Data in object storage are prefetched, as by `build_dataloader`.
 
     Example:
         >>> import tempfile
@@ -218,27 +202,25 @@ class ThreadLoader:
 
     Args:
         dataset: gives batches by positions, such as `GPTDataset` or `BlendedDataset`.
-        sampler: yields the positions of one micro-batch after the other; None with `batch_size`.
-        batch_size: samples of a batch, where there is no sampler.
-        data_parallel_rank, data_parallel_size: which rank this is, of how many that share the samples, where there is
-            no sampler. They must be said where `torch.distributed` has several ranks.
-        tensors: "torch" or "numpy", which is all that JAX and others need; None for the former where torch is
-        installed. num_threads: number of threads that fill batches. read_ahead: batches that are ready or being filled
-        at most; so many lie in memory, and the one in use. None for
-            4, or of small batches as many as 8 MB hold, up to 16: a thread fills half of its share in a row.
-        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available to torch.
-        reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
-            is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
-            for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
-            ended by then, and a queue must have sent it.
+        sampler: yields the positions of each micro-batch; None with `batch_size`.
+        batch_size: samples of a batch, without a sampler.
+        data_parallel_rank, data_parallel_size: this rank, and the number of ranks that share the samples, without a
+            sampler; required if `torch.distributed` has several ranks.
+        tensors: "torch", or "numpy" for JAX and others; None for "torch" if torch is installed.
+        num_threads: threads that fill batches.
+        read_ahead: most batches in memory beside the one in use; None for 4, or as many small ones as 8 MB hold, up to
+            16. A thread fills half of its share in a row.
+        pin_memory: whether batches lie in page-locked memory; by default, if CUDA is available to torch.
+        reuse_after: None for new batches, yours to keep. With k, batches lie in a ring of buffers, and one is
+            overwritten once k further ones were requested: 1 if a batch is done before the next, m to collect m
+            micro-batches. Non-blocking copies and queues must be done with a batch by then.
         integer_dtype: dtype of tokens, labels and positions, int64 or int32.
-        digest: whether to keep a digest of what was handed out, see `digest` and `check_reading`.
+        digest: whether to keep a digest of all batches, see `digest` and `check_reading`.
     """
 
+    # Names of torch's loaders, which accelerate reads, as `batch_sampler`.
     prefetch_factor: None = None
-    collate_fn = staticmethod(collate)
-    """As torch's loaders call them: what worker processes read ahead, of which there are none, and what makes tensors
-    of what the dataset gives for a batch; and `batch_sampler`, the sampler. accelerate goes on with these."""
+    collate_fn: staticmethod[Any, Any] = staticmethod(collate)
 
     def __init__(
         self,
@@ -256,50 +238,45 @@ class ThreadLoader:
         integer_dtype: DTypeLike = np.int64,
         digest: bool = True,
     ) -> None:
-        sampler = batches_of(
-            dataset,
-            sampler,
-            batch_size=batch_size,
-            data_parallel_rank=data_parallel_rank,
-            data_parallel_size=data_parallel_size,
-        )
+        sampler = batches_of(dataset, sampler, batch_size, data_parallel_rank, data_parallel_size)
         self.tensors: Tensors
-        """What batches are made of: "torch" or "numpy"."""
         self.pin_memory: bool
         self.tensors, self.pin_memory = tensors_to_make(tensors, pin_memory=pin_memory)
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
-        self.sampler = self.batch_sampler = sampler
+        self.sampler = sampler
+        self.batch_sampler = sampler
         self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
-        self.read_ahead, self.reuse_after = read_ahead, reuse_after
-        for name in ("read_ahead", "reuse_after"):
-            if getattr(self, name) is not None:
-                checked_integer(name, getattr(self, name), at_least=1)
+        for name, value in (("read_ahead", read_ahead), ("reuse_after", reuse_after)):
+            if value is not None:
+                checked_integer(name, value, at_least=1)
+        self.read_ahead = read_ahead
+        self.reuse_after = reuse_after
         self.integer_dtype = integer_dtype
-        self._make_buffers()  # complains where it cannot be
+        self._make_buffers()  # checks the settings
         self.wait: DataWait = DataWait()
         self.positions: Batch = ()
-        """Positions of the batch that was handed out last, such as for `LossRecorder.append`."""
+        """Positions of the last batch, for `LossRecorder.append`."""
         self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
         self._begin(0)
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Begins an iteration, whose state has the sampler as it was before reading ahead moved it on."""
+        """Begins an iteration; its state has the sampler's settings before reading ahead."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
     @property
     def digest(self) -> ReadingDigest:
-        """The digest of what this loader has handed out since it began, or went on from a state; not read ahead."""
+        """The digest of all batches yielded since this loader began or resumed."""
         return self.read.total
 
     def __len__(self) -> int:
-        """Batches of a whole pass, as far as the sampler knows."""
+        """Batches of a whole pass: the length of the sampler."""
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yields batches, from the first one, or from where a loaded state says. One iteration at a time."""
+        """Yields batches from the first one, or from a loaded state on. One iteration at a time."""
         first, self._num_to_skip = self._num_to_skip, 0
         progress = self._begin(first)
         self.read.begin(first)
@@ -312,15 +289,14 @@ class ThreadLoader:
         grows = self.read_ahead is None and self.reuse_after is None  # a ring has its slots
 
         def read_more() -> None:
-            # One thread fills several in a row, of which the loop has one half while the other is filled: to wake a
-            # thread takes as long as to fill a batch.
+            # A thread fills several in a row, half of those ahead: waking a thread takes as long as filling a batch.
             nonlocal num_ahead
             size = max(1, ahead // (2 * self.num_threads))
             while num_ahead + size <= ahead and (chunk := list(itertools.islice(numbered, size))):
                 pending.append(submit(executor, partial(fill, chunk)))
                 num_ahead += len(chunk)
 
-        ending = ENDING  # an iterator that is kept may outlive the names of this module
+        ending = ENDING  # an iterator may outlive the names of this module
         try:
             with daemons_stopped():
                 read_more()
@@ -349,7 +325,7 @@ class ThreadLoader:
                     self.positions = positions
                     yield batch
         finally:
-            if not ending.is_set():  # else its threads are waited for, or have ended
+            if not ending.is_set():  # else its threads are joined already
                 executor.shutdown(cancel_futures=True)
 
     def __repr__(self) -> str:
@@ -357,7 +333,6 @@ class ThreadLoader:
         return f"ThreadLoader({self.dataset!r}, {sampler}, tensors={self.tensors!r}, num_threads={self.num_threads})"
 
     def _make_buffers(self) -> BatchBuffers:
-        """Returns what the batches of one iteration are put into."""
         return BatchBuffers(
             self.dataset,
             tensors=self.tensors,
@@ -367,12 +342,12 @@ class ThreadLoader:
         )
 
     def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled | Exception]:
-        """Returns numbered batches; in the place of one that fails its error, which is the last."""
+        """Returns the batches up to the first that fails, and its error."""
         done: list[_Filled | Exception] = []
         for number, positions in chunk:
             if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
-                message = f"expected a list of positions from the sampler, found {positions!r}"
-                hint = "a sampler of single positions becomes one of batches in `torch.utils.data.BatchSampler`"
+                message = f"the sampler must yield lists of positions, got {positions!r}"
+                hint = "`torch.utils.data.BatchSampler` makes batches of a sampler of single positions"
                 return [*done, ConfigError(message, hint=hint)]
             try:
                 done.append((positions, *buffers.fill(number, positions, digest=self.read.keeps)))
@@ -383,10 +358,10 @@ class ThreadLoader:
         return done
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where this loader stands: after the last batch that was handed out; the same on every rank.
+        """Returns the state after the last batch that was yielded; the same on every rank.
 
-        Over a run, that is what `loader_state` says, whatever the number of ranks. Where it is known what all ranks
-        have read, that is in it, too, as `read`: after `check_reading`, and of one data-parallel rank.
+        Over a run it is that of `loader_state`, and `read`, the digest of all ranks, after `check_reading` or with one
+        data-parallel rank.
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
@@ -398,14 +373,14 @@ class ThreadLoader:
         return {"version": _STATE_VERSION, **self._progress}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on, with the next iteration, after the last batch that was handed out when the state was taken.
+        """Makes the next iteration begin after the last batch of the state.
 
-        Over a run, the sampler begins there from now on, in every iteration, as one made with those consumed samples.
-        Of another dataset, it must be made as it was, and iterations after the next one are whole again.
+        Over a run, the sampler begins there in every later iteration, like one made with those consumed samples. Over
+        another dataset, the sampler must have the same settings, and iterations after the next one are whole again.
 
         Raises:
-            ConfigError: it is the state of a loader whose sampler begins elsewhere or is made otherwise. Over a run: it
-                is of another run, of another past, of data that were replaced since, or beyond the end.
+            ConfigError: the state is of a sampler with other settings. Over a run: of another run, past or data, or
+                beyond the end.
         """
         if order_of(self.dataset) is not None:
             consumed = consumed_of_state(self.dataset, state)
@@ -416,29 +391,25 @@ class ThreadLoader:
             return
         if state.get("version") != _STATE_VERSION:
             if "run" in state:
-                consumed_of_state(self.dataset, state)  # says that this dataset is no run
-            message = f"expected the state of a ThreadLoader, version {_STATE_VERSION}, found {state!r}"
-            raise ConfigError(message)
+                consumed_of_state(self.dataset, state)  # raises: this dataset is no run
+            raise ConfigError(f"{state!r} is no state of a ThreadLoader, version {_STATE_VERSION}")
         if state["sampler"] != (found := _settings_of(self.sampler)):
-            message = f"expected the sampler that the state was taken with, {state['sampler']}, found {found}"
-            hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
+            message = f"sampler of the state: expected {state['sampler']}, found {found}"
+            hint = "make the sampler with the same settings, or resume from consumed samples without a state"
             raise ConfigError(message, hint=hint)
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._begin(self._num_to_skip)
 
 
 def _num_bytes(batch: Any) -> int:
-    """Returns the bytes of the arrays in a batch, which a user's dataset may nest as it likes."""
+    """Returns the bytes of the arrays in a batch, nested at will by a user's dataset."""
     if isinstance(batch, (list, tuple, Mapping)):
         return sum(map(_num_bytes, batch.values() if isinstance(batch, Mapping) else batch))
     return int(getattr(batch, "nbytes", 0))
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
-    """Returns what decides which batch is the k-th: the class and the plain settings of a sampler, the rank aside.
-
-    All ranks have handed out as many batches, and frameworks keep the state of one of them.
-    """
+    """Returns class and plain settings of a sampler; not the rank, as frameworks keep the state of one rank."""
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())

@@ -1,4 +1,4 @@
-"""`python -m tokenloom.megatron SCRIPT …`: runs a program of Megatron with tokenloom's data modules in it."""
+"""`python -m tokenloom.megatron SCRIPT …`: runs a program of Megatron with tokenloom's data modules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
+from itertools import takewhile
 from types import ModuleType
 
 from tokenloom.errors import ConfigError
@@ -21,13 +22,13 @@ usage: python -m tokenloom.megatron [--unchecked] [--report] [--as-is] SCRIPT [A
        python -m tokenloom.megatron [--unchecked] [--report] -m MODULE [ARGUMENT …]
        torchrun [OPTION …] -m tokenloom.megatron SCRIPT [ARGUMENT …]
 
-Runs a program that uses Megatron's data modules with those of tokenloom in their place, without touching a line of it.
-Its own tools of data (tools/preprocess_data.py, merge_datasets.py, …) are commands of tokenloom, with the same
-arguments and outputs; the script need not be there.
+Runs an unchanged program of Megatron with tokenloom's data modules in place of Megatron's. Megatron's data tools
+(tools/preprocess_data.py, merge_datasets.py, …) run as commands of tokenloom with the same arguments and outputs; the
+script need not exist.
 
-  --as-is      run such a tool as a program like any other
-  --unchecked  go on with a version of megatron-core that tokenloom is not compared with
-  --report     print first which modules are replaced, to standard error
+  --as-is      run such a tool as a plain program
+  --unchecked  accept a version of megatron-core that tokenloom is not compared with
+  --report     print the replaced modules to standard error first
 """
 
 
@@ -35,27 +36,26 @@ def main(arguments: list[str]) -> None:
     """Runs a program as `python` would, after `install`.
 
     Args:
-        arguments: what follows `python -m tokenloom.megatron`.
+        arguments: the words after `python -m tokenloom.megatron`.
 
     Raises:
-        SystemExit: the arguments are wrong, or the program ends so.
+        SystemExit: the arguments are invalid, or the program exits.
     """
-    options = []
-    while arguments and arguments[0] in ("--unchecked", "--report", "--as-is", "-h", "--help"):
-        options.append(arguments.pop(0))
+    options = [*takewhile(("--unchecked", "--report", "--as-is", "-h", "--help").__contains__, arguments)]
+    arguments = arguments[len(options) :]
     if "-h" in options or "--help" in options:
         sys.stdout.write(_USAGE)
         return
     is_module = arguments[:1] == ["-m"]
     program = arguments[1:] if is_module else arguments
     if not program or program[0].startswith("-"):
-        sys.exit(_USAGE + f"\nexpected a script, found {program[0] if program else 'nothing'}")
+        sys.exit(f"{_USAGE}\nno script given{f', got option {program[0]}' if program else ''}")
     if not is_module:
         if "--as-is" not in options:
             _run_tool(program[0], program[1:])
         if not os.path.exists(program[0]):
             sys.exit(f"no file `{program[0]}`")
-        if not sys.flags.safe_path:  # as `python PATH`; before `install` looks for the version of Megatron from there
+        if not sys.flags.safe_path:  # as `python PATH`; before `install` reads the version of Megatron from there
             sys.path[0] = os.path.dirname(os.path.realpath(program[0]))
     try:
         report = install(unchecked="--unchecked" in options)
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _run_tool(path: str, arguments: list[str]) -> None:
-    """Becomes the command of ours that does what a tool of Megatron does; returns if the program is none."""
+    """Replaces this process by the command that stands for a tool of Megatron; returns for other programs."""
     has_trainer = os.path.exists(path) and _has_trainer(path)
     notes: list[str] = []
     try:
@@ -87,7 +87,7 @@ def _run_tool(path: str, arguments: list[str]) -> None:
 
 
 def _has_trainer(path: str) -> bool:
-    """Whether Megatron's trainer is beside the folder of a tool, where the tool looks for it, or installed."""
+    """Whether Megatron's trainer lies beside the folder of a tool, or is installed."""
     checkout = os.path.join(os.path.dirname(os.path.realpath(path)), os.pardir)
     if os.path.isdir(os.path.join(checkout, "megatron", "training")):
         return True
@@ -98,7 +98,7 @@ def _has_trainer(path: str) -> bool:
 
 
 def _run_script(path: str) -> None:
-    """Runs a file as `python PATH` would: it stays the main module when it has ended, for threads and exit handlers."""
+    """Runs a file as `python PATH` would; it stays the main module afterwards, for threads and exit handlers."""
     if os.path.isdir(path) or path.endswith((".pyc", ".pyz", ".zip")):
         runpy.run_path(path, run_name="__main__")
         return
@@ -115,9 +115,8 @@ def _run_script(path: str) -> None:
 
 # --- tools as commands of ours ----------------------------------------------------------------------------------------
 #
-# Names of outputs are the tool's, and so are the bytes. What differs on purpose: documents have the order of the input
-# under `--partitions` too, images that come in a folder go by their names, and what is there is replaced only with
-# `--overwrite`.
+# Names and bytes of outputs are the tool's. Differences on purpose: `--partitions` keeps the order of the input, images
+# of a folder are sorted by name, and existing outputs are replaced only with `--overwrite`.
 
 _THREADS_PER_PROCESS = 8
 
@@ -137,7 +136,7 @@ _CACHE_FLAGS = (
     *("--tiktoken-num-special-tokens", "--null-tokenizer-eod-id", "--tokenizer-hf-no-include-special-tokens"),
     *("--tokenizer-hf-include-special-tokens", "--tokenizer-metadata", "--trust-remote-code"),
 )
-"""What of the trainer's arguments decides indices; all others are about models, and how they are trained."""
+"""The trainer's arguments that decide indices."""
 
 Note = Callable[[str], None]
 
@@ -145,17 +144,17 @@ Note = Callable[[str], None]
 def tool_command(
     script_name: str, argv: Sequence[str], *, note: Note | None = None, trainer_is_there: bool = False
 ) -> list[str] | None:
-    """Returns the arguments of `tokenloom` that do what a tool of Megatron does; None for any other program.
+    """Returns the arguments of `tokenloom` that stand for a tool of Megatron; None for any other program.
 
     Args:
-        script_name: path of the tool, such as "tools/preprocess_data.py"; it need not be there.
+        script_name: path of the tool, such as "tools/preprocess_data.py"; it need not exist.
         argv: its arguments.
-        note: takes sentences for the user; None to drop them.
-        trainer_is_there: whether Megatron's trainer can be imported and the script is there. Then `prepare_cache.py` is
-            left to itself: with our datasets in the place of Megatron's it counts and names everything as the trainer.
+        note: called with sentences for the user; None to drop them.
+        trainer_is_there: whether the script exists and Megatron's trainer can be imported. Then `prepare_cache.py` runs
+            itself, on our datasets, so that its counts and names are the trainer's.
 
     Raises:
-        ConfigError: an argument cannot be meant.
+        ConfigError: an argument is invalid.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])
@@ -168,7 +167,7 @@ def tool_command(
 
 
 def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
-    """Returns the values of some options, and of flags that are there, and the arguments without them."""
+    """Returns the values of some options and flags, and the arguments without them."""
     values, kept, words = {}, [], iter(argv)
     for word in words:
         option, equals, value = word.partition("=")
@@ -182,15 +181,14 @@ def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tup
 
 
 def _preprocess(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command for `preprocess_data.py`; its worker processes become processes of some threads each."""
+    """Returns the command for `preprocess_data.py`; its workers become threads of some processes."""
     values, kept = _taken(argv, "--workers", "--partitions")
     numbers = values.get("--workers", ""), values.get("--partitions", "1")
     if not all(map(str.isdecimal, numbers)):
-        return ["preprocess", *argv]  # which says what is wrong with a number
+        return ["preprocess", *argv]  # whose parser words the error
     workers, partitions = int(numbers[0]), int(numbers[1]) or 1
     if workers % partitions:
-        message = f"expected --workers that --partitions divide, found {workers} and {partitions}"
-        raise ConfigError(message)
+        raise ConfigError(f"--workers {workers} is no multiple of --partitions {partitions}")
     processes = max(partitions, math.ceil(workers / _THREADS_PER_PROCESS))
     return ["preprocess", *kept, "--partitions", str(processes), "--workers", str(workers)]
 
@@ -206,13 +204,13 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
         kept += ["--tokenizer-type", "HuggingFaceTokenizer"]
         kept += ["--tokenizer-model", values["--tokenizer-type"]] if values else []
     elif library not in (None, "megatron"):
-        message = f"expected a --tokenizer-library out of megatron, huggingface, sentencepiece, found {library!r}"
-        raise ConfigError(message)
+        message = f"unknown --tokenizer-library {library!r}"
+        raise ConfigError(message, hint="choose out of megatron, huggingface, sentencepiece")
     return _preprocess(kept, note)
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command for `build_indexed_dataset.py`: a document on each line, and exactly the output's name."""
+    """Returns the command for `build_indexed_dataset.py`: a document per line, and the exact name of the output."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]
@@ -221,7 +219,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for `preprocess_mmdata.py`, which pads only what it ends."""
+    """Returns the command for `preprocess_mmdata.py`, which pads only with `--append-eod`."""
     values, without_padding = _taken(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
@@ -230,7 +228,7 @@ def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
 
 
 def _prepare_cache(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for `prepare_cache.py`: of the trainer's arguments those that decide indices."""
+    """Returns the command for `prepare_cache.py`: the trainer's arguments that decide indices."""
     kept: list[str] = []
     others: list[str] = []
     target = kept

@@ -1,4 +1,4 @@
-"""Our modules in the place of the reference's, for a whole process and for those that it starts."""
+"""Puts our modules in place of the reference's, for a process and its children."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ OURS: dict[str, str] = {
     **{f"megatron.training.datasets.{name}": f"tokenloom.megatron.training.datasets.{name}" for name in _TRAINING},
     "megatron.legacy.data.data_samplers": "tokenloom.megatron.training.datasets.data_samplers",
 }
-"""The name of each of the reference's modules, and that of ours; satellites add theirs as entry points."""
+"""Our module for each module of the reference; satellites add theirs as entry points."""
 
 OURS.update((found.name, found.value) for found in entry_points(group="tokenloom.megatron_modules"))
 
 PACKAGES = frozenset(name.rsplit(".", depth)[0] for name in OURS for depth in range(1, name.count(".") + 1))
-"""The packages that they lie in, at any depth; these stay the reference's, where it is installed."""
+"""The packages of these modules, at any depth; they stay the reference's where it is installed."""
 
 _EXPORTING = "megatron.core.datasets"
-"""The package whose classes are there by name too, which the reference's are not."""
+"""The package that also exports classes by name, unlike the reference's."""
 
 _LOCK = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallReport:
-    """Which of the reference's modules are ours.
+    """Which of the reference's modules are replaced by ours.
 
     Attributes:
         is_installed: whether imports of the reference's modules give ours now.
-        version: the version of megatron-core that is there; None without one, empty if it does not say.
-        is_checked: whether that version is one that tokenloom is compared with; True without one.
-        modules: the name of each of the reference's modules that gives ours, and that of ours.
-        loaded: those of them that this process has imported.
+        version: version of megatron-core; None if it is not installed, empty if unknown.
+        is_checked: whether tokenloom is compared with that version; True if megatron-core is not installed.
+        modules: our module for each replaced module of the reference.
+        loaded: the replaced modules that this process has imported.
     """
 
     is_installed: bool
@@ -64,7 +64,6 @@ class InstallReport:
     loaded: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Returns the report as lines of text."""
         if not self.is_installed:
             return "tokenloom.megatron is not installed: Megatron's modules are its own"
         version = "none is installed" if self.version is None else self.version or "of unknown version"
@@ -76,26 +75,24 @@ class InstallReport:
 
 
 def install(*, unchecked: bool = False) -> InstallReport:
-    """Lets imports of Megatron's data modules give those of tokenloom, in this process and in those that it starts.
+    """Makes imports of Megatron's data modules give those of tokenloom, in this process and its children.
 
-    To be called before these modules are imported. A second call does nothing. Where megatron-core is not installed,
-    `megatron.core.datasets` and so on are made up, with our modules in them.
+    Call it before these modules are imported. A second call does nothing. Where megatron-core is not installed, its
+    packages are created with our modules in them.
 
     Args:
-        unchecked: whether to go on with a version of megatron-core that tokenloom is not compared with.
+        unchecked: whether to accept a version of megatron-core that tokenloom is not compared with.
 
     Raises:
-        ConfigError: the version is not known, or Megatron's own modules were imported before.
+        ConfigError: the version is not one of those, or Megatron's own modules were imported before.
     """
     with _LOCK:
         if _installed() is None:
             version = installed_version()
             if not unchecked and not _is_checked(version):
-                found = version or "one that does not say its version"
-                message = (
-                    f"expected megatron-core {', '.join(CHECKED)}, which tokenloom is compared with, found {found}"
-                )
-                raise ConfigError(message, hint="`install(unchecked=True)` or `--unchecked` goes on with it")
+                message = f"megatron-core {version or 'of unknown version'} is not compared with tokenloom"
+                hint = f"install {' or '.join(CHECKED)}; `install(unchecked=True)` or `--unchecked` accepts others"
+                raise ConfigError(message, hint=hint)
             if imported := [name for name in OURS if name in sys.modules]:
                 message = f"Megatron's data modules were imported before: {', '.join(imported)}"
                 hint = "call `tokenloom.megatron.install()` first, or run the program by `python -m tokenloom.megatron`"
@@ -106,9 +103,9 @@ def install(*, unchecked: bool = False) -> InstallReport:
 
 
 def uninstall() -> None:
-    """Lets imports of Megatron's data modules give its own again.
+    """Makes imports of Megatron's data modules give its own again; does nothing without `install`.
 
-    What a program took out of our modules meanwhile stays what it is. Without `install`, nothing is done.
+    Objects that a program has imported stay ours.
     """
     with _LOCK:
         finder = _installed()
@@ -116,7 +113,7 @@ def uninstall() -> None:
             return
         sys.meta_path.remove(finder)
         preparation = multiprocessing.spawn.get_preparation_data
-        if isinstance(preparation, _Preparation):  # else somebody put another one in front of it
+        if isinstance(preparation, _Preparation):  # else another program has wrapped it
             multiprocessing.spawn.get_preparation_data = preparation.original  # type: ignore[assignment]
         for name in _loaded():
             _remove(name)
@@ -124,7 +121,7 @@ def uninstall() -> None:
             del package.__getattr__
         for name in sorted(PACKAGES, reverse=True):
             module = sys.modules.get(name)
-            if module is not None and isinstance(module.__spec__ and module.__spec__.loader, _MadeUpPackage):
+            if module is not None and isinstance(module.__spec__ and module.__spec__.loader, _CreatedPackage):
                 _remove(name)
 
 
@@ -133,16 +130,12 @@ def report() -> InstallReport:
     with _LOCK:
         finder = _installed()
         version = installed_version() if finder is None else finder.version
-        is_checked = _is_checked(version)
-        if finder is None:
-            return InstallReport(is_installed=False, version=version, is_checked=is_checked)
-        return InstallReport(
-            is_installed=True, version=version, is_checked=is_checked, modules=OURS, loaded=tuple(_loaded())
-        )
+        found: dict[str, Any] = {} if finder is None else {"modules": OURS, "loaded": tuple(_loaded())}
+        return InstallReport(is_installed=finder is not None, version=version, is_checked=_is_checked(version), **found)
 
 
 class _Finder(MetaPathFinder):
-    """Finds our modules under the reference's names, and makes up the packages above them where they are not there."""
+    """Finds our modules under the reference's names, and creates their packages where these are missing."""
 
     def __init__(self, version: str | None) -> None:
         self.version = version
@@ -150,22 +143,20 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Returns what to import for a name; None for a name that is not for this finder."""
-        if fullname.rpartition(".")[0] == _EXPORTING:  # a module, or a name that the package does not have
+        """Returns the spec of one of our modules or their packages; None for other names."""
+        if fullname.rpartition(".")[0] == _EXPORTING:  # a module, or a name that the package lacks
             vars(sys.modules[_EXPORTING]).setdefault("__getattr__", _exported)
         if fullname in OURS:
             return ModuleSpec(fullname, _OurModule(), origin=OURS[fullname])
         if fullname not in PACKAGES:
             return None
-        for finder in [finder for finder in sys.meta_path if finder is not self]:
-            spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
-            if spec is not None:
-                return spec
-        return ModuleSpec(fullname, _MadeUpPackage(), is_package=True)
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        return next(filter(None, specs), None) or ModuleSpec(fullname, _CreatedPackage(), is_package=True)
 
 
 class _OurModule(Loader):
-    """Gives our module under another name: the same object, which stays what it is."""
+    """Loads our module under another name: the same object with its own spec."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(OURS[spec.name])
@@ -173,21 +164,18 @@ class _OurModule(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own_spec  # the import replaced it; by it, the module is reloaded and pickled
+        module.__spec__ = self._own_spec  # the import replaced it; reloading and pickling need it
 
 
-class _MadeUpPackage(Loader):
-    """Makes an empty package where the reference's is not installed."""
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return ModuleType(spec.name, "A package of Megatron, which is not installed; its data modules are tokenloom's.")
+class _CreatedPackage(Loader):
+    """Creates an empty package where the reference's is not installed."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Does nothing: it is empty."""
+        module.__doc__ = "A package of Megatron, which is not installed; its data modules are tokenloom's."
 
 
 class _Preparation:
-    """Tells spawned processes to install, too, before they import the program; forked ones have it from this one."""
+    """Makes spawned processes install before they import the program; forked ones inherit it."""
 
     def __init__(self, original: Callable[[str], dict[str, Any]]) -> None:
         self.original = original
@@ -198,7 +186,7 @@ class _Preparation:
 
 
 class _Installs:
-    """Installs where it is unpickled: children unpickle what they need to know before they import anything."""
+    """Installs where it is unpickled: children unpickle this before they import anything."""
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[str, dict[str, Any]]]:
         code = (
@@ -209,7 +197,7 @@ class _Installs:
 
 
 def _exported(name: str) -> Any:
-    """Returns a class of our data modules: what their package gives for a name that it does not have."""
+    """Returns a class of our data modules; the `__getattr__` of their package."""
     return getattr(import_module(f"tokenloom.{_EXPORTING}"), name)
 
 
@@ -218,7 +206,7 @@ def _installed() -> _Finder | None:
 
 
 def _loaded() -> list[str]:
-    """Returns the reference's names under which ours is imported."""
+    """Returns the names of the reference that are imported as ours."""
     return [name for name, ours in OURS.items() if name in sys.modules and sys.modules[name] is sys.modules.get(ours)]
 
 
@@ -227,7 +215,7 @@ def _is_checked(version: str | None) -> bool:
 
 
 def _remove(name: str) -> None:
-    """Takes a module out of `sys.modules`, and out of the package above it."""
+    """Removes a module from `sys.modules` and from its package."""
     package, _, child = name.rpartition(".")
     module, above = sys.modules.pop(name), sys.modules.get(package)
     if above is not None and vars(above).get(child) is module:
@@ -240,13 +228,13 @@ CHECKED = ("0.16.1", "0.19.2", "0.20.0")
 """The versions of megatron-core that this package is compared with, old to new; the last is a branch."""
 
 NEWEST = (0, 20)
-"""The newest version that is known."""
+"""The newest known version."""
 
 _FIELD = re.compile(r"^(MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*['\"]?([^'\"\s#]*)", re.MULTILINE)
 
 
 def reference_version() -> tuple[int, ...]:
-    """Returns the version of the reference here as numbers, such as (0, 16, 1); without one, the newest known."""
+    """Returns the version of the installed reference, such as (0, 16, 1); without one, the newest known."""
     text = installed_version()
     return (version_numbers(text) if text else ()) or NEWEST
 
@@ -254,10 +242,8 @@ def reference_version() -> tuple[int, ...]:
 def installed_version() -> str | None:
     """Returns the version of the megatron-core that this process has or would import, such as "0.16.1".
 
-    It is read from its file, without importing it; a checkout that lies before an installed package counts.
-
-    Returns:
-        The version; an empty text if the package is there and does not say; None if there is none.
+    It is read from a file without an import, so a checkout that shadows an installed package counts. Empty if the
+    package does not contain its version; None without a package.
     """
     core = sys.modules.get("megatron.core")
     if core is not None and isinstance(said := vars(core).get("__version__"), str):
@@ -271,7 +257,7 @@ def installed_version() -> str | None:
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """Returns the numbers that a version begins with: (0, 19, 2) for "0.19.2rc1"."""
+    """Returns the leading numbers of a version: (0, 19, 2) for "0.19.2rc1"."""
     found = re.match(r"\d+(\.\d+)*", text)
     return tuple(map(int, found[0].split("."))) if found else ()
 

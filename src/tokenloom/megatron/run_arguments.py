@@ -1,7 +1,7 @@
-"""What the arguments of a Megatron run say about its data: `tokenloom run init --args-file` takes that into a run.toml.
+"""The data settings in the arguments of a Megatron run, for `tokenloom run init --args-file`.
 
-A script, a list of arguments or flat YAML is read, not run: assignments of the file are put in, what else a shell would
-work out is an error where it decides something. What has no place in a run is said by name.
+A script, a list of arguments or flat YAML is read, not run: assignments in the file are substituted; other expansions
+of a shell are errors where a setting needs them. Arguments without a counterpart in a run are listed.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ NOT_TAKEN = {
     "fim-data": 'set `dataset = "fim"` and [samples] by hand',
     "num-workers": "loaders take it",
 }
-"""Arguments about data that have no place in a run, and why."""
+"""Arguments about data without a counterpart in a run, and why."""
 
 _FLAGS = ("reset-position-ids", "reset-attention-mask", "eod-mask-loss", "create-attention-mask-in-dataloader")
-"""Flags that are settings of samples."""
+"""Flags that become settings of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenArguments:
-    """What the arguments of a Megatron run say about its data. None, or empty, where they say nothing.
+    """The data settings in the arguments of a Megatron run; None or empty where absent.
 
     Attributes:
         entries: entries of the blend.
         sequence_length, samples, seed, tokenizer, settings: see `draft_text`.
-        not_taken: (argument about data that has no place in a run, why).
+        not_taken: (argument about data without a counterpart in a run, why).
         others: arguments that are not about data.
     """
 
@@ -63,13 +63,10 @@ class TakenArguments:
 
 
 def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
-    """Returns what the arguments of a Megatron run say about its data.
-
-    Args:
-        arguments: words of each, by its name without dashes.
+    """Returns the data settings in the arguments of a Megatron run: words by name without dashes.
 
     Raises:
-        ConfigError: one of them is no number that it has to be, or not plain.
+        ConfigError: an argument is no number, or contains a shell expansion.
     """
     left = dict(arguments)
     not_taken: list[tuple[str, str]] = []
@@ -79,9 +76,9 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
     samples = _number("train-samples", left)
     iterations, batch = _number("train-iters", left), _number("global-batch-size", left)
     if iterations is not None and ("rampup-batch-size" in left or "step-batch-size-schedule" in left):
-        not_taken.append(("train-iters", "batch sizes change; say the samples with `--samples`"))
+        not_taken.append(("train-iters", "batch sizes change; give the samples with `--samples`"))
     elif iterations is not None and batch is None:
-        not_taken.append(("train-iters", "there is no `--global-batch-size`; say the samples with `--samples`"))
+        not_taken.append(("train-iters", "there is no `--global-batch-size`; give the samples with `--samples`"))
     elif iterations is not None and batch is not None:
         samples = iterations * batch
     flags = [name for name in _FLAGS if left.pop(name, None) is not None]
@@ -108,12 +105,11 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
 
 
 def _plain(option: str, left: dict[str, Sequence[str]]) -> Sequence[str]:
-    """Takes the words of an option, in which nothing may be left that a shell would have to work out."""
+    """Removes and returns the words of an option; shell expansions are errors."""
     words = left.pop(option, ())
-    for word in words:
-        if "$" in word or "`" in word:
-            message = f"expected plain words for `--{option}`, found {quoted(word)}, which the file does not explain"
-            raise ConfigError(message, hint=f"write its value into the file, or give `--{option}` yourself")
+    if unknown := [word for word in words if "$" in word or "`" in word]:
+        message = f"`--{option}`: the file does not assign {quoted(unknown[0])}"
+        raise ConfigError(message, hint=f"write its value into the file, or give `--{option}` yourself")
     return words
 
 
@@ -132,8 +128,7 @@ def _text_of(path: str) -> str:
         with open(path, encoding="utf-8") as stream:
             return stream.read()
     except (OSError, UnicodeDecodeError) as error:
-        message = f"`{path}` cannot be read: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"`{path}` cannot be read: {error}") from error
 
 
 _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
@@ -142,35 +137,24 @@ _YAML_ITEM = re.compile(r"\s*- +(.*)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _COMMENT = re.compile(r"""(?<!\S)#[^"'\n]*$""", re.MULTILINE)
-"""A comment without quotes; one with quotes may be none."""
+"""A comment without quotes; with quotes it may be part of a word."""
 _SHELL_ARRAY = re.compile(r"\w+\+?=\(([^()]*)\)")
 _YAML_LIST = re.compile(r":\s*\[[^\[\]]*\]")
 
 
 def read_arguments(path: str) -> dict[str, list[str]]:
-    """Returns the options that a file names, without their dashes and with `-` for `_`, and the words of each.
-
-    Raises:
-        ConfigError: the file cannot be read, or has a quote without an end.
-    """
+    """Returns the words of each option in a file, by name without dashes and with `-` for `_`."""
     return parse_arguments(_text_of(path), where=f"`{path}`")
 
 
 def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
-    """Returns the same of a text.
+    """Returns the same of a text; `where` is its place, for errors.
 
     Example:
         >>> parse_arguments('LENGTH=4096\\npython train.py --seq-length $LENGTH --data-path web "code"', where="")
         {'seq-length': ['4096'], 'data-path': ['web', 'code']}
         >>> parse_arguments('seq_length: 4096\\ndata_path: [0.8, web, 0.2, code]', where="")
         {'seq-length': ['4096'], 'data-path': ['0.8', 'web', '0.2', 'code']}
-
-    Args:
-        text: the text.
-        where: where it is from, for errors.
-
-    Raises:
-        ConfigError: a quote has no end.
     """
     found: dict[str, list[str]] = {}
     variables: dict[str, str] = {}
@@ -192,7 +176,7 @@ def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yields lines without comments; one that ends in a backslash, or lies in a list in brackets, goes on."""
+    """Yields lines without comments; those that end in a backslash, or within brackets, are joined."""
     text = _COMMENT.sub("", text).replace("\\\n", " ")
     text = _SHELL_ARRAY.sub(lambda array: array[1].replace("\n", " "), text)
     text = _YAML_LIST.sub(lambda values: values[0].replace("\n", " "), text)
@@ -210,13 +194,12 @@ def _words(line: str, where: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
     except ValueError as error:
-        message = f"{where}: expected words as a shell takes them, found {quoted(line.strip())}: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{where}: {quoted(line.strip())} is no shell words: {error}") from error
 
 
 def _options_of(words: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    values: list[str] = []  # words before the first option are nobody's
+    values: list[str] = []  # words before the first option are dropped
     for word in words:
         if (option := _OPTION.fullmatch(word)) is None:
             values.append(word)

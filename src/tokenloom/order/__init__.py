@@ -1,4 +1,4 @@
-"""Which tokens are sample i: epochs, windows, shuffles, and the cache of the indices that say so."""
+"""Orders of samples: epochs, windows, packs, shuffles, and the cache of their indices."""
 
 import lazy_loader
 

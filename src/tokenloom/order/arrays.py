@@ -1,7 +1,4 @@
-"""Orders that are kept as arrays: built once, kept in a cache, and opened with their first use.
-
-The one place that opens, builds, checks and caches. A subclass says what its arrays are, and what they mean.
-"""
+"""Orders stored as arrays: built once, cached, and opened on first use. Subclasses define the arrays."""
 
 from __future__ import annotations
 
@@ -27,17 +24,16 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _building_is_allowed = ContextVar("_building_is_allowed", default=True)
 _gathered: ContextVar[list[str] | None] = ContextVar("gathered", default=None)
-_SHOWN = 4
-"""Datasets that one warning names."""
+_SHOWN = 4  # datasets that one warning names
 
 
 class NotBuiltError(Exception):
-    """An index would have to be built where nothing may be."""
+    """An index is missing where nothing may be built."""
 
 
 @contextmanager
 def nothing_is_built() -> Iterator[None]:
-    """Within it, arrays that have a place in a cache and are not there raise `NotBuiltError`."""
+    """Makes arrays that are missing from their cache raise `NotBuiltError`."""
     token = _building_is_allowed.set(False)
     try:
         yield
@@ -46,17 +42,13 @@ def nothing_is_built() -> Iterator[None]:
 
 
 def refuse_to_build_now(name: str) -> None:
-    """Raises `NotBuiltError` where nothing may be built."""
+    """Raises `NotBuiltError` within `nothing_is_built`."""
     if not _building_is_allowed.get():
         raise NotBuiltError(name)
 
 
 def warn_of_short(text: str) -> None:
-    """Warns that a dataset has no samples, or lets the build that is under way say so at its end.
-
-    Args:
-        text: names the dataset, and says why.
-    """
+    """Warns that a dataset has no samples, at the end of the current build if there is one; `text` says why."""
     gathered = _gathered.get()
     if gathered is None:
         warnings.warn(text, ShortDatasetWarning, stacklevel=level_outside())
@@ -66,11 +58,7 @@ def warn_of_short(text: str) -> None:
 
 @contextmanager
 def short_together(*, unless: type[BaseException]) -> Iterator[None]:
-    """Within it, all datasets that have no samples are one warning, at its end.
-
-    Args:
-        unless: the error after which nothing is said, because all is done again.
-    """
+    """Joins the warnings of `warn_of_short` into one, at its end; none after the error `unless`."""
     texts: list[str] = []
     token = _gathered.set(texts)
     try:
@@ -90,25 +78,25 @@ class DataOrigin(Protocol):
     """The data that arrays are built from."""
 
     def check(self) -> None:
-        """Raises where the data are damaged; asked before building, so that an entry of ours says that it was asked."""
+        """Raises if the data are damaged; called before building."""
 
     @property
     def identity(self) -> Identity | None:
-        """Returns what tells the data from others, beyond what the key of the cache says; None if nothing does."""
+        """Identifies the data beyond the key of the cache; None if nothing does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayStore:
-    """Where arrays are kept, and under which rules.
+    """Where arrays are stored, and how.
 
     Attributes:
-        cache: their files; None to build them in memory only.
+        cache: their files; None for memory only.
         description: the text behind the key of the cache.
-        name: name of what is indexed, for messages.
-        origin: the data; None for what is not built from any.
-        must_exist: never build; what is not in the cache is an error.
-        deferred: look for them with the first use only.
-        may_stay_unwritten: keep built arrays in memory, with a warning, where the cache cannot be written.
+        name: name of the dataset, for messages.
+        origin: the data; None for arrays that are not built from data.
+        must_exist: never build; an array missing from the cache is an error.
+        deferred: open or build on first use only.
+        may_stay_unwritten: keep built arrays in memory, with a warning, if the cache cannot be written.
     """
 
     cache: IndexCache | None
@@ -121,16 +109,12 @@ class ArrayStore:
 
 
 class StoredOrder(ABC):
-    """An `Order` that is kept as arrays: from a cache where that can be trusted, else built and then cached.
+    """An `Order` stored as arrays: from a trusted cache, else built and then cached.
 
-    They are built when this is made, unless that is deferred. What is in the cache is opened, and checked, with the
-    first use: a start over thousands of datasets would otherwise open thousands of files. A pickle holds none of what a
-    cache has.
+    Missing arrays are built by the constructor, unless deferred. Cached ones are opened and checked on first use, as a
+    start over thousands of datasets would otherwise open thousands of files. A pickle has no arrays of a cache.
 
-    A subclass sets what its methods need before it calls this constructor.
-
-    Args:
-        store: where the arrays are kept.
+    A subclass sets the attributes of its methods before it calls this constructor.
 
     Raises:
         IndexCacheError: the cache cannot be written, or must exist and does not.
@@ -140,7 +124,6 @@ class StoredOrder(ABC):
     def __init__(self, store: ArrayStore) -> None:
         self.store = store
         self.opened: Arrays | None = None
-        """The arrays, once they were used."""
         self._watch: Watch | None = None
         if not store.deferred and not self._is_cached:
             if store.cache is not None:
@@ -149,15 +132,15 @@ class StoredOrder(ABC):
 
     @abstractmethod
     def specs(self) -> Mapping[str, ArraySpec]:
-        """Returns what each array must be, known without building it."""
+        """Returns the dtype and shape of each array, without building it."""
 
     @abstractmethod
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays as they are done; each is written while the next is built."""
+        """Yields the arrays; each is written while the next is built."""
 
     @abstractmethod
     def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays from a cache cannot be these, or None; looks at few of their numbers."""
+        """Returns why arrays from a cache do not fit, or None, from a few of their numbers."""
 
     @property
     def identity(self) -> str:
@@ -166,42 +149,38 @@ class StoredOrder(ABC):
 
     @property
     def _is_cached(self) -> bool:
-        """Whether the cache has an entry, going by its description; one stat."""
         return self.store.cache is not None and self.store.cache.exists()
 
     @property
     def is_built(self) -> bool:
-        """Whether asking for a sample builds nothing."""
+        """Whether reading a sample builds nothing."""
         return self.opened is not None or self._is_cached
 
     @property
     def arrays(self) -> Arrays:
-        """The arrays by name; opens them, or builds them where that was deferred."""
+        """The arrays by name; opens or builds them on first use."""
         if self.opened is None:
             self.opened = self._open_or_build()
         return self.opened
 
     def check(self) -> None:
-        """Makes sure that what was read of the arrays is what their files held when they were opened; costs nothing.
+        """Checks that files are as they were when opened, at no cost.
 
         Raises:
-            ChangedFileError: one was truncated or overwritten meanwhile, or cannot be read any more.
+            ChangedFileError: one was truncated or overwritten, or cannot be read any more.
         """
         if self._watch is None:
             self._watch = Watch(list(self.arrays.values()))
         self._watch.check()
 
     def verify(self) -> list[str]:
-        """Builds the arrays again and returns one sentence for each that differs from the one in use.
-
-        Finds what opening does not: a permutation that is none, any flipped bit. As costly as the first build.
-        """
+        """Rebuilds the arrays, and returns a sentence for each that differs from the one in use, by any bit."""
         return list(_differences(self.store.name, self.arrays, self.build()))
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_watch": None}
         if self._is_cached:
-            state["opened"] = None  # to be opened again: a mapped array would be copied into the pickle
+            state["opened"] = None  # a mapped array would be copied into the pickle
         return state
 
     def _open_or_build(self) -> Arrays:
@@ -217,7 +196,7 @@ class StoredOrder(ABC):
         if cache is None:
             in_memory = dict(self._built())
             if identity is not None:
-                identity()  # which makes sure that what was read is what the files hold
+                identity()  # checks that the files did not change
             return in_memory
         data = None if identity is None else identity()
         built: Arrays = {}
@@ -226,25 +205,21 @@ class StoredOrder(ABC):
         except IndexCacheError as error:
             if not store.may_stay_unwritten:
                 raise
-            warnings.warn(
-                f"the indices of {store.name} are built but not cached, and will be built again: {error.message}; "
-                "name a writable folder with `path_to_cache`",
-                CacheNotWrittenWarning,
-                stacklevel=level_outside(),
-            )
+            message = f"the indices of {store.name} are built but not cached, and will be built again: {error.message}"
+            message += "; name a writable folder with `path_to_cache`"
+            warnings.warn(message, CacheNotWrittenWarning, stacklevel=level_outside())
             return built or dict(self.build())
-        if all(map(is_small, built.values())):  # in memory they would be from the cache, too
+        if all(map(is_small, built.values())):  # the cache would give them in memory, too
             for array in built.values():
                 array.flags.writeable = False
             return built
         built.clear()  # before they are there twice
-        # Mapped: all processes of a node share one copy. Another one may have built it of other data meanwhile.
+        # Mapped: all processes of a node share one copy. Another one may have built it from other data meanwhile.
         return cache.load(self.specs(), self.misfit, None if data is None else lambda: data)
 
     def _build_into(
         self, built: Arrays, cache: IndexCache, identity: Identity | None, data: dict[str, Any] | None
     ) -> None:
-        """Builds the arrays, and writes the entry of the cache."""
         with IndexCacheWriter(cache, self.store.description, data) as writer:
             for name, array in self._built():
                 built[name] = array
@@ -252,10 +227,9 @@ class StoredOrder(ABC):
                 del array
             if identity is not None and identity() != data:
                 message = f"the data of {self.store.name} changed while its indices were built"
-                raise ChangedFileError(message, hint="start again when nobody writes them any more")
+                raise ChangedFileError(message, hint="start again when no process writes them")
 
     def _built(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays, as a task."""
         with task(f"indices of {self.store.name}", unit="arrays", total=len(self.specs())) as advance:
             for item in self.build():
                 advance()
@@ -264,7 +238,6 @@ class StoredOrder(ABC):
 
 
 def _differences(name: str, used: Arrays, rebuilt: Iterator[tuple[str, NDArray[Any]]]) -> Iterator[str]:
-    """Yields one sentence for each array in use that is not what building it again gives."""
     for array_name, expected in rebuilt:
         if used[array_name].shape != expected.shape:
             lengths = f"expected {len(expected)} rows, found {len(used[array_name])}"

@@ -1,9 +1,8 @@
-"""An order for data that is read from afar: blocks in random order, documents in random order within some blocks.
+"""An order for remote data: blocks in random order, documents in random order within a window of blocks.
 
-A full shuffle reads each block of a file as often as it holds samples, a piece at a time. Here a window of blocks is
-open at a time: each block is read once per epoch, as a whole, and samples mix within the window. The larger the window,
-the nearer to a full shuffle; what it costs is window_blocks * block_bytes of cache, twice that while
-one window follows another. The order of an epoch depends on the seed and the number of the epoch alone.
+A full shuffle reads a block once per sample in it. Here each block is read once per epoch, as a whole, and samples mix
+within the window, at the cost of window_blocks * block_bytes of cache, twice that while one window follows another. The
+order of an epoch depends on seed and epoch alone.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from tokenloom.numbers import checked_integer
 from tokenloom.order.epochs import EpochPlan
 from tokenloom.order.shuffles import document_index_dtype, shuffle_index_dtype
 
-_SAMPLES = -1
-"""Stands for the shuffle of samples where the documents' have the number of their epoch."""
+_SAMPLES = -1  # in place of an epoch: the shuffle of samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +26,7 @@ class BlockShuffle:
     """How far samples mix.
 
     Attributes:
-        block_bytes: size of the runs of tokens that stay together on the way here; best that of the object storage's
-            blocks.
+        block_bytes: bytes of tokens that stay together; best the block size of the object storage.
         window_blocks: blocks among which documents mix.
 
     Raises:
@@ -51,11 +48,9 @@ def build_block_document_index(
     """Returns the stream of documents, epoch after epoch.
 
     Args:
-        indices: integers[num_documents], the documents exposed.
+        indices: integers[num_documents], the exposed documents.
         numbers: int64[num_documents], the block of each, never falling.
-        plan: how many epochs.
-        blocks: how far they mix.
-        seed: seed of the run.
+        plan, blocks, seed: number of epochs, how far samples mix, seed of the run.
     """
     count = len(indices)
     stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(int(indices.max(initial=-1))))
@@ -76,15 +71,9 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns the window behind each sample: shuffled among as many samples as a window of blocks holds.
+    """Returns the window of each sample: shuffled among as many as a window of blocks holds.
 
-    That separates the samples of a long document, which the shuffle of documents leaves side by side.
-
-    Args:
-        plan: how many samples.
-        blocks: how far they mix.
-        sample_bytes: size of a sample.
-        seed: seed of the run.
+    That separates the samples of a long document.
     """
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)

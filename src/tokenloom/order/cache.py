@@ -1,14 +1,12 @@
-"""Indices on disk or in a bucket, under the reference's names and with its bytes: either side can use the other's.
+"""The cache of index arrays, in a folder or a bucket, with the reference's names and bytes: either side reads both.
 
-Files appear atomically and hold no pickles. Every load checks dtype and shape, the ends of some windows, and what the
-record beside the arrays says of them and of the data they were built from. A file that cannot be trusted counts as
-absent, with a logged warning that says why. Arrays of up to 4 MiB are compared with their checksums as a whole, and
-may get their names before they are on the disk. Larger ones may not; they are compared by hashes of pieces, or as a
-whole under `verify="full"`. So after a loss of power an index is whole, or built again.
+Files appear atomically and have no pickles. Each load checks dtype and shape, some windows, and the record of arrays
+and data beside them. An untrusted file counts as absent, with a logged warning. Arrays up to 4 MiB are compared with
+their checksums, and may be renamed before fsync; larger ones are fsynced first, and compared by hashes of pieces, or as
+a whole under `verify="full"`. So after a power loss an index is whole, or rebuilt.
 
-An entry in a bucket has the names and bytes of one in a folder, so copying such a folder there publishes as well.
-Objects appear whole, the description last. A reader downloads each once per node, under a name made of address and
-etag; what is there has a checksum, and what was read is checked as any entry is.
+An entry in a bucket has the names and bytes of a folder's, so copying a folder publishes it. Objects appear whole, the
+description last. A node downloads each once, under a name of address and etag, with a checksum.
 """
 
 from __future__ import annotations
@@ -45,25 +43,21 @@ from tokenloom.storage.versions import FileVersion
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_REMOVE = "remove these files, and the index is built again"
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
-_NUM_WRITERS = 3  # large files are waited for until they are on the disk: all of a dataset at the same time
-_MOST_COMPARED_BYTES = 4 << 20
-"""Up to this size, every load compares all of an array, at 80 us per MiB, and nobody waits for the disk, which takes
-1 to 40 ms over each."""
-
+_NUM_WRITERS = 3  # all large files of a dataset are fsynced at the same time
+_MOST_COMPARED_BYTES = 4 << 20  # compared as a whole, at 80 us per MiB, and not fsynced, which takes 1 to 40 ms each
 _MOST_RECORD_BYTES = 1 << 20
-
 _READ_ONLY = ("http", "https")
-
 _SMALL_BYTES = 1 << 14
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 _HEADER = re.compile(
     rb"\{'descr': '(?P<dtype>[<>|][biu]\d{1,2})', 'fortran_order': False, 'shape': \((?P<shape>[\d, ]*)\), \} *\n"
 )
-"""A header as NumPy writes it. NumPy's reader parses it as Python: in CPython 3.11.7 that fails at random with a
-SystemError where several threads do so (gh-106905)."""
+"""A header as NumPy writes it. NumPy's reader parses it as Python, which fails at random in several threads of CPython
+3.11.7 (gh-106905)."""
 
 Arrays = dict[str, NDArray[Any]]
 Check = Callable[[Arrays], str | None]
@@ -72,13 +66,13 @@ Identity = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """What a cached array must be; a length of None may be any, for what only building can tell."""
+    """Dtype and shape of a cached array; a length of None is known only after building."""
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
 
     def fits(self, found: NDArray[Any]) -> bool:
-        """Whether an array is that."""
+        """Whether an array has this dtype and shape."""
         return (
             found.dtype == self.dtype
             and found.ndim == len(self.shape)
@@ -92,17 +86,17 @@ class ArraySpec:
 class IndexCache:
     """The arrays of one dataset under `FOLDER/BASE-NAME.npy`, and their description.
 
-    Once arrays were loaded, loading them again, here or where this was pickled to, gives the same files, or others that
-    hold the same numbers, as when another job built the same index; else it is an error that names the file.
+    Once loaded, another load, here or of a pickle of this, gives the same files or equal ones, as of another job that
+    built the same index; else an error that names the file.
 
     Args:
-        folder: where the files are; created by `IndexCacheWriter`.
-        base: the common part of their names, which carries the key.
-        compares_all: whether every load compares all of the arrays, however large, with their checksums.
+        folder: folder of the files; created by `IndexCacheWriter`.
+        base: common part of their names, with the key.
+        compares_all: whether every load compares large arrays as a whole, too.
     """
 
     is_local: ClassVar[bool] = True
-    """Whether the files lie on this machine, or what it mounts."""
+    """Whether the files are on this machine, or mounted."""
 
     def __init__(self, folder: str, base: str, *, compares_all: bool = False) -> None:
         self.folder = folder
@@ -113,47 +107,35 @@ class IndexCache:
         self._checksums: dict[str, Any] = {}
 
     def path(self, affix: str) -> str:
-        """Returns the path of one file."""
+        """Returns the path or address of one file."""
         return f"{self._beginning}-{affix}"
 
     def local_path(self, affix: str) -> str:
-        """Returns the path under which a file can be opened.
-
-        Raises:
-            StorageError: it cannot be brought here.
-        """
+        """Returns a local path of a file; raises StorageError if a download fails."""
         return self.path(affix)
 
     def pending(self, affix: str) -> PendingFile:
-        """Returns a file to write to, which appears when it is published."""
+        """Returns a file to write, which appears when published."""
         return PendingFile(self.path(affix), durable=False)
 
     def publish(self, affix: str, data: bytes) -> None:
-        """Makes a small file appear."""
+        """Writes and publishes a small file."""
         with self.pending(affix) as file:
             file.write(data)
 
     def prepare(self) -> None:
-        """Makes the folder, and sure that it can be written to, before hours of building.
-
-        Raises:
-            StorageError, IndexCacheError: it cannot.
-        """
+        """Creates the folder, and raises StorageError or IndexCacheError if it is not writable."""
         with storage_errors("create", self.folder):
             os.makedirs(self.folder, exist_ok=True)
         if not os.access(self.folder, os.W_OK):
-            message = f"cannot write into `{self.folder}`"
-            raise StorageError(message)
+            raise StorageError(f"cannot write into `{self.folder}`")
 
     def exists(self) -> bool:
-        """Whether there is an entry, going by its description, which is written last; one stat."""
+        """Whether there is a description, which is written last; one stat."""
         return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
-        """Returns the arrays, mapped read-only, or None when there is no entry that can be trusted.
-
-        An entry that exists and is unusable is named in a logged warning.
-        """
+        """Returns the arrays, mapped read-only, or None if there is no trusted entry; logs a warning for a bad one."""
         if not self.exists():
             return None
         try:
@@ -163,25 +145,23 @@ class IndexCache:
             return None
 
     def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
-        """Returns the arrays, mapped read-only, after checking dtype, shape, contents and what they were built from.
+        """Returns the arrays, mapped read-only, after checking dtype, shape, contents and data.
 
         Args:
-            specs: what each array must be.
+            specs: dtype and shape of each array.
             check: returns what is wrong with the contents, or None.
-            identity: returns what the arrays are built from; compared with what was recorded, if anything was (an
-                entry of the reference has no record).
+            identity: identifies the data; compared with the record, which entries of the reference do not have.
 
         Raises:
-            IndexCacheError: a file is missing, truncated, or not what it must be.
-            ChangedFileError: a file is another one than when it was loaded before, with other numbers.
+            IndexCacheError: a file is missing, truncated, or does not fit.
+            ChangedFileError: a file was replaced since it was loaded before, by other numbers.
         """
         versions: dict[str, FileVersion] = {}
         arrays = {name: self._load(name, spec, versions) for name, spec in specs.items()}
         watch = Watch(list(arrays.values()))
         self._check_versions(arrays, versions)
         if (problem := check(arrays)) is not None:
-            message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
-            raise IndexCacheError(message, hint="remove these files, and the index is built again")
+            raise IndexCacheError(f"`{self.path('*.npy')}` does not fit the data: {problem}", hint=_REMOVE)
         self._compare(arrays, identity)
         watch.check()
         self._versions = self._versions or versions
@@ -201,7 +181,7 @@ class IndexCache:
         self._checksums = self._checksums or checksums or {}
 
     def _check_versions(self, arrays: Arrays, versions: Mapping[str, FileVersion]) -> None:
-        """Compares files with those that were loaded before, or the numbers of others with the checksums of those."""
+        """Compares files with those loaded before, or numbers of replaced ones with their checksums."""
         for name, found in versions.items():
             expected, path = self._versions.get(name), self.path(f"{name}.npy")
             if expected is None or expected.is_same(found):
@@ -210,7 +190,7 @@ class IndexCache:
                 expected.check(found, path)
 
     def _record(self) -> dict[str, Any] | None:
-        """Returns what was recorded when the entry was built: of its data, and of the arrays themselves."""
+        """Returns the record of data and arrays, made when the entry was built."""
         path = self.path(IDENTITY)
         try:
             recorded = read_json(self.local_path(IDENTITY), most_bytes=_MOST_RECORD_BYTES)
@@ -219,18 +199,15 @@ class IndexCache:
         except StorageError:
             raise
         except (OSError, ValueError) as error:
-            message = f"`{path}` cannot be read: {error}"
-            raise IndexCacheError(message, hint="remove it, and the index is built again") from error
+            raise IndexCacheError(f"`{path}` cannot be read: {error}", hint=_REMOVE) from error
         if not isinstance(recorded, dict):
-            message = f"`{path}`: expected a JSON object, found {type(recorded).__name__}"
-            raise IndexCacheError(message, hint="remove it, and the index is built again")
+            raise IndexCacheError(f"`{path}` is no JSON object", hint=_REMOVE)
         return recorded
 
     def _load(self, name: str, spec: ArraySpec, versions: dict[str, FileVersion]) -> NDArray[Any]:
         if 0 in spec.shape:  # cannot be mapped, and holds nothing that could be wrong
             return np.empty([length or 0 for length in spec.shape], dtype=spec.dtype)
         path = self.path(f"{name}.npy")
-        hint = "remove it, and the index is built again"
         try:
             data, version = map_version(self.local_path(f"{name}.npy"))
             array = array_in(data)
@@ -239,15 +216,13 @@ class IndexCache:
                 message = f"no file `{path}`"
                 hint = "build the index first, without deferred or fast loading"
                 raise IndexCacheError(message, hint=hint) from error
-            if not self.is_local:  # a store that does not answer is no reason to build for hours
+            if not self.is_local:  # do not build for hours because a store does not answer
                 raise
             raise IndexCacheError(error.message, hint=error.hint) from error
         except (ValueError, TypeError, OverflowError) as error:
-            message = f"`{path}` cannot be read: {error}"
-            raise IndexCacheError(message, hint=hint) from error
+            raise IndexCacheError(f"`{path}` cannot be read: {error}", hint=_REMOVE) from error
         if not spec.fits(array):
-            message = f"`{path}`: expected {spec}, found {array.dtype}{list(array.shape)}"
-            raise IndexCacheError(message, hint=hint)
+            raise IndexCacheError(f"`{path}`: expected {spec}, found {array.dtype}{list(array.shape)}", hint=_REMOVE)
         versions[name] = version
         if is_small(array):
             array = array.copy()
@@ -256,27 +231,25 @@ class IndexCache:
 
 
 def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
-    """Compares what was recorded with what was found: some names, or all that either has."""
+    """Compares a record with what was found, by these names or all that either has."""
     if not isinstance(recorded, dict):
-        message = f"`{path}`: expected a record of data and arrays, found {type(recorded).__name__}"
-        raise IndexCacheError(message, hint="remove it, and the index is built again")
+        raise IndexCacheError(f"`{path}` has no record of data and arrays", hint=_REMOVE)
     for name in sorted({*recorded, *found} if names is None else names):
         if recorded.get(name) != found.get(name):
             message = f"`{path}`: expected {name} {recorded.get(name)!r}, found {found.get(name)!r}"
-            hint = "the data, an option or the file changed since; remove these files, and the index is built again"
-            raise IndexCacheError(message, hint=hint)
+            raise IndexCacheError(message, hint=f"the data, an option or the file changed since; {_REMOVE}")
 
 
 class IndexCacheWriter:
-    """Writes the arrays of an entry while others are built; the description, which completes the entry, last.
+    """Writes the arrays of an entry while others are built, and the description last.
 
     Args:
-        cache: where they go.
+        cache: the entry.
         description: the text behind the key.
-        identity: what the arrays are built from, to be recorded beside them.
+        identity: identity of the data, for the record.
 
     Raises:
-        IndexCacheError: the folder cannot be written: on entry where that can be told, else on exit. `add` never fails.
+        IndexCacheError: the folder cannot be written: on entry if that is known, else on exit. `add` never fails.
     """
 
     def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None = None) -> None:
@@ -296,7 +269,7 @@ class IndexCacheWriter:
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Takes an array, which must not change any more."""
-        self._hashes[name] = self._checksums[name] = ""  # in this order, whichever is written first
+        self._hashes[name] = self._checksums[name] = ""  # keeps the order of names
         if is_small(array) or self._may_be_lost(array):  # a thread would take longer to start
             self._at_exit.append((name, array))
             return
@@ -306,7 +279,7 @@ class IndexCacheWriter:
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name], self._checksums[name] = array_hash(array), array_checksum(array)
-        # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
+        # `np.save` loses the reason when the disk is full, and `write_array` copies the array.
         header = npy_header(array)
         if is_small(array):
             self._cache.publish(f"{name}.npy", header + array.tobytes())
@@ -320,7 +293,7 @@ class IndexCacheWriter:
                 write_durably(file.stream, memoryview(header), numbers)
 
     def _may_be_lost(self, array: NDArray[Any]) -> bool:
-        """Whether an array gets its name before it is on the disk: a load compares all of it, and builds it again."""
+        """Whether an array is renamed without fsync: a load compares all of it, and rebuilds a lost one."""
         return self._cache.is_local and array.nbytes <= _MOST_COMPARED_BYTES
 
     def __exit__(
@@ -350,7 +323,7 @@ def _cache_errors() -> Iterator[None]:
 
 
 def is_small(array: NDArray[Any]) -> bool:
-    """Whether an array is kept in memory: mappings are limited, and a run may have ten thousand datasets."""
+    """Whether an array is kept in memory: the number of mappings is limited, and a run may have 10,000 datasets."""
     return array.nbytes <= _SMALL_BYTES
 
 
@@ -360,71 +333,53 @@ def array_checksum(array: NDArray[Any]) -> str:
 
 
 def array_hash(array: NDArray[Any]) -> str:
-    """Returns a hash of pieces of an array; of a small one, of all of it."""
+    """Returns a hash of pieces of an array, or of all of a small one."""
     return sampled_hash(array.reshape(-1).view(np.uint8))
 
 
 def array_in(data: Bytes) -> NDArray[Any]:
     """Returns the array in a `.npy` file, a view; no pickles, no column order."""
     head = data[:_HEADER_BYTES].tobytes()
-    if head[:7] != b"\x93NUMPY\x01":
-        message = "expected a `.npy` file of format version 1.0"
-        raise ValueError(message)
     end = 10 + int.from_bytes(head[8:10], "little")
     said = _HEADER.fullmatch(head[10:end])
-    if said is None:
-        message = f"expected plain numbers in row order, found the header {head[10:end].strip()!r}"
-        raise ValueError(message)
+    if head[:7] != b"\x93NUMPY\x01" or said is None:
+        raise ValueError(f"no `.npy` file of format version 1.0 with numbers in row order: {head[:end]!r}")
     dtype, numbers = np.dtype(said["dtype"].decode()), data[end:]
     shape = tuple(int(length) for length in said["shape"].split(b",") if length.strip())
     if len(numbers) != (num_bytes := dtype.itemsize * math.prod(shape)):
-        message = f"expected {num_bytes} bytes of numbers, found {len(numbers)}"
-        raise ValueError(message)
+        raise ValueError(f"expected {num_bytes} bytes of numbers, found {len(numbers)}")
     return numbers.view(dtype).reshape(shape)
 
 
 def npy_header(array: NDArray[Any]) -> bytes:
-    """Returns the header of a file with an array."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     return header.getvalue()
 
 
 def check_cache_folder(name: str, path: str) -> None:
-    """Checks a folder for indices: a local one, or the address of one in a bucket.
-
-    Args:
-        name: name of the setting.
-        path: its path or address.
-
-    Raises:
-        ConfigError: it is empty, no address, or names a server that nothing can be written to.
-    """
+    """Raises a ConfigError unless the setting `name` is a local folder or the address of one in a bucket."""
     if not is_remote(path):
         check_local_folder(name, path)
     elif parse_address(path, is_folder=True).scheme in _READ_ONLY:
-        message = f"expected a local folder or a folder in a bucket as {name}, found `{path}`"
+        message = f"`{name}` must be a local folder or a folder in a bucket, got `{path}`"
         raise ConfigError(message, hint="such as s3://bucket/indices")
 
 
 def index_cache(folder: str, base: str, settings: ObjectStorageSettings, *, compares_all: bool) -> IndexCache:
-    """Returns the place of an entry, in a folder or in a bucket; see `IndexCache` and `BucketIndexCache`."""
+    """Returns the `IndexCache` or `BucketIndexCache` of an entry."""
     if is_remote(folder):
         return BucketIndexCache(folder, base, settings, compares_all=compares_all)
     return IndexCache(folder, base, compares_all=compares_all)
 
 
-_known: dict[tuple[str, ObjectStorageSettings], set[str]] = {}
-"""Descriptions that were seen, by folder; a folder is listed once, and asked for those that were not there."""
-
+_known: dict[tuple[str, ObjectStorageSettings], set[str]] = {}  # descriptions by folder, which is listed once
 _known_lock = threading.Lock()
-
-_said: set[str] = set()
-"""Folders of which a warning has said that they do not have all."""
+_warned_folders: set[str] = set()
 
 
 class BucketIndexCache(IndexCache):
-    """An entry in a bucket, below the address `folder`, read and written with `settings`; else as `IndexCache`."""
+    """An `IndexCache` in a bucket, below the address `folder`."""
 
     is_local = False
 
@@ -433,7 +388,6 @@ class BucketIndexCache(IndexCache):
         self._settings = settings
 
     def exists(self) -> bool:
-        """Whether there is an entry, going by its description; the folder is listed with the first question."""
         place, path = (self.folder, self._settings), self.path(DESCRIPTION)
         with _known_lock:
             if (known := _known.get(place)) is None:
@@ -450,9 +404,8 @@ class BucketIndexCache(IndexCache):
         return PendingObject(self.path(affix), self._settings)
 
     def prepare(self) -> None:
-        """Makes sure that objects may be written, before hours of building."""
-        level = logging.INFO if self.folder in _said else logging.WARNING
-        _said.add(self.folder)
+        level = logging.INFO if self.folder in _warned_folders else logging.WARNING
+        _warned_folders.add(self.folder)
         logger.log(level, "`%s` has no entry %s: it is built here, and published there", self.folder, self.base)
         path = self.path("probe")
         try:

@@ -1,7 +1,7 @@
-"""Which conversations are sample i: epochs that are shuffled one by one, in samples of one length or one in each.
+"""Orders of conversations, packed into samples of one length, or one per sample.
 
-Each epoch is a permutation of its own, so that every conversation comes once before any comes again, and a longer run
-begins as a shorter one did.
+Each epoch is a permutation of its own: every conversation comes once before any comes again, and a longer run begins
+like a shorter one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ConversationSource(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The conversations that are exposed."""
+        """The exposed conversations."""
         ...
 
     @property
@@ -36,19 +36,12 @@ class ConversationSource(Protocol):
         ...
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns those that samples are made of, and the positions that each takes: integers[count], int32[count]."""
+        """Returns the conversations to train on, integers[count], and the positions of each, int32[count]."""
         ...
 
 
 class ConversationOrder(StoredOrder):
-    """An `Order` whose samples are whole conversations.
-
-    Args:
-        source: the conversations.
-        num_samples: samples wanted; None for one epoch.
-        seed: seed of the run.
-        store: where the arrays are kept.
-    """
+    """An `Order` whose samples are whole conversations; `num_samples` of None is one epoch."""
 
     def __init__(self, source: ConversationSource, num_samples: int | None, *, seed: int, store: ArrayStore) -> None:
         self._source = source
@@ -59,7 +52,7 @@ class ConversationOrder(StoredOrder):
 
     @abstractmethod
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays over the conversations that samples are made of."""
+        """Yields the arrays over the kept conversations."""
 
     @abstractmethod
     def starts(self) -> NDArray[np.int64]:
@@ -67,23 +60,18 @@ class ConversationOrder(StoredOrder):
 
     @property
     def num_samples(self) -> int:
-        """How many samples there are; opens the arrays where no number was asked for."""
+        """The number of samples; counted from the arrays if no number was given."""
         return len(self.starts()) - 1 if self._wanted is None else self._wanted
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays.
-
-        Raises:
-            ConfigError: samples are wanted, and no conversation is left to make them of.
-        """
+        """Yields the arrays; raises ConfigError if samples are wanted and no conversation is kept."""
         try:
             yield from self._build(*self._source.kept())
         except ConfigError as error:
-            message = f"{self.store.name}: {error.message}"
-            raise ConfigError(message, hint=error.hint) from None
+            raise ConfigError(f"{self.store.name}: {error.message}", hint=error.hint) from None
 
     def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays cannot be those of this data, or None: O(1), the ends only."""
+        """Returns why arrays do not fit this data, or None: O(1), the ends only."""
         stream, count = arrays["document_index"], self._source.num_sequences
         for sequence in stream[[0, -1]].tolist() if len(stream) else ():
             if not 0 <= sequence < count:
@@ -112,13 +100,7 @@ class ConversationOrder(StoredOrder):
 
 
 class PackedConversations(ConversationOrder):
-    """Conversations in a shuffled stream, which fill samples from first to last.
-
-    Args:
-        source, num_samples, seed, store: as of `ConversationOrder`.
-        capacity: positions of a sample.
-        most_conversations: most conversations of a sample; None for any number.
-    """
+    """Conversations in a shuffled stream, which fill samples of `capacity` positions from first to last."""
 
     def __init__(
         self,
@@ -134,7 +116,6 @@ class PackedConversations(ConversationOrder):
         super().__init__(source, num_samples, seed=seed, store=store)
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns what the arrays must be; how many conversations are read only building tells."""
         num_starts = None if self._wanted is None else self._wanted + 1
         return {
             "document_index": ArraySpec(self._dtype, (None,)),
@@ -149,7 +130,6 @@ class PackedConversations(ConversationOrder):
         yield "sample_index", starts
 
     def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays cannot be those of this data, or None: O(1), the ends only."""
         starts, num_read = arrays["sample_index"], len(arrays["document_index"])
         if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
             return f"its samples do not cover the {num_read} conversations read"
@@ -163,7 +143,6 @@ class SingleConversations(ConversationOrder):
     """Conversations in a shuffled stream, each a sample of its own."""
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns what the array must be."""
         return {"document_index": ArraySpec(self._dtype, (self._wanted,))}
 
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -173,20 +152,13 @@ class SingleConversations(ConversationOrder):
         return np.arange(len(self.arrays["document_index"]) + 1, dtype=np.int64)
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the conversation of each sample; see `ConversationOrder`."""
         return self.arrays["document_index"][positions].astype(np.int64), np.arange(len(positions) + 1, dtype=np.int64)
 
 
 def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: int) -> NDArray[Any]:
     """Returns the first `count` sequences of the shuffled epochs, or one epoch if that is None.
 
-    Args:
-        sequences: integers[num_sequences], those of one epoch.
-        count: how many.
-        seed: seed of the shuffles.
-
-    Raises:
-        ConfigError: some are wanted, and there are none.
+    `sequences` are integers[num_sequences]. Raises ConfigError if some are wanted and there are none.
     """
     parts, missing = [_no_sequences(sequences, count)], len(sequences) if count is None else count
     epochs = _shuffled_epochs(len(sequences), seed)
@@ -208,13 +180,13 @@ def pack_conversations(
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns the shuffled sequences of the first `count` packs, and where in these each pack begins.
 
-    Next fit: a sequence joins the pack before it if it may, and begins a new pack if it may not; the next epoch goes
-    on where the last one ended. O(sequences). With None: the packs of one epoch, the last of which is the emptiest.
+    Next fit: a sequence joins the last pack if it fits, else begins a new one; the next epoch continues where the last
+    one ended. O(sequences). A `count` of None is one epoch.
 
     Args:
         sequences: integers[num_sequences], those of one epoch.
-        slots: int32[num_sequences], what each takes of a pack, at least 1 and at most `capacity`.
-        count: packs.
+        slots: int32[num_sequences], positions of each, in [1, capacity].
+        count: number of packs.
         capacity: positions of a pack.
         most_sequences: most sequences of a pack; None for any number.
         seed: seed of the shuffles.
@@ -256,7 +228,7 @@ def _shuffled_epochs(count: int, seed: int) -> Iterator[NDArray[Any]]:
 
 
 def _no_sequences(sequences: NDArray[Any], count: int | None) -> NDArray[Any]:
-    """Returns the beginning of a stream: no sequences, of the dtype that all need."""
+    """Returns an empty stream, of the dtype that all sequences need."""
     if count and not len(sequences):
         message = f"{count} samples were asked for, but there is no conversation to train on"
         raise ConfigError(message, hint="give this split more of them, or ask for no samples from it")

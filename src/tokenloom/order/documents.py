@@ -1,4 +1,4 @@
-"""Which documents a dataset exposes: a range of rows or a choice of them, as a value that costs no memory per row."""
+"""The documents that a dataset exposes: a range of rows, without memory per row, or a choice of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rows:
     """Rows of an index: consecutive ones, or a choice in any order.
 
     Attributes:
-        chosen: a range, or integers[count] that are none.
+        chosen: a range, or integers[count] that are no range.
         dtype: dtype of the rows as an array.
     """
 
@@ -41,7 +41,7 @@ class Rows:
 
     @property
     def consecutive(self) -> range | None:
-        """The rows as a range; None where they are a choice, empty included."""
+        """The rows as a range; None for a choice, or if there is none."""
         return self.chosen if isinstance(self.chosen, range) else None
 
     @property
@@ -52,13 +52,13 @@ class Rows:
         return int(self.chosen.max(initial=-1))
 
     def array(self) -> NDArray[Any]:
-        """Returns the rows: integers[count]; a new array where they are a range."""
+        """Returns the rows, integers[count]; a new array for a range."""
         if isinstance(self.chosen, range):
             return np.arange(self.chosen.start, self.chosen.stop, dtype=self.dtype)
         return self.chosen
 
     def blocks_of(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """Yields the values of the rows, in order: of a range as one view, of a choice as copies of blocks."""
+        """Yields the values of the rows, in order: one view for a range, copies of blocks for a choice."""
         if isinstance(self.chosen, range):
             yield values[self.chosen.start : self.chosen.stop]
             return
@@ -75,7 +75,7 @@ def is_range(rows: NDArray[Any], *, block: int = _BLOCK_ROWS) -> bool:
 
 
 class TokenSource(Protocol):
-    """What an order asks of the data: how long documents are, never a token."""
+    """The lengths of the data that an order needs; it never reads tokens."""
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
@@ -84,21 +84,21 @@ class TokenSource(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of tokens; asked by orders over blocks of data only."""
+        """The dtype of tokens; for orders over blocks only."""
         ...
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
-        """Returns the number of the block of data that each sequence lies in; asked by orders over blocks only."""
+        """Returns the block of data of each sequence; for orders over blocks only."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Documents:
-    """The documents that an order is over, with their lengths. Small in a pickle: the data are opened again there.
+    """The documents of an order, with their lengths. A pickle is small: it opens the data again.
 
     Attributes:
         source: the data, such as an `IndexedDataset`.
-        rows: the rows of the data that are exposed.
+        rows: the exposed rows.
     """
 
     source: TokenSource
@@ -109,7 +109,7 @@ class Documents:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """int32[num_sequences], tokens per sequence of all data; rows lead into it."""
+        """int32[num_sequences], tokens per sequence of all data, indexed by rows."""
         return self.source.sequence_lengths
 
     def length_blocks(self) -> Iterator[NDArray[np.int32]]:
@@ -117,5 +117,5 @@ class Documents:
         return self.rows.blocks_of(self.lengths)
 
     def count_tokens(self) -> int:
-        """Returns the tokens of the exposed documents; in blocks, so that no second array of their size exists."""
+        """Returns the tokens of the exposed documents, without a second array of their size."""
         return sum(int(part.sum(dtype=np.int64)) for part in self.length_blocks())

@@ -1,4 +1,4 @@
-"""How often a dataset is walked through, and whether its last walk is shuffled apart."""
+"""The number of epochs of a dataset, and whether the last one is shuffled apart."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from tokenloom.numbers import checked_integer
 from tokenloom.order.windows import num_windows
 
 FINAL_EPOCH_THRESHOLD = 0.80
-"""The last epoch is shuffled apart when less than this share of it is needed, so that its unused rest does not
-displace first looks at other documents. The reference's value."""
+"""The last epoch is shuffled apart if less than this share of it is needed; the reference's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPlan:
-    """How many samples come from how many epochs. A pure function of counts: needs no index.
+    """How many samples come from how many epochs: a pure function of counts.
 
     Attributes:
         tokens_per_epoch: tokens of all exposed sequences.
         num_epochs: passes over them, at least 1.
-        num_samples: windows (or packs) that the passes hold; at least what was asked for.
-        num_samples_sans_final_epoch: those complete before the last pass; equals num_samples unless that pass is
-            shuffled apart.
-        separate_final_epoch: whether documents and samples of the last pass are shuffled among themselves.
+        num_samples: windows (or packs) of all passes; at least those asked for.
+        num_samples_sans_final_epoch: those before the last pass if that is shuffled apart, else all.
+        separate_final_epoch: whether documents and samples of the last pass are shuffled apart.
     """
 
     tokens_per_epoch: int
@@ -35,28 +33,20 @@ class EpochPlan:
 
 
 class Epochs(ABC):
-    """How many samples a dataset has, and from how many epochs, as a function of the samples asked of it.
-
-    Attributes:
-        num_tokens: number of tokens of an epoch.
-    """
+    """The number of samples and epochs of a dataset, by the samples asked for; `num_tokens` is that of an epoch."""
 
     num_tokens: int
 
     @abstractmethod
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for that many samples, or one epoch if that is None or 0.
-
-        Raises:
-            ConfigError: samples are wanted from no tokens at all.
-        """
+        """Returns the epochs for `num_samples`, one for None or 0; raises ConfigError if there are no tokens."""
 
     @abstractmethod
     def passes(self, num_samples: int) -> float:
-        """Returns how often that many samples go through the tokens."""
+        """Returns the number of passes over the tokens of `num_samples`."""
 
     def num_samples(self, asked: int | None) -> int:
-        """Returns how many samples there will be; none if there are no tokens to make them of."""
+        """Returns the number of samples; 0 without tokens."""
         return 0 if asked and self.num_tokens == 0 else self.plan(asked).num_samples
 
     def _check(self, asked: int | None) -> None:
@@ -67,7 +57,6 @@ class Epochs(ABC):
             raise ConfigError(message, hint="give this split more documents, or ask for no samples from it")
 
     def _plan(self, num_epochs: int, asked: int | None, total: int, before_final: int, per_epoch: int) -> EpochPlan:
-        """Returns the plan of so many epochs, which decides whether the last one is shuffled apart."""
         needed = int(FINAL_EPOCH_THRESHOLD * per_epoch)
         separate = num_epochs > 1 and asked is not None and asked - before_final < needed
         return EpochPlan(
@@ -84,9 +73,9 @@ class WindowEpochs(Epochs):
     """Epochs that are one stream, cut into windows.
 
     Attributes:
-        num_tokens: number of tokens of an epoch.
+        num_tokens: tokens of an epoch.
         sequence_length: tokens from one window to the next.
-        extra: tokens a window reads beyond its length, 0 or 1.
+        extra: tokens read beyond that, 0 or 1.
         keep_partial: whether a last, incomplete window counts.
     """
 
@@ -96,7 +85,7 @@ class WindowEpochs(Epochs):
     keep_partial: bool
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for that many samples, see `Epochs`. O(1), where the reference adds up epoch by epoch."""
+        """See `Epochs`; O(1)."""
         self._check(num_samples)
         num_epochs = 1
         if num_samples:
@@ -104,18 +93,10 @@ class WindowEpochs(Epochs):
         return self.plan_of(num_epochs, num_samples)
 
     def plan_of(self, num_epochs: int, num_samples: int | None) -> EpochPlan:
-        """Returns the windows of so many epochs, however few of them would do.
-
-        Raises:
-            ConfigError: the last epoch is not needed, or more than it holds is.
-        """
+        """Returns the windows of `num_epochs`; raises ConfigError if `num_samples` do not end in the last one."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-            message = (
-                f"expected {num_epochs} epochs to be those that {num_samples} samples take, found {before_final} "
-                f"samples in all but the last of them, and {per_epoch} in one"
-            )
-            raise ConfigError(message)
+            raise ConfigError(f"{num_samples} samples do not take {num_epochs} epochs of {per_epoch}")
         total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
         return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
 
@@ -124,5 +105,4 @@ class WindowEpochs(Epochs):
         return num_windows(num_tokens, self.sequence_length, extra=self.extra, keep_partial=keep_partial)
 
     def passes(self, num_samples: int) -> float:
-        """Returns how often that many samples go through the tokens."""
         return num_samples * self.sequence_length / self.num_tokens if self.num_tokens else 0.0

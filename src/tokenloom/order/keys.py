@@ -1,4 +1,4 @@
-"""Keys of the index cache: the text that describes what an index is made from, and its hash."""
+"""Keys of the index cache: the description of an index, and its hash."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _INDENT = "    "
 
 
 def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the description of an index and the key it gives, the MD5 of that text in hexadecimal.
+    """Returns the description of an index and its key, the MD5 of that text in hexadecimal.
 
-    The text is what the reference writes, to the byte, because its hash names cache files that either side uses:
-    `json.dumps(identifiers, indent=4)`, where an object is replaced by its `unique_identifiers`. Built directly, as
-    `json` indents by a chain of generators, which takes most of the time of a start over a thousand datasets.
+    The text is the reference's, to the byte, as both sides use the cache: `json.dumps(identifiers, indent=4)`, objects
+    replaced by their `unique_identifiers`. Built directly, as `json` would take most of a start over 1,000 datasets.
 
     Raises:
         ConfigError: an object has no `unique_identifiers`.
@@ -30,7 +29,6 @@ def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _encode(value: Any, newline: str) -> str:
-    """Returns a value as JSON; `newline` ends with the indentation of the line it stands in."""
     if (encode := _SCALARS.get(type(value))) is not None:
         return encode(value)
     inner = newline + _INDENT
@@ -47,16 +45,15 @@ def _encode(value: Any, newline: str) -> str:
     try:
         identifiers = value.unique_identifiers
     except AttributeError as error:
-        message = f"expected `unique_identifiers` on {type(value).__name__}, found none"
-        hint = "they tell one tokenizer from another in the names of cached indices"
-        raise ConfigError(message, hint=hint) from error
+        message = f"{type(value).__name__} has no `unique_identifiers`"
+        raise ConfigError(message, hint="they name a tokenizer in the keys of cached indices") from error
     return _encode(identifiers, newline)
 
 
 _SCALARS: dict[type, Callable[[Any], str]] = {
     str: json.encoder.encode_basestring_ascii,
     int: repr,
-    float: lambda value: float.__repr__(value) if isfinite(value) else json.dumps(value),  # which has words of its own
+    float: lambda value: float.__repr__(value) if isfinite(value) else json.dumps(value),
     bool: lambda value: "true" if value else "false",
     type(None): lambda _: "null",
 }

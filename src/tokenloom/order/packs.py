@@ -1,13 +1,10 @@
-"""Best-fit packs: whole documents in each sample, instead of windows over a stream that cut them anywhere.
+"""Best-fit packs: whole documents in each sample, instead of windows that cut them anywhere.
 
-A document that fits into a sample, extra token included, is never cut. A longer one is cut where windows over it alone
-would cut it: pieces start at the multiples of `sequence_length` and read the extra token further. The token at a cut is
-thus the last label of one piece and the first input of the next, so that every token with a predecessor in its document
-is a label exactly once in an epoch: nothing is dropped, and nothing is trained twice. (Without the extra token, the
-label at the end of each sample is unknown, as it is for windows.) The rest of a long document is packed like any other.
+A document that fits into a sample, extra token included, is never cut. A longer one is cut as windows over it alone
+would cut it: pieces start at multiples of `sequence_length` and read the extra token further, so every token with a
+predecessor in its document is a label exactly once in an epoch.
 
-Optimised best-fit decreasing: pieces in falling order of length, each into the row with the least room that holds it,
-if that does not hold as many pieces as a pack may.
+Best-fit decreasing: pieces in falling order of length, each into the row with the least room that can take it.
 """
 
 from __future__ import annotations
@@ -32,19 +29,18 @@ _INT32_MAX = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestFitReport:
-    """What best-fit packing makes of an epoch of documents.
+    """The result of best-fit packing for an epoch.
 
     Attributes:
-        capacity: tokens that a pack has room for, the extra token for the last label included.
-        num_documents: number of documents that hold tokens.
-        num_tokens: number of tokens in them.
-        num_packs: rows, hence samples of an epoch.
-        num_pieces: spans in all packs: documents, or parts of those that are longer than a pack.
-        num_split_documents: documents that are cut; all others are whole.
-        num_repeated_tokens: tokens that end one piece as its last label and begin the next as its first input.
-        num_padding_tokens: places that stay empty.
-        fill: share of all places that hold a token, in [0, 1]; 0 without packs.
-        documents_per_pack: pieces per pack, in the mean; 0 without packs.
+        capacity: tokens of a pack, the extra token for the last label included.
+        num_documents, num_tokens: documents with tokens, and these.
+        num_packs: samples of an epoch.
+        num_pieces: spans of all packs: documents, or parts of longer ones.
+        num_split_documents: documents that are cut.
+        num_repeated_tokens: tokens that end one piece and begin the next.
+        num_padding_tokens: empty places.
+        fill: share of places with a token, in [0, 1]; 0 without packs.
+        documents_per_pack: mean pieces per pack; 0 without packs.
     """
 
     capacity: int
@@ -66,7 +62,7 @@ def best_fit_report(
     extra: int = 1,
     most_documents: int | None = None,
 ) -> BestFitReport:
-    """Returns what packing documents of these lengths comes to, without packing them: one pass over the lengths.
+    """Returns the result of packing documents of these lengths, from one pass over the lengths.
 
     Example:
         >>> import numpy as np
@@ -77,7 +73,7 @@ def best_fit_report(
     Args:
         lengths: int32[num_documents], tokens per document; or blocks of that.
         sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
+        extra: tokens read beyond that, 0 or 1.
         most_documents: most pieces of a pack; None for any number.
 
     Raises:
@@ -110,30 +106,24 @@ def best_fit_report(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackEpochs(Epochs):
-    """Epochs that are packed one by one.
-
-    Attributes:
-        num_tokens: number of tokens of an epoch.
-        report: what packing an epoch comes to.
-    """
+    """Epochs that are packed one by one; `report` is that of one."""
 
     num_tokens: int
     report: BestFitReport
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for that many samples, see `Epochs`; the last one is shuffled apart as that of windows."""
+        """See `Epochs`."""
         self._check(num_samples)
         packs = self.report.num_packs
         num_epochs = max(1, -(-num_samples // packs)) if num_samples else 1
         return self._plan(num_epochs, num_samples, num_epochs * packs, (num_epochs - 1) * packs, packs)
 
     def passes(self, num_samples: int) -> float:
-        """Returns how often that many samples go through the tokens."""
         return num_samples / self.report.num_packs if self.report.num_packs else 0.0
 
 
 def pack_dtype(largest: int, num_pieces: int) -> np.dtype[Any]:
-    """Returns the dtype of a pack and a piece index over rows up to `largest`; starts fit, as lengths are int32."""
+    """Returns the dtype of pack and piece index over rows up to `largest`."""
     wide = max(num_pieces, largest) > _INT32_MAX
     return np.dtype(np.int64 if wide else np.int32)
 
@@ -148,23 +138,13 @@ def build_best_fit(
     extra: int,
     most_documents: int | None = None,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yields the piece index and the pack index of all epochs.
+    """Yields the piece index and the pack index of all epochs, each shuffled and packed anew.
 
-    Each epoch's documents are shuffled and packed anew. Lengths decide how they are packed, so every epoch has as many
-    packs; which of the documents of one length comes where, the shuffle decides.
-
-    Args:
-        documents: those exposed.
-        plan: how many epochs.
-        report: report of one epoch.
-        random: advanced by the shuffles.
-        sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
-        most_documents: most pieces of a pack; None for any number.
+    `report` is that of one epoch; `random` is advanced by the shuffles.
 
     Yields:
-        piece_index: [epochs * pieces, 2], (document, first token taken) of each piece, pack by pack; a piece goes to
-            the end of its document, or as far as a pack has room.
+        piece_index: [epochs * pieces, 2], (document, first token) of each piece, pack by pack; a piece goes to the end
+            of its document, or as far as a pack has room.
         pack_index: [epochs * packs + 1], the first piece of each pack, and the end.
     """
     num_pieces = plan.num_epochs * report.num_pieces

@@ -1,7 +1,6 @@
-"""Which tokens make up a sample: windows over the stream of documents, or packs of whole documents.
+"""Policies of samples: windows over the stream of documents, or packs of whole documents.
 
-A policy holds settings only; data are passed to it. Datasets and plans know no more of it than `OrderPolicy`, and find
-it by its name: a policy of another module is known once that module has called `register_policy`.
+A policy has settings only. Datasets and plans use it as an `OrderPolicy`, by its name; `register_policy` adds one.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_misfit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleShape:
-    """What all policies are told of samples.
+    """Settings of samples for all policies.
 
     Attributes:
         sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
+        extra: tokens read beyond that, 0 or 1.
         keep_partial: whether a last, incomplete window counts; every pack does.
-        blocks: how far samples mix, for data that are read from afar; None to mix all of them.
+        blocks: how far samples mix, for remote data; None to mix all of them.
         most_documents: most documents of a pack; None for any number.
     """
 
@@ -53,31 +52,31 @@ class SampleShape:
 
 
 class OrderPolicy(Protocol):
-    """How samples are made of documents."""
+    """Makes samples of documents."""
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> Epochs:
-        """Returns how many samples come from how many epochs.
+        """Returns the number of samples and epochs.
 
         Args:
             num_tokens: tokens of the exposed documents.
-            lengths: tokens of each of them, in blocks; read only by a policy that needs them.
+            lengths: tokens of each of them, in blocks; read only if needed.
         """
         ...
 
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> SpanOrder:
-        """Returns which spans are which sample.
+        """Returns the order of spans.
 
         Args:
-            documents: those exposed.
-            epochs: what `epochs` returned for them.
-            plan: what that says of the samples that are wanted.
+            documents: the exposed documents.
+            epochs: the result of `epochs` for them.
+            plan: its plan for the samples asked for.
             seed: seed of the run.
-            store: where an order of arrays keeps them.
+            store: where arrays are stored.
 
         Raises:
-            IndexCacheError: arrays cannot be kept there, or must be there and are not.
+            IndexCacheError: arrays cannot be stored, or must exist and do not.
         """
         ...
 
@@ -86,29 +85,23 @@ PolicyFactory = Callable[[SampleShape], OrderPolicy]
 
 
 def register_policy(name: str, factory: PolicyFactory) -> None:
-    """Makes a policy known under a name, which `GPTDatasetConfig.window_policy` then takes.
+    """Registers a policy as a value of `GPTDatasetConfig.window_policy`.
 
     Args:
-        name: its name; part of the names of cached indices, so it must keep its meaning.
-        factory: makes it for samples of a shape; raises ConfigError for one that it cannot make.
+        name: part of the keys of cached indices, so it must keep its meaning.
+        factory: makes the policy for a shape; raises ConfigError for one it does not support.
 
     Raises:
         ConfigError: another policy has the name.
     """
     if _POLICIES.setdefault(name, factory) is not factory:
-        message = f"expected a new name for a policy, found {name!r}, which is one already"
-        raise ConfigError(message)
+        raise ConfigError(f"a policy {name!r} is registered already")
 
 
 def policy_of(name: str, shape: SampleShape) -> OrderPolicy:
-    """Returns the policy of a name.
-
-    Raises:
-        ConfigError: there is no such policy, or it cannot make samples of this shape.
-    """
+    """Returns the policy of a name; raises ConfigError if there is none, or it does not support the shape."""
     if (factory := _POLICIES.get(name)) is None:
-        message = f"expected `window_policy` to be one of {', '.join(map(repr, policy_names()))}, found {name!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`window_policy` must be one of {', '.join(map(repr, policy_names()))}, got {name!r}")
     return factory(shape)
 
 
@@ -118,19 +111,7 @@ def policy_names() -> list[str]:
 
 
 class ArrayOrder(StoredOrder):
-    """A `SpanOrder` over arrays: the reference's, and those that differ in how the arrays are made.
-
-    Args:
-        shape: what samples are like.
-        documents: those exposed.
-        epochs: what the policy says of them.
-        plan: how many samples, from how many epochs.
-        seed: seed of the run.
-        store: where the arrays are kept.
-
-    Attributes:
-        num_samples: how many samples there are, known without opening anything.
-    """
+    """A `SpanOrder` over arrays; `num_samples` is known without opening them."""
 
     def __init__(
         self,
@@ -153,18 +134,17 @@ class ArrayOrder(StoredOrder):
 
     @abstractmethod
     def _read(self, arrays: Arrays) -> SpanReader:
-        """Returns what turns positions into spans."""
+        """Returns the reader of spans over arrays."""
 
     def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays cannot be those of this data, or None."""
         return span_misfit(self._read(arrays), self.num_samples)
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """Returns the spans of many samples, see `SpanOrder`."""
+        """See `SpanOrder`."""
         return SpanBatch(*self.native_reader().spans(positions, keep_empty=keep_empty))
 
     def native_reader(self) -> SpanReader:
-        """Returns what turns positions into spans, for kernels too."""
+        """See `SpanOrder`."""
         if self._reader is None:
             self._reader = self._read(self.arrays)
         return self._reader
@@ -177,7 +157,6 @@ class WindowOrder(ArrayOrder):
     """The reference's order: all documents as one shuffled stream, cut every `sequence_length` tokens."""
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns the shapes of document, sample and shuffle index."""
         num_documents, num_samples = self._plan.num_epochs * len(self._documents), self.num_samples
         return {
             "document_index": ArraySpec(document_index_dtype(self._documents.rows.largest), (num_documents,)),
@@ -186,7 +165,6 @@ class WindowOrder(ArrayOrder):
         }
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays; the order of the shuffles is part of the result."""
         random = LegacyRandom(self._seed)
         document_index, sample_index = build_document_and_sample_index(
             self._documents, self._plan, random, window_length=self._shape.sequence_length, extra=self._shape.extra
@@ -208,27 +186,25 @@ class WindowOrder(ArrayOrder):
 
 
 class BlockWindowOrder(WindowOrder):
-    """The same windows in another order, which stays within some blocks of the data at a time; see `BlockShuffle`."""
+    """The same windows in an order that stays within some blocks of the data at a time; see `BlockShuffle`."""
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         documents, plan, seed = self._documents, self._plan, self._seed
         blocks, length = self._shape.blocks, self._shape.sequence_length
-        assert blocks is not None  # or this is not the order
+        assert blocks is not None
         rows = documents.rows.array()
         numbers = documents.source.block_numbers(rows, blocks.block_bytes)
         document_index = build_block_document_index(rows, numbers, plan, blocks, seed)
         yield "document_index", document_index
-        yield (
-            "sample_index",
-            build_sample_index(
-                documents.lengths,
-                document_index,
-                window_length=length,
-                extra=self._shape.extra,
-                num_windows=plan.num_samples,
-                dtype=sample_index_dtype(len(document_index)),
-            ),
+        windows = build_sample_index(
+            documents.lengths,
+            document_index,
+            window_length=length,
+            extra=self._shape.extra,
+            num_windows=plan.num_samples,
+            dtype=sample_index_dtype(len(document_index)),
         )
+        yield "sample_index", windows
         sample_bytes = length * documents.source.dtype.itemsize
         yield "shuffle_index", build_block_shuffle_index(plan, blocks, sample_bytes=sample_bytes, seed=seed)
 
@@ -242,7 +218,6 @@ class PackOrder(ArrayOrder):
         return self._epochs.report
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns the shapes of piece, pack and shuffle index."""
         num_pieces, num_samples = self._plan.num_epochs * self._report.num_pieces, self.num_samples
         dtype = pack_dtype(self._documents.rows.largest, num_pieces)
         return {
@@ -262,7 +237,7 @@ class PackOrder(ArrayOrder):
             extra=shape.extra,
             most_documents=shape.most_documents,
         )
-        yield "shuffle_index", build_shuffle_index(self._plan, random)  # the packs of all epochs, as windows are
+        yield "shuffle_index", build_shuffle_index(self._plan, random)
 
     def _read(self, arrays: Arrays) -> PackReader:
         return PackReader(
@@ -277,24 +252,18 @@ class PackOrder(ArrayOrder):
 
 @dataclass(frozen=True, slots=True)
 class ConcatWindows:
-    """The policy of windows over the stream of all documents, or of some blocks of it at a time.
-
-    Raises:
-        ConfigError: a number of documents is to be the most of a window.
-    """
+    """The policy of windows over the stream of all documents, or of some blocks of it at a time."""
 
     shape: SampleShape
 
     def __post_init__(self) -> None:
-        """Checks the shape."""
-        if (most := self.shape.most_documents) is not None:
-            message = f"expected no most_documents for windows, which are cut by tokens alone, found {most}"
-            raise ConfigError(
-                message, hint='pack documents ("best_fit"), or bound conversations by `most_conversations`'
-            )
+        if self.shape.most_documents is not None:
+            message = "windows are cut by tokens alone, and have no `most_documents`"
+            hint = 'pack documents ("best_fit"), or bound conversations by `most_conversations`'
+            raise ConfigError(message, hint=hint)
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
-        """Returns how many samples come from how many epochs; needs no lengths."""
+        """See `OrderPolicy`; needs no lengths."""
         shape = self.shape
         return WindowEpochs(
             num_tokens=num_tokens,
@@ -306,44 +275,33 @@ class ConcatWindows:
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> WindowOrder:
-        """Returns which spans are which sample, see `OrderPolicy`."""
+        """See `OrderPolicy`."""
         kind = WindowOrder if self.shape.blocks is None else BlockWindowOrder
         return kind(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 @dataclass(frozen=True, slots=True)
 class BestFitPacks:
-    """The policy of best-fit packs.
-
-    Raises:
-        ConfigError: documents are to be shuffled by blocks.
-    """
+    """The policy of best-fit packs."""
 
     shape: SampleShape
 
     def __post_init__(self) -> None:
-        """Checks the shape."""
         if self.shape.blocks is not None:
-            message = "`block_shuffle` and `window_policy='best_fit'` exclude each other, found both"
-            raise ConfigError(message)
+            raise ConfigError("`block_shuffle` and `window_policy='best_fit'` exclude each other")
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> PackEpochs:
-        """Returns how many samples come from how many epochs; one pass over the lengths."""
-        shape = self.shape
-        report = best_fit_report(
-            lengths,
-            sequence_length=shape.sequence_length,
-            extra=shape.extra,
-            most_documents=shape.most_documents,
-        )
+        """See `OrderPolicy`; one pass over the lengths."""
+        length, extra, most = self.shape.sequence_length, self.shape.extra, self.shape.most_documents
+        report = best_fit_report(lengths, sequence_length=length, extra=extra, most_documents=most)
         return PackEpochs(num_tokens=num_tokens, report=report)
 
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> PackOrder:
-        """Returns which spans are which sample, see `OrderPolicy`."""
+        """See `OrderPolicy`."""
         return PackOrder(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 _POLICIES: dict[str, PolicyFactory] = {"concat": ConcatWindows, "best_fit": BestFitPacks}
-"""Policies by name. A name is part of the names of cached indices, so it keeps its meaning."""
+"""Policies by name, which is part of the keys of cached indices."""

@@ -1,7 +1,4 @@
-"""Random numbers of one sample: a function of seed, sample and purpose, never of what was drawn before.
-
-So a sample is the same in any process, thread or order, and after a resume.
-"""
+"""Random numbers of a sample: a function of seed, sample and purpose, the same in any process and after a resume."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What numbers are drawn for; part of the key, so a value never changes its meaning."""
+    """The purpose of numbers; part of the key, so a value keeps its meaning."""
 
     FILL_IN_THE_MIDDLE = 1
     DEALING = 2
@@ -19,10 +16,10 @@ class Purpose(IntEnum):
 
 
 class SampleRandom:
-    """A stream of random numbers of its own for each (seed, sample, purpose).
+    """A stream of random numbers for each (seed, sample, purpose).
 
-    The counter-based generator Philox, with seed and purpose as its key and the sample in the high word of its counter.
-    Only raw 64-bit words are taken from NumPy: their values are fixed by the algorithm, in every version.
+    The counter-based generator Philox, with seed and purpose as its key and the sample in the high word of its counter;
+    its raw 64-bit words are the same in every version of NumPy.
 
     Example:
         >>> first, second = (SampleRandom(1234, 7, Purpose.FILL_IN_THE_MIDDLE) for _ in range(2))

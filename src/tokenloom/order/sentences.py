@@ -1,7 +1,4 @@
-"""Which sentences are sample i, for data whose documents are sequences of sentences (BERT, T5).
-
-The only owner of these samples' number and bounds. A sample is a run of whole sentences of one document.
-"""
+"""Orders of sentences, for BERT and T5: a sample is a run of whole sentences of one document."""
 
 from __future__ import annotations
 
@@ -22,9 +19,7 @@ from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
 
 UNLIMITED = 2**63 - 1
-_MOST_EPOCHS = 2**31 - 2
-"""The reference's bound on passes over the documents."""
-
+_MOST_EPOCHS = 2**31 - 2  # the reference's bound
 _UINT32_MAX = np.iinfo(np.uint32).max
 _CHECKED_SAMPLES = 32
 
@@ -47,9 +42,9 @@ def build_mapping(
 ) -> NDArray[Any]:
     """Returns the sentences and the target length of each sample, shuffled, as the reference's function of this name.
 
-    A sample takes sentences of a document until it holds as many tokens as its target, and at least `min_sentences`; a
-    single last sentence joins the sample before it. Documents of several sentences, one of them longer than 512
-    tokens, are left out. One target in round(1 / short_sequence_probability) is short: at least 2 tokens.
+    A sample takes sentences of a document up to its target length, and at least `min_sentences`; a single last sentence
+    joins the sample before it. Documents of several sentences, one of them longer than 512 tokens, are skipped. One
+    target in round(1 / short_sequence_probability) is short: at least 2 tokens.
 
     Example:
         >>> rows = build_mapping(
@@ -60,18 +55,17 @@ def build_mapping(
         [[0, 3, 8], [3, 5, 8]]
 
     Args:
-        document_indices: int64[num_documents + 1], the sentence at which each document starts, and the end.
+        document_indices: int64[num_documents + 1], the first sentence of each document, and the end.
         sequence_lengths: int32[num_sentences], tokens per sentence, of all data.
-        num_epochs: passes over the documents, at most.
-        max_num_samples: no further pass begins once there are so many; None for no limit.
+        num_epochs: most passes over the documents.
+        max_num_samples: no further pass begins at this number; None for no limit.
         max_sequence_length: target length in tokens; at least 2 if there are short ones.
         short_sequence_probability: probability of a shorter target, in [0, 1].
         seed: seed in [0, 2**32).
         min_sentences: fewest sentences in a sample.
 
     Returns:
-        uint32[num_samples, 3]: first sentence, one past the last, target length; uint64 where there are more sentences
-            than that holds. The last pass is always complete.
+        uint32 (or uint64)[num_samples, 3]: first sentence, one past the last, target length. The last pass is complete.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -80,8 +74,7 @@ def build_mapping(
     limit = _checked_limit(seed, num_epochs, max_num_samples)
     checked_integer("max_sequence_length", max_sequence_length, at_least=2 if short_sequence_probability else 1)
     if not 0 <= short_sequence_probability <= 1:
-        message = f"expected short_sequence_probability in [0, 1], found {short_sequence_probability!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`short_sequence_probability` must be in [0, 1], got {short_sequence_probability!r}")
     rows = _native.build_mapping(
         np.ascontiguousarray(sequence_lengths),
         np.ascontiguousarray(document_indices),
@@ -112,14 +105,10 @@ def build_blocks_mapping(
     As `build_mapping`, with room for the title of the document in each block, and without short targets.
 
     Args:
-        document_indices: int64[num_documents + 1], the sentence at which each document starts, and the end.
-        sequence_lengths: int32[num_sentences], tokens per sentence, of all data.
+        document_indices, sequence_lengths, num_epochs, max_num_samples, seed: see `build_mapping`.
         title_lengths: int32[num_documents], tokens of each document's title.
-        num_epochs: passes over the documents, at most.
-        max_num_samples: no further pass begins once there are so many; None for no limit.
         max_sequence_length: tokens of a block and its title.
-        seed: seed in [0, 2**32).
-        use_one_sentence_blocks: whether a block may consist of one sentence; else it has two or more.
+        use_one_sentence_blocks: whether a block may have one sentence; else two or more.
 
     Returns:
         uint32 (or uint64)[num_blocks, 4]: first sentence, one past the last, document, number of the block in its pass.
@@ -145,7 +134,6 @@ def build_blocks_mapping(
 
 
 def _checked_limit(seed: int, num_epochs: int, max_num_samples: int | None) -> int:
-    """Checks what both mappings take; returns the most samples."""
     checked_integer("a seed", seed, at_least=0, below=2**32)
     checked_integer("num_epochs", num_epochs, at_least=1)
     return UNLIMITED if max_num_samples is None else checked_integer("max_num_samples", max_num_samples, at_least=0)
@@ -154,11 +142,7 @@ def _checked_limit(seed: int, num_epochs: int, max_num_samples: int | None) -> i
 def sentence_misfit(
     mapping: NDArray[Any], document_indices: NDArray[np.int64], *, max_sequence_length: int
 ) -> str | None:
-    """Returns why a mapping cannot belong to these documents, or None; looks at a few samples only.
-
-    A sample lies in one document, which fails for nearly all samples when the data behind a cached mapping were
-    replaced.
-    """
+    """Returns why a mapping does not fit these documents, or None, from a few samples: each is in one document."""
     count = len(mapping)
     for row in spread_evenly(count, _CHECKED_SAMPLES):
         start, stop, target = (int(value) for value in mapping[row])
@@ -181,36 +165,33 @@ class SentenceSource(Protocol):
 
     @property
     def document_indices(self) -> NDArray[np.int64]:
-        """int64[num_documents + 1], the sentence at which each document begins, and the end."""
+        """int64[num_documents + 1], the first sentence of each document, and the end."""
         ...
 
     def __len__(self) -> int:
-        """The number of sentences."""
+        """Returns the number of sentences."""
         ...
 
     def check_index(self) -> None:
-        """Makes sure that what was read of the lengths is what the file held."""
+        """Raises if the file of the lengths changed."""
         ...
 
 
 class SentenceOrder(StoredOrder):
-    """An `Order` over a mapping: a sample is a run of whole sentences of one document.
+    """An `Order` over a mapping of sentences.
 
     Args:
         source: the data.
-        rows: the documents that are exposed; consecutive.
-        num_samples: samples wanted at least, from as many passes as that takes; None for one pass.
-        longest_text: tokens of text in a sample, at most.
+        rows: the exposed documents; consecutive.
+        num_samples: least number of samples, over as many passes as needed; None for one pass.
+        longest_text: most tokens of text in a sample.
         short_probability: probability of a sample with a shorter target.
         seed: seed of the run.
-        min_sentences: sentences in a sample, at least.
-        store: where the mapping is kept.
-
-    Attributes:
-        source: the data.
+        min_sentences: fewest sentences in a sample.
+        store: where the mapping is stored.
 
     Raises:
-        ConfigError: the documents are not consecutive ones of the data.
+        ConfigError: the documents are not consecutive.
     """
 
     def __init__(
@@ -235,28 +216,21 @@ class SentenceOrder(StoredOrder):
         self._was_seen = False
         exposed, count = rows.consecutive, len(source.document_indices) - 1
         if len(rows) and (exposed is None or exposed.start < 0 or exposed.stop > count):
-            message = f"{store.name}: expected consecutive documents of {count}, found others"
-            raise ConfigError(message)
+            raise ConfigError(f"{store.name}: documents must be consecutive, and below {count}")
         super().__init__(store)
         if self.opened is not None:
             self.mapping()
 
     @property
     def _boundaries(self) -> NDArray[np.int64]:
-        """int64[num_documents + 1], the sentences at which the exposed documents begin, and the end; a view."""
         boundaries, rows = self.source.document_indices, self._rows.consecutive
         return boundaries[rows.start : rows.stop + 1] if rows else boundaries[:1]
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns what the mapping must be; only building tells how long it is."""
         return {"sample_index": ArraySpec(mapping_dtype(len(self.source)), (None, 3))}
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the mapping.
-
-        Raises:
-            ConfigError: samples are wanted, and no document gives one.
-        """
+        """Yields the mapping; raises ConfigError if samples are wanted and no document gives one."""
         rows = build_mapping(
             self._boundaries,
             self.source.sequence_lengths,
@@ -273,7 +247,6 @@ class SentenceOrder(StoredOrder):
         yield "sample_index", rows
 
     def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why a mapping cannot be that of this data, or None."""
         found = len(arrays["sample_index"])
         if self._wanted is not None and found < self._wanted:
             return f"it holds {found} samples, fewer than the {self._wanted} asked for"
@@ -286,10 +259,7 @@ class SentenceOrder(StoredOrder):
         )
 
     def mapping(self) -> NDArray[Any]:
-        """Returns uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens.
-
-        Warns if it is empty, and nobody has asked for any sample.
-        """
+        """Returns uint32[num_samples, 3]: first sentence, one past the last, target length; warns if empty."""
         rows = self.arrays["sample_index"]
         if not self._was_seen:
             self._was_seen = True
@@ -299,11 +269,11 @@ class SentenceOrder(StoredOrder):
 
     @property
     def num_samples(self) -> int:
-        """How many samples there are; opens the mapping, which alone tells."""
+        """The number of samples; opens the mapping."""
         return len(self.mapping())
 
     def sentences(self, positions: NDArray[np.int64]) -> tuple[SpanBatch, NDArray[np.int64]]:
-        """Returns the sentences of samples, whole, and how many tokens of them each keeps at most: int64[count].
+        """Returns the sentences of samples, and the most tokens that each keeps of them: int64[count].
 
         Raises:
             IndexError: the mapping does not fit the data.
@@ -312,8 +282,7 @@ class SentenceOrder(StoredOrder):
         starts, stops, targets = samples[:, 0], samples[:, 1], samples[:, 2]
         counts = stops - starts
         if ((counts < 0) | (stops > len(self.source))).any():
-            message = f"it takes sentences that are none of the {len(self.source)} of the data"
-            raise IndexError(message)
+            raise IndexError(f"it takes sentences that are none of the {len(self.source)} of the data")
         offsets = np.zeros(len(samples) + 1, dtype=np.int64)
         np.cumsum(counts, out=offsets[1:])
         sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)

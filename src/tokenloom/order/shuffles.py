@@ -1,8 +1,4 @@
-"""The Megatron order: which document comes when, and which window is sample k.
-
-One generator drives everything in a fixed sequence: first the document shuffle(s), then the sample shuffle(s). It is
-`numpy.random.RandomState(seed).shuffle`, bit for bit.
-"""
+"""The shuffles of the reference's order: documents, then samples, by one `numpy.random.RandomState(seed)`."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ _UINT32_MAX = np.iinfo(np.uint32).max
 
 
 def document_index_dtype(largest: int) -> np.dtype[Any]:
-    """Returns the dtype of a document index over rows up to `largest`: int64 where the reference would overflow."""
+    """Returns the dtype of a document index over rows up to `largest`."""
     return np.dtype(np.int32 if largest <= _INT32_MAX else np.int64)
 
 
@@ -40,15 +36,12 @@ def build_document_and_sample_index(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns the stream of documents, and where its windows start, see `kernels.build_sample_index`.
 
-    The stream is every epoch's documents, all epochs shuffled together. If the plan separates the final epoch, it is
-    shuffled by itself and stays at the end.
+    All epochs are shuffled together; if the plan separates the final epoch, it is shuffled apart, at the end.
 
     Args:
-        documents: those exposed.
-        plan: how many epochs and samples.
+        documents, plan: the exposed documents; numbers of epochs and samples.
         random: advanced by the shuffles.
-        window_length: tokens from one window's start to the next.
-        extra: tokens that a window reads beyond its length, 0 or 1.
+        window_length, extra: tokens from one window's start to the next; tokens read beyond that, 0 or 1.
     """
     count = len(documents)
     stream = np.empty(plan.num_epochs * count, dtype=document_index_dtype(documents.rows.largest))
@@ -67,12 +60,7 @@ def build_document_and_sample_index(
 
 
 def build_shuffle_index(plan: EpochPlan, random: LegacyRandom) -> NDArray[Any]:
-    """Returns the window behind each sample: a permutation of [0, num_samples), the final epoch's apart if separate.
-
-    Args:
-        plan: how many samples.
-        random: advanced by the shuffles.
-    """
+    """Returns the window of each sample: a permutation of [0, num_samples), the final epoch's apart if separate."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random.shuffle(shuffled[: plan.num_samples_sans_final_epoch])
     if plan.separate_final_epoch:

@@ -1,4 +1,4 @@
-"""Orders of spans that are computed, and their root keys: windows or packs of the walks through a source.
+"""Computed orders of spans, windows or packs of walks through a source, and their root keys.
 
 See `native/walks.hpp` and `native/pack_walks.hpp`.
 """
@@ -22,28 +22,14 @@ from tokenloom.order.windows import SpanBatch
 
 Result = TypeVar("Result")
 
-_ALGORITHM = "tokenloom order 1"
-"""Names the version of the order: another one gives other keys throughout."""
-
-_NO_END = 1 << 62
-"""Numbers of samples are those of walks and windows: there are gaps, and no last one."""
-
+_ALGORITHM = "tokenloom order 1"  # part of all keys
+_NO_END = 1 << 62  # numbers of samples are those of walks and windows, with gaps and without a last one
 _MOST_THREADS = 16
-_WALKS_PER_THREAD = 128
-"""A walk takes 1 us or more, a thread 50 us to begin."""
+_WALKS_PER_THREAD = 128  # a walk takes 1 us or more, a thread 50 us to start
 
 
 class Occurrences(NamedTuple):
-    """Where documents are read in walks: int64[num_occurrences] each.
-
-    Attributes:
-        walks: numbers of the walks.
-        documents: numbers of the documents.
-        windows: samples of the walks.
-        starts: first tokens, from the start of the document.
-        lengths: numbers of tokens.
-        slots: tokens of the sample before them.
-    """
+    """Spans of documents in walks, int64[num_occurrences] each; `slots` are tokens of the sample before a span."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -54,14 +40,14 @@ class Occurrences(NamedTuple):
 
 
 class WalkOrder:
-    """A `SpanOrder` whose samples have the numbers `walk << WINDOW_BITS | window`. Nothing is built or stored.
+    """A computed `SpanOrder` whose samples have the numbers `walk << WINDOW_BITS | window`.
 
-    Pairs are opened when a sample needs them. Spans of denied documents have the number -1 - document.
+    Pairs are opened when needed. Spans of denied documents have the number -1 - document.
 
     Args:
         pairs: the pairs of the source.
-        reader: what `make_walk_reader` makes over their documents.
-        identity: what tells this order from others.
+        reader: result of `make_walk_reader` over their documents.
+        identity: see `Order`.
     """
 
     num_samples = _NO_END
@@ -75,48 +61,38 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Adds walks over the same pairs, or says the same again.
-
-        Args:
-            first_walk: the first of them; they end where others begin.
-            first_pair, last_pair: the pairs; the last is one past them.
-            num_windows: windows of a walk.
-            part: what they are of a pass that windows of several lengths share; packs have their passes alone.
-        """
+        """Adds walks from `first_walk` on, over pairs [first_pair, last_pair), of `num_windows` each; idempotent."""
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
-        """Does nothing: the kernels look at the files that they read."""
+        """Does nothing: kernels check the files that they read."""
 
     def verify(self) -> list[str]:
-        """Returns nothing: no order is stored that could differ."""
+        """Returns nothing: no arrays are stored."""
         return []
 
     def native_reader(self) -> WalkReader | PackWalkReader:
-        """Returns what turns numbers into spans, for kernels; raises `SectionNeeded`, see `with_pairs`."""
+        """See `SpanOrder`; the reader raises `SectionNeeded`, see `with_pairs`."""
         return self._reader
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """Returns the spans of many samples, see `SpanOrder`."""
+        """See `SpanOrder`."""
         found = with_pairs(self._pairs, lambda: self._reader.spans(positions, keep_empty=keep_empty))
         return SpanBatch(*found)
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the conversations of samples, where documents are whole conversations, see `ConversationOrder`."""
+        """Returns the conversations of samples, see `ConversationOrder`."""
         found = self.spans(positions, keep_empty=False)
         return found.documents, found.row_offsets
 
     def occurrences(self, walks: NDArray[np.int64], documents: NDArray[np.int64]) -> Occurrences:
-        """Returns where documents are read in walks, walk by walk; nothing is kept of a walk.
-
-        Nowhere if they are held out or empty, or lie behind the last whole window. A walk costs 2 us for a few
-        documents, and 1 ns for each quarter of the blocks of 256 documents of their pairs.
+        """Returns where documents are read in walks, walk by walk, at 2 us per walk and 1 ns per 1,024 documents.
 
         Args:
             walks: int64[num_walks], numbers of walks that were added.
             documents: int64[num_documents], rising.
         """
-        with_pairs(self._pairs, lambda: self._reader.occurrences(walks[:0], documents))  # opens those that are needed
+        with_pairs(self._pairs, lambda: self._reader.occurrences(walks[:0], documents))  # opens the pairs
         num_threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS, len(walks) // _WALKS_PER_THREAD)
         if num_threads < 2:
             return Occurrences(*self._reader.occurrences(walks, documents))
@@ -128,21 +104,17 @@ class WalkOrder:
 
 
 def with_pairs(pairs: JoinedPairs, ask: Callable[[], Result]) -> Result:
-    """Returns what a kernel says, after opening the pairs that it needs for that.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError, ChangedFileError: a pair cannot be opened, or is another one.
-    """
+    """Calls a kernel, and opens the pairs that it needs; raises their errors."""
     while True:
         try:
             return ask()
         except SectionNeeded as needed:
             number = needed.args[0]
-        pairs.open(number)  # out here, so that its errors do not show what the kernel raised
+        pairs.open(number)  # out here: its errors have no context of the kernel's
 
 
 def root_key(seed: int, name: str) -> Key:
-    """Returns the key of one name: the first 16 bytes of a SHA-256 over the version of the order, seed and name."""
+    """Returns the key of a name: the first 16 bytes of a SHA-256 over the version of the order, seed and name."""
     digest = hashlib.sha256(f"{_ALGORITHM}\0{seed}\0{name}".encode()).digest()
     return Key(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little"))
 

@@ -1,7 +1,4 @@
-"""Fixed-length windows over a stream of documents: how many, where they start, which spans they cover.
-
-The only owner of the number and bounds of samples.
-"""
+"""Fixed-length windows over a stream of documents: their number, and their spans."""
 
 from __future__ import annotations
 
@@ -20,15 +17,12 @@ _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 
 
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
-    """Returns how many windows a stream holds.
-
-    Exact integers throughout; the reference counts kept partial windows in 32-bit float and is off by one or more for
-    streams from 2**24 tokens on.
+    """Returns the number of windows of a stream, exact. (The reference counts partial windows in 32-bit float.)
 
     Args:
-        num_tokens: number of tokens of the stream.
+        num_tokens: tokens of the stream.
         window_length: tokens from one window's start to the next.
-        extra: tokens a window reads beyond its length.
+        extra: tokens read beyond that, 0 or 1.
         keep_partial: whether a last, incomplete window counts.
     """
     usable = max(num_tokens - extra, 0)
@@ -36,18 +30,18 @@ def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial
 
 
 def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
-    """Returns the dtype of a sample index over that many stream entries; offsets always fit, as lengths are int32."""
+    """Returns the dtype of a sample index over that many stream entries."""
     return np.dtype(np.int32 if num_documents <= _INT32_MAX else np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """The pieces of documents that make up a sample, in order; none is empty.
+    """The pieces of documents of a sample, in order; none is empty.
 
     Attributes:
         documents: int64[num_spans], the row in the `.idx` file (a sequence of the format; a document of GPT data).
-        starts: int64[num_spans], the first token taken, from the document's start.
-        lengths: int64[num_spans], how many tokens.
+        starts: int64[num_spans], the first token, from the document's start.
+        lengths: int64[num_spans], number of tokens.
     """
 
     documents: NDArray[np.int64]
@@ -59,7 +53,7 @@ class Spans:
 
     @property
     def stops(self) -> NDArray[np.int64]:
-        """int64[num_spans], one past the last token taken."""
+        """int64[num_spans], one past the last token."""
         return self.starts + self.lengths
 
     @property
@@ -69,7 +63,7 @@ class Spans:
 
     @property
     def boundaries(self) -> NDArray[np.int64]:
-        """int64[num_spans + 1], where each span begins in the sample, and the end."""
+        """int64[num_spans + 1], the start of each span in the sample, and the end."""
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)])
 
 
@@ -95,14 +89,10 @@ class SpanBatch:
 
 
 def span_misfit(reader: SpanReader, num_samples: int) -> str | None:
-    """Returns why indices cannot belong to their data, or None; looks at a few samples only, so O(1).
+    """Returns why indices do not fit their data, or None, from a few samples, O(1).
 
-    The documents of a window must hold exactly the tokens that it covers, those of a pack no more than it has room for,
-    which the reader checks. When the data behind a cached index was replaced, that fails for nearly every sample.
-
-    Args:
-        reader: reader of the indices.
-        num_samples: number of samples that they hold.
+    The reader checks that a window's documents have exactly its tokens, and a pack's no more than its capacity; for
+    replaced data, that fails for nearly every sample.
     """
     samples = spread_evenly(num_samples, _CHECKED_SAMPLES)
     try:

@@ -1,4 +1,4 @@
-"""Packs and microbatches in which no rank waits long for another: sub-samples assigned by what they cost."""
+"""Packs of equal cost, so that no rank waits long for another."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05
-"""How much more than provably needed the slowest ranks may take before one more microbatch is tried."""
+"""Ratio to a lower bound of the slowest ranks' time above which one more microbatch is tried."""
 
 
 class CostBalancedScheduler(BasePackingScheduler):
     """Plans packs of equal cost: in each microbatch, the slowest rank is as close to the mean as the lengths allow.
 
-    The number of microbatches is the smallest into which the sub-samples fit; one step more where the packs of the
-    fewest would be so full that their costs could not be evened out within 5 %. The reference packs in order, whatever
-    it costs. What a plan gives is a matter of the lengths alone: exchanging two sub-samples exchanges their places.
+    Microbatches are the fewest that hold all sub-samples, or one step more if packs would be too full to balance within
+    5 %. (The reference packs in order, regardless of cost.)
 
     Example:
         >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
@@ -35,7 +34,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         order = stable_order(int(lengths.max()) - lengths)
         task = Task(
             lengths=lengths[order],
-            costs=integer_costs(checked_costs(self.cost_model, lengths[order], self.cp_size)),
+            costs=integer_costs(checked_costs(self.cost_model, lengths[order], self.cp_size), len(lengths)),
             capacity=self.max_tokens,
             most_items=self.max_num_seqs or len(lengths),
             num_ranks=self.dp_size,
@@ -48,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns the packs of the fewest microbatches, or of one step more if that takes less time."""
+        """Returns packs of the fewest microbatches, or of one step more if that is faster."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -64,15 +63,15 @@ class CostBalancedScheduler(BasePackingScheduler):
             return best
         packs = self.dp_size * self.microbatch_multiple
         limit = f"{task.capacity} tokens" + (f" and {self.max_num_seqs} sub-samples" if self.max_num_seqs else "")
-        message = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens cannot be put into packs of at "
-        message += f"most {limit} whose number is a multiple of {packs}, none of them empty"
+        what = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens"
+        message = f"{what} do not fill a multiple of {packs} packs of at most {limit}"
         hint = "change the number of sub-samples of a global batch, or raise `max_seqlen_per_dp_cp_rank`"
         raise ConfigError(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Sub-samples in packs, numbered by microbatch, and the costs of the costliest of each microbatch, added up."""
+    """Packs of sub-samples, numbered by microbatch, and the sum of the costliest of each microbatch."""
 
     num_microbatches: int
     pack_of: Int64s
@@ -81,10 +80,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Sub-samples to be packed, longest first, with what they cost (`integer_costs`).
-
-    Packs have at most `capacity` tokens and `most_items` sub-samples; `num_ranks` work side by side in each microbatch.
-    """
+    """Sub-samples to pack, longest first, with `integer_costs`; packs have at most `capacity` tokens, `most_items`."""
 
     lengths: Int64s
     costs: Int64s
@@ -93,7 +89,7 @@ class Task:
     num_ranks: int
 
     def pack(self, num_microbatches: int) -> Packing | None:
-        """Returns the most balanced packs found for so many microbatches, or None if not all sub-samples fit."""
+        """Returns the best packs found for `num_microbatches`, or None if not all sub-samples fit."""
         widths = np.full(num_microbatches, self.num_ranks, dtype=np.int64)
         nothing = np.zeros_like(widths)
         pack_of = pack_to_levels(self, widths=widths, levels=nothing, bases=nothing)
@@ -105,7 +101,7 @@ class Task:
         return Packing(num_microbatches=num_microbatches, pack_of=pack_of, slowest=slowest)
 
     def is_balanced(self, packing: Packing) -> bool:
-        """Whether the slowest ranks take about as little time as they can."""
+        """Whether the slowest ranks are near the lower bound."""
         acceptable = packing.slowest / GOOD_ENOUGH
         if acceptable <= int(self.costs.sum()) / self.num_ranks:
             return True
@@ -113,7 +109,7 @@ class Task:
 
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
-    """Returns the pack of each sub-sample, balanced if that fits, else packed tightly; None if that does not fit."""
+    """Returns the pack of each sub-sample, balanced if they fit, else tight; None if they do not fit."""
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
         pack_of = packs.pack_to_levels(
@@ -134,11 +130,7 @@ def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s)
 
 
 def least_microbatches(task: Task, multiple: int) -> int:
-    """Returns a number of microbatches below which sub-samples cannot fit.
-
-    By their tokens; and because each of those above half a pack has one of its own, with as many of the shortest as fit
-    all of these or are allowed, while all others are in packs of as many as are allowed.
-    """
+    """Returns a lower bound of microbatches: by tokens, and by packs of those above half a pack and of the others."""
     tokens = -(-int(task.lengths.sum()) // task.capacity)
     alone = int(np.count_nonzero(task.lengths > task.capacity // 2))
     shortest = np.cumsum(task.lengths[::-1])
@@ -154,27 +146,26 @@ def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
     """Returns float64[num_subsamples], what each costs the ranks of a group; lengths are longest first."""
     costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
     if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):
-        message = f"{model!r} gives costs that are not positive, finite and rising with the length"
-        raise ConfigError(message)
+        raise ConfigError(f"{model!r} gives costs that are not positive, finite and rising with the length")
     return costs
 
 
-def integer_costs(costs: Float64s) -> Int64s:
-    """Returns costs in units so small that rounding does not matter, and so large that all together fit 2**61."""
-    return in_units(costs, unit_exponent(float(costs.max()), len(costs)))
+def integer_costs(costs: Float64s, count: int) -> Int64s:
+    """Returns costs, longest first, as integers; `count` such costs sum up to less than 2**61."""
+    return in_units(costs, unit_exponent(float(costs[0]), count))
 
 
 def unit_exponent(largest: float, count: int) -> int:
-    """Returns the power of two that makes so many costs, none above the largest, integers of less than 2**61 in all."""
+    """Returns the power of two that makes `count` costs up to the largest integers with a sum below 2**61."""
     return 61 - int(np.frexp(largest)[1]) - count.bit_length()
 
 
 def in_units(costs: Float64s, exponent: int) -> Int64s:
-    """Returns costs × 2**exponent, rounded down; exact until then, so the same on every CPU."""
+    """Returns costs × 2**exponent, rounded down; the same on every CPU."""
     return np.ldexp(costs, exponent).astype(np.int64)
 
 
 def by_turns(pack_of: Int64s, num_ranks: int) -> Int64s:
-    """Returns the packs of every other microbatch in reverse, so that no rank has the costliest pack of all of them."""
+    """Reverses the packs of every other microbatch, so that no rank has the costliest of all."""
     microbatch, place = np.divmod(pack_of, num_ranks)
     return np.where(microbatch % 2 == 1, microbatch * num_ranks + (num_ranks - 1 - place), pack_of)

@@ -1,4 +1,4 @@
-"""What all packing schedulers share: their settings, checks, and the two forms in which they give a plan."""
+"""The base of packing schedulers: settings, checks, and plans in our form and the reference's."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from numpy.typing import ArrayLike
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.packing.cost import CostModel, PolynomialCost
-from tokenloom.packing.groups import place_in
-from tokenloom.packing.pipeline import run_pipeline
+from tokenloom.packing.groups import Place, place_in
+from tokenloom.packing.pipeline import Wrapped, run_pipeline
 from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
 
 
 class BasePackingScheduler:
     """Plans which sub-samples of a global batch each dp × cp rank works on in each microbatch.
 
-    A plan follows from the settings and the lengths alone, in exact integers, so every rank can make it by itself. Each
-    sub-sample is in it once; all ranks have the same number of microbatches, and none is empty.
+    A plan follows from settings and lengths alone, in exact integers, so every rank makes the same one. It has each
+    sub-sample once; all ranks have the same number of microbatches, none empty.
 
-    A scheduler of one's own overrides `get_groups_and_subsamples`, whose lists are what the ranks get, and takes a
-    place in `scheduler_map`. `run` may be overridden, too, and then does everything. A class that chooses anew for each
-    pack how many ranks share it, not `cp_size`, sets `is_dynamic_cp`.
+    Your own scheduler overrides `get_groups_and_subsamples`, and is added to `scheduler_map`; it may override `run`,
+    too, which then does everything. A class that chooses the ranks of each pack anew sets `is_dynamic_cp`.
 
     Example:
         >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
@@ -40,13 +39,12 @@ class BasePackingScheduler:
         >>> del scheduler_map["one_by_one"]
 
     Args:
-        max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
+        max_seqlen_per_dp_cp_rank: most tokens of a rank in one microbatch.
         cp_size: ranks of a context-parallel group; a pack may have `max_seqlen_per_dp_cp_rank * cp_size` tokens.
         dp_size: context-parallel groups.
-        microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of, under virtual
-            pipeline parallelism.
-        max_num_seqs: the most sub-samples of a pack; None for no limit.
-        cost_model: what sub-samples cost; attention work, by default.
+        microbatch_group_size_per_vp_stage: divides the number of microbatches, for virtual pipeline parallelism.
+        max_num_seqs: most sub-samples of a pack; None for no limit.
+        cost_model: cost of sub-samples; attention work, by default.
     """
 
     is_dynamic_cp = False
@@ -85,17 +83,17 @@ class BasePackingScheduler:
         return self.max_seqlen_per_dp_cp_rank * self.cp_size
 
     def get_required_sample_keys(self) -> list[str]:
-        """Returns what a sub-sample must hold to be exchanged and packed."""
+        """Returns the keys that a sub-sample must have."""
         return ["tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len"]
 
     def plan(self, lengths: ArrayLike) -> PackPlan:
         """Returns the plan of a global batch.
 
         Args:
-            lengths: int64[num_subsamples], tokens that each takes up in a pack: padded lengths, if they are padded.
+            lengths: int64[num_subsamples], tokens of each in a pack, padding included.
 
         Raises:
-            ConfigError: there is none; the message names the sub-sample or the numbers that rule it out.
+            ConfigError: there is no plan; the message names the sub-sample or numbers that prevent it.
         """
         if getattr(self.get_groups_and_subsamples, "__func__", None) is _GROUPS_OF_PLAN:
             return self._plan(self.checked_lengths(lengths))
@@ -104,9 +102,9 @@ class BasePackingScheduler:
         cp_size = None if self.is_dynamic_cp else self.cp_size
         plan = plan_from_groups(groups, num_subsamples=len(counted), num_ranks=self.num_ranks, cp_size=cp_size)
         if plan.num_microbatches % self.microbatch_multiple:
-            message = f"expected a multiple of {self.microbatch_multiple} microbatches from `{type(self).__name__}`"
-            message += f", found {plan.num_microbatches}"
-            raise ConfigError(message, hint="virtual pipeline stages work on so many microbatches in a row")
+            message = f"`{type(self).__name__}` plans {plan.num_microbatches} microbatches"
+            hint = f"virtual pipeline stages need a multiple of {self.microbatch_multiple}"
+            raise ConfigError(message, hint=hint)
         return plan
 
     def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]]) -> list[list[list[int]]]:
@@ -129,18 +127,22 @@ class BasePackingScheduler:
         dp_cp_group: Any,
         dev: Any,
         config: object,
-    ) -> tuple[Any, int, float, float]:
-        """Returns what `wrap_data_iterator` returns, of a global batch that this scheduler plans. Collective.
+    ) -> tuple[Any, int, float, float]:  # the reference's
+        """Returns the result of `wrap_data_iterator` for a global batch. Collective.
 
         A class that overrides it calls `super().run(…)` for the packs, or makes them itself.
 
         Args:
-            data_iterator, num_microbatches, config: as `wrap_data_iterator` takes them.
-            dp_group, tp_group, pp_group: the process groups; None is this process alone.
-            dp_cp_group: data × context parallel; None where one of the two is alone.
+            data_iterator, num_microbatches, config: see `wrap_data_iterator`.
+            dp_group, tp_group, pp_group: the process groups; None for this process alone.
+            dp_cp_group: data × context parallel; None if one of the two has one rank.
             dev: the device of the packs.
         """
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
+        return self.run_in(place, data_iterator, num_microbatches, config)
+
+    def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
+        """Does the work of `run` in the groups of a place."""
         return run_pipeline(self, place, data_iterator, num_microbatches, config)
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -162,21 +164,17 @@ class BasePackingScheduler:
 def _positive(lengths: ArrayLike) -> Int64s:
     found = np.asarray(lengths)
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-        message = f"expected the lengths of sub-samples as integers in one dimension, found {found.dtype}{found.shape}"
-        raise ConfigError(message)
+        raise ConfigError(f"lengths of sub-samples must be integers in one dimension, got {found.dtype}{found.shape}")
     if not len(found):
-        message = "expected at least one sub-sample in the global batch, found none"
-        raise ConfigError(message)
+        raise ConfigError("the global batch has no sub-samples")
     checked = np.ascontiguousarray(found, dtype=np.int64)
     shortest = int(checked.argmin())
     if checked[shortest] < 1:
-        message = f"sub-sample {shortest} has {int(checked[shortest])} tokens, expected at least 1"
+        message = f"sub-sample {shortest} has {int(checked[shortest])} tokens"
         raise ConfigError(message, hint="leave it out of the global batch")
     return checked
 
 
+# Compared by identity: any other method of these names is a user's.
 _GROUPS_OF_PLAN = BasePackingScheduler.get_groups_and_subsamples
-"""What asks `_plan`; any other method of that name is asked itself."""
-
-RUN_PIPELINE = BasePackingScheduler.run
-"""What is the pipeline; any other method of that name does all of it itself."""
+RUN = BasePackingScheduler.run

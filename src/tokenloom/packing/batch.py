@@ -1,9 +1,7 @@
-"""Sub-samples and packs as tensors: what a data iterator gives, how it travels, and what of a pack a rank works on.
+"""Sub-samples and packs as tensors: read from iterators, exchanged, and cut for the ranks that share a pack.
 
-For context parallelism, each sequence of a pack is cut into 2 × cp equal chunks, and rank c holds chunks c and
-2 × cp - 1 - c of every sequence, in order. Under a causal mask all ranks then have the same work, whatever the lengths.
-Where settings name a shape, as CUDA graphs need it, packs are filled up before they are cut; that tail is padding in
-the mask, whatever it is called.
+For context parallelism, each sequence is cut into 2 × cp equal chunks; rank c has chunks c and 2 × cp - 1 - c: under
+a causal mask all ranks have the same work. Packs of a fixed shape, as for CUDA graphs, are padded before they are cut.
 """
 
 from __future__ import annotations
@@ -18,27 +16,25 @@ from tokenloom.distributed.meeting import Attempt
 from tokenloom.errors import BuildError, ConfigError, InputError, MissingExtraError
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
-from tokenloom.packing.config import EXTEND_LAST, ZIGZAG, PackingConfig
+from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Place, place_of
 
 
 @dataclass(slots=True, kw_only=True)
 class PackedSeqParams:
-    """What attention is told about a pack; Megatron's attention takes it for its own class of this name.
+    """Parameters of a pack for attention, in place of Megatron's class of this name.
 
-    Lengths are those of whole sequences, not of this rank's part of them. All four arrays of boundaries are the padded
-    ones, because that is where sequences lie; of packs that are filled up to a shape, the first two count without
-    padding, and `pad_between_seqs` says so.
+    Lengths are of whole sequences, not of this rank's part. All four arrays of boundaries include padding, as sequences
+    lie in the pack; of packs padded to a shape, the first two do not, and `pad_between_seqs` is True.
 
     Attributes:
         qkv_format: "thd", tokens × heads × width without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
-        max_seqlen_q, max_seqlen_kv: the longest padded sequence, in tokens; what the shape allows, where it says how
-            many sequences there are.
-        local_cp_size: ranks that share this pack, where that differs between packs; else None.
-        cp_group: the process group of those ranks; else None.
-        total_tokens: what this rank holds, of packs that are filled up to any number of sequences; else None.
-        pad_between_seqs: True of packs that are filled up to a shape; else None.
+        max_seqlen_q, max_seqlen_kv: the longest padded sequence; the most of the shape if that fixes the number of
+            sequences.
+        local_cp_size, cp_group: ranks that share this pack, and their process group, if they differ between packs.
+        total_tokens: tokens of this rank, of packs padded to a shape with any number of sequences.
+        pad_between_seqs: True of packs padded to a shape.
         cp_partition_mode: "zigzag" or "contiguous", as in `PackingConfig`.
     """
 
@@ -58,27 +54,26 @@ class PackedSeqParams:
 
 @dataclass(slots=True, kw_only=True)
 class SourcedPackedSeqParams(PackedSeqParams):
-    """What attention is told about a pack of several datasets or sources, and which these are.
+    """`PackedSeqParams` of a pack of several datasets or sources.
 
     Attributes:
-        dataset_ids: int64[num_sequences] tensor, the dataset of a blend, or source of a run, that each sequence is
-            from; -1 of one that does not say, and of what fills a pack up. No attention looks at it.
+        dataset_ids: int64[num_sequences] tensor, the dataset of a blend, or source of a run, of each sequence; -1 for
+            unknown, and for padding. Attention does not read it.
     """
 
     dataset_ids: Any
 
 
 def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: int) -> Any:
-    """Returns where in a pack the tokens of one context-parallel rank lie, in its order.
+    """Returns the places in a pack of the tokens of one context-parallel rank, in its order.
 
     Args:
         cu_seqlens_padded: integer[num_sequences + 1] tensor, boundaries of the sequences, from 0.
-        cp_size: ranks that share the pack.
-        cp_rank: which of them.
+        cp_size, cp_rank: number of ranks that share the pack, and this rank.
 
     Returns:
-        int64[num_tokens / cp_size] on the same device. Sequences may be empty. On a CUDA device, Transformer Engine's
-        `thd_get_partitioned_indices` makes it where that is installed; the values are the same.
+        int64[num_tokens / cp_size] on the same device. Sequences may be empty. On CUDA, Transformer Engine's
+        `thd_get_partitioned_indices` computes the same values, if it is installed.
 
     Raises:
         ConfigError: a length is no multiple of 2 × cp, or there is no such rank.
@@ -98,8 +93,7 @@ def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: i
     lengths = boundaries.diff()
     uneven = (lengths % (2 * cp_size)).nonzero()
     if len(uneven):
-        found = f"sequence {int(uneven[0])} of {int(lengths[uneven[0]])} tokens"
-        message = f"expected padded lengths that are multiples of 2 * {cp_size}, found {found}"
+        message = f"sequence {int(uneven[0])} of {int(lengths[uneven[0]])} tokens is no multiple of 2 * {cp_size}"
         raise ConfigError(message, hint="pad each sequence before packing")
     if boundaries.device.type == "cuda" and (engine := _transformer_engine()) is not None:
         cu_seqlens = cu_seqlens_padded.to(torch.int32)
@@ -121,14 +115,13 @@ def cut_for_rank(
     cp_group: Any = None,
     tells_gaps: bool = False,
 ) -> tuple[Any, Any, PackedSeqParams]:
-    """Fills a pack up to its shape, if settings name one, and cuts it for the ranks that share it.
+    """Pads a pack to its shape, if settings name one, and cuts it for a rank.
 
-    With `tells_gaps`, boundaries without padding are told of all packs, not only of those that are filled up.
-    `cp_group` is the process group of these ranks, for packs that say how many share them.
+    With `tells_gaps`, `cu_seqlens_q` and `_kv` never include padding. `cp_group` is that of packs with a
+    `local_cp_size`.
 
     Returns:
-        Where in the pack the tokens of this rank lie, int64; which of these are padding, bool; and what attention is
-        told.
+        places in the pack of this rank's tokens, int64; which of these are padding, bool; parameters of attention.
     """
     torch = require("torch", extra="torch")
     real, padded, longest = pack["cu_seqlens"], pack["cu_seqlens_padded"], int(pack["max_seqlen"])
@@ -138,11 +131,11 @@ def cut_for_rank(
         tail = _tail(settings, len(mask), cp_size)
         mask = torch.nn.functional.pad(mask, (0, tail), value=True)
         real, padded, longest = _with_tail(settings, tail, real, padded, longest)
-    if settings.cp_partition_mode == ZIGZAG:
+    if settings.cp_partition_mode == "zigzag":
         indices = context_parallel_indices(padded, cp_size=cp_size, cp_rank=cp_rank)
     else:
         if len(mask) % cp_size:
-            message = f"expected a pack of a multiple of {cp_size} tokens, found {len(mask)}"
+            message = f"a pack of {len(mask)} tokens cannot be cut for {cp_size} ranks"
             raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
         share = len(mask) // cp_size
         indices = torch.arange(cp_rank * share, (cp_rank + 1) * share, device=mask.device)
@@ -165,24 +158,22 @@ def cut_for_rank(
 
 
 def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
-    """Returns how many tokens fill a pack up to its shape."""
     num_rows, alignment = settings.max_seqlen_per_dp_cp_rank, settings.pad_packed_seq_alignment
     if isinstance(alignment, int):
         num_rows = -(-num_tokens // (cp_size * alignment)) * alignment
     tail = num_rows * cp_size - num_tokens
     if tail < 0:
-        message = f"expected at most {num_rows} tokens for each of {cp_size} ranks in a pack, found {num_tokens} in all"
+        message = f"a pack of {num_tokens} tokens exceeds {cp_size} ranks of {num_rows} tokens"
         raise ConfigError(message, hint="raise `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
-    if settings.cp_partition_mode == ZIGZAG and cp_size > 1 and tail % (2 * cp_size):
-        message = f"expected a tail of a multiple of 2 * {cp_size} tokens, to cut it for these ranks, found {tail}"
-        raise ConfigError(message, hint="fill up to an even number of tokens per rank")
+    if settings.cp_partition_mode == "zigzag" and cp_size > 1 and tail % (2 * cp_size):
+        message = f"a tail of {tail} tokens is no multiple of 2 * {cp_size}, as needed to cut it"
+        raise ConfigError(message, hint="pad to an even number of tokens per rank")
     return tail
 
 
 def _with_tail(settings: PackingConfig, tail: int, real: Any, padded: Any, longest: int) -> tuple[Any, Any, int]:
-    """Returns the boundaries of a pack that is filled up, without and with padding, and its longest sequence."""
     cat = require("torch", extra="torch").cat
-    if tail and settings.thd_tail_padding_policy == EXTEND_LAST:
+    if tail and settings.thd_tail_padding_policy == "extend_last":
         padded = cat([padded[:-1], padded[-1:] + tail])
     elif tail:
         real, padded = (cat([row, row[-1:] + tail]) for row in (real, padded))
@@ -190,8 +181,7 @@ def _with_tail(settings: PackingConfig, tail: int, real: Any, padded: Any, longe
         return real, padded, max(longest, int(padded[-1] - padded[-2]))
     missing = most + 1 - len(padded)
     if missing < 0:
-        message = f"expected at most {most} sequences in a pack, found {len(padded) - 1}"
-        raise ConfigError(message, hint="raise `thd_max_packed_sequences`")
+        raise ConfigError(f"a pack has {len(padded) - 1} sequences, more than `thd_max_packed_sequences` {most}")
     real, padded = (cat([row, row[-1:].expand(missing)]) for row in (real, padded))
     return real, padded, int(padded[-1])
 
@@ -209,7 +199,6 @@ def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
 
 @cache
 def _transformer_engine() -> Any:
-    """Returns Transformer Engine's extension for torch, or None where it is not installed."""
     try:
         return require("transformer_engine_torch", extra="torch")
     except MissingExtraError:
@@ -218,11 +207,10 @@ def _transformer_engine() -> Any:
 
 SubSample = dict[str, Any]
 """1-D tensors of one length under the names in `DTYPES`, and the integers `original_seq_len` (tokens without padding)
-and `padded_seq_len`. The tensors have either length; what lies beyond the original one is padding. And `dataset_id`,
-where its item says that: the number of the dataset of a blend, or the source of a run, that it is from."""
+and `padded_seq_len`. Tensors have either length. `dataset_id`, if given: the dataset of a blend or source of a run."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
-"""The tensors of a sub-sample and of a pack. Wide ones first, so that a run of bytes keeps each aligned."""
+"""The tensors of a sub-sample and of a pack, wide ones first, so that bytes stay aligned."""
 
 _WORD_BYTES = 8
 
@@ -230,14 +218,13 @@ _WORD_BYTES = 8
 def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
     """Yields the sub-samples of the items of a data iterator, without their padding.
 
-    An item is a mapping with the tensors of `DTYPES`, or a list of such. The tensors may have a leading axis of 1. It
-    is one sub-sample with its lengths in `original_seq_len` and `padded_seq_len` (both are the length of the tensors
-    where they are missing), or, with `cu_seqlens`, several in a row: boundaries of the padded sub-samples, with those
-    of the originals in `cu_seqlens_original` where they differ. `dataset_id`, if there is one, is that of all, or has
-    a number for each. Other entries are left out.
+    An item is a mapping with the tensors of `DTYPES`, or a list of such; tensors may have a leading axis of 1. It is
+    one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length of the tensors), or several in a
+    row: `cu_seqlens` are then the boundaries of the padded sub-samples, `cu_seqlens_original` those without padding, if
+    they differ. `dataset_id` is one number, or one for each. Other entries are dropped.
 
     Raises:
-        InputError: a tensor is missing, has another shape than its item's tokens, or fewer elements than is said.
+        InputError: a tensor is missing, has another shape than its item's tokens, or too few elements.
     """
     for number, item in enumerate(items):
         for part in item if isinstance(item, list) else [item]:
@@ -246,8 +233,7 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
 
 def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
     if not isinstance(item, Mapping):
-        message = f"expected a mapping of tensors, or a list of such, found {type(item).__name__} as {where}"
-        raise InputError(message)
+        raise InputError(f"{where} must be a mapping of tensors, or a list of such, got {type(item).__name__}")
     missing = [name for name in DTYPES if name not in item]
     if missing:
         message = f"{', '.join(f'`{name}`' for name in missing)} missing in {where}, which has {', '.join(item)}"
@@ -256,19 +242,14 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
     size = len(tensors["tokens"])
     for name, tensor in tensors.items():
         if len(tensor) != size:
-            message = f"expected `{name}` as long as the {size} tokens, found {len(tensor)} elements in {where}"
-            raise InputError(message)
+            raise InputError(f"{where} has {size} tokens and {len(tensor)} elements of `{name}`")
     bounds = list(_bounds(item, size))
     sources = _row(item["dataset_id"], "int64", "`dataset_id`").tolist() if "dataset_id" in item else None
     if sources is not None and len(sources) not in (1, len(bounds)):
-        message = f"expected one `dataset_id`, or {len(bounds)} for the sub-samples of {where}, found {len(sources)}"
-        raise InputError(message)
+        raise InputError(f"{where} has {len(sources)} elements of `dataset_id` for {len(bounds)} sub-samples")
     for number, (start, original, padded) in enumerate(bounds):
         if not 0 <= original <= padded or start + original > size:
-            message = (
-                f"expected at least {start + original} tokens and no more than are left after padding, "
-                f"found {size} tokens, original length {original} and padded length {padded} in {where}"
-            )
+            message = f"{where} has {size} tokens, too few for lengths {original}, padded {padded}, from {start} on"
             raise InputError(message)
         sample: SubSample = {name: tensor[start : start + original] for name, tensor in tensors.items()}
         sample |= {"original_seq_len": original, "padded_seq_len": padded}
@@ -293,19 +274,18 @@ def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]
 
 
 def _row(value: Any, dtype: str, what: str) -> Any:
-    """Returns a 1-D tensor of the dtype, from one with or without a leading axis of 1, from an array or a number."""
     torch = require("torch", extra="torch")
     tensor = torch.as_tensor(value)
     if tensor.ndim == 0 or (tensor.ndim == 2 and len(tensor) == 1):
         tensor = tensor.reshape(-1)
     if tensor.ndim != 1:
-        message = f"expected one row, found shape {list(tensor.shape)} for {what}"
+        message = f"{what} must be one row, got shape {list(tensor.shape)}"
         raise InputError(message, hint="packing takes micro-batches of size 1")
     return tensor.to(getattr(torch, dtype))
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Returns the named tensors of several sub-samples as one uint8 tensor: name by name, filled up to whole words."""
+    """Returns the named tensors of several sub-samples as one uint8 tensor, name by name, padded to whole words."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -315,14 +295,14 @@ def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES
 
 
 def num_bytes(lengths: Iterable[int], names: Iterable[str] = DTYPES) -> int:
-    """Returns the size of what `to_bytes` makes of sub-samples whose tensors have these lengths."""
+    """Returns the size in bytes of `to_bytes` for sub-samples of these lengths."""
     torch = require("torch", extra="torch")
     size: int = sum(lengths) * sum(getattr(torch, DTYPES[name]).itemsize for name in names)
     return size + -size % _WORD_BYTES
 
 
 def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES) -> list[SubSample]:
-    """Returns the sub-samples that `to_bytes` was given, as views of `data`."""
+    """Returns the sub-samples of `to_bytes`, as views of `data`."""
     torch = require("torch", extra="torch")
     samples: list[SubSample] = [{} for _ in lengths]
     offset, total = 0, sum(lengths)
@@ -336,14 +316,12 @@ def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES)
 
 
 Pack = dict[str, Any]
-"""The tensors of `DTYPES`, 1-D, concatenated with padding between; `cu_seqlens` and `cu_seqlens_padded`, int32[n + 1],
-boundaries counted without and with padding; `max_seqlen`, int32 scalar, the longest padded length; and `local_cp_size`,
-where plans have context-parallel groups of several sizes. Stages that see no tokens have the last four only. Where
-sub-samples say which dataset of a blend, or source of a run, they are from, stages with tokens have `dataset_ids`, too:
-int64[n], that of each sub-sample, -1 of one that does not say."""
+"""The tensors of `DTYPES`, 1-D, concatenated with padding between; `dataset_ids` int64[n], if any sub-sample has a
+`dataset_id`, -1 for none; and `METADATA`. Stages without tokens have `METADATA` only."""
 
 METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
-"""What every stage of a pipeline has of a pack."""
+"""`cu_seqlens` and `cu_seqlens_padded`, int32[n + 1], boundaries without and with padding; `max_seqlen`, int32 scalar,
+the longest padded length; `local_cp_size`, if plans have context-parallel groups of several sizes."""
 
 _INT32_MAX = 2**31 - 1
 _PLAIN = PackingConfig(max_seqlen_per_dp_cp_rank=_INT32_MAX)
@@ -358,22 +336,21 @@ def build_packed_microbatches(
 
     Padding has token, label, position and loss mask 0. A pack has tokens, labels, position_ids int64[T] and loss_mask
     float32[T]; cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, padding included;
-    local_cp_size, where given; dataset_ids int64[n], where a sub-sample has a `dataset_id`.
+    local_cp_size, with `cp_sizes`; dataset_ids int64[n], if a sub-sample has a `dataset_id`.
 
     Args:
         grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
         dev: the device of the packs.
-        cp_sizes: the ranks that share each pack, where that differs between packs.
+        cp_sizes: the ranks that share each pack, if that differs between packs.
 
     Raises:
-        ConfigError: a microbatch has no sub-sample, or more tokens than 32 bits count.
+        ConfigError: a microbatch has no sub-sample, or a pack 2**31 tokens or more.
     """
     torch = require("torch", extra="torch")
     packs = []
     for number, samples in enumerate(grouped_samples):
         if not samples:
-            message = f"expected at least one sub-sample in each microbatch, found none in microbatch {number}"
-            raise ConfigError(message)
+            raise ConfigError(f"microbatch {number} has no sub-samples")
         lengths = [int(sample["original_seq_len"]) for sample in samples]
         padded = [int(sample["padded_seq_len"]) for sample in samples]
         pack = pack_metadata(lengths, padded, dev, cp_size=None if cp_sizes is None else cp_sizes[number])
@@ -390,10 +367,9 @@ def build_packed_microbatches(
 
 
 def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp_size: int | None = None) -> Pack:
-    """Returns what every stage of a pipeline has of a pack, from the lengths of its sub-samples."""
+    """Returns the `METADATA` of a pack, from the lengths of its sub-samples."""
     if sum(padded) > _INT32_MAX:
-        message = f"expected at most {_INT32_MAX} tokens in a pack, found {sum(padded)}"
-        raise ConfigError(message)
+        raise ConfigError(f"a pack has {sum(padded)} tokens, more than 2**31 - 1")
     bounds, padded_bounds = ([0, *itertools.accumulate(counts)] for counts in (lengths, padded))
     return _metadata(bounds, padded_bounds, max(padded), cp_size or 0, dev)
 
@@ -406,7 +382,7 @@ def _metadata(bounds: Sequence[int], padded_bounds: Sequence[int], longest: int,
 
 
 def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Returns all but the tensors of `DTYPES` as integers, which `decode_metadata` takes."""
+    """Returns packs without the tensors of `DTYPES` as integers, for `decode_metadata`."""
     integers: list[int] = []
     for pack in packs:
         sources = pack["dataset_ids"].tolist() if "dataset_ids" in pack else []
@@ -416,7 +392,7 @@ def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
-    """Returns packs without the tensors of `DTYPES`."""
+    """Returns the packs of `encode_metadata`, without the tensors of `DTYPES`."""
     torch = require("torch", extra="torch")
     packs: list[Pack] = []
     start = 0
@@ -432,7 +408,7 @@ def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
 
 
 def metadata_of(pack: Mapping[str, Any], *more: str) -> Pack:
-    """Returns what every stage of a pipeline has of a pack, and more, where the pack has it."""
+    """Returns the `METADATA` of a pack, and more entries that it has."""
     return {name: pack[name] for name in (*METADATA, *more) if name in pack}
 
 
@@ -447,27 +423,27 @@ def get_batch_on_this_rank_for_sequence_packing(
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
 
     Args:
-        data_iterator: yields packs, from `wrap_data_iterator`; None unless this is rank 0 of its tensor-parallel group.
+        data_iterator: yields packs of `wrap_data_iterator`; None unless this is rank 0 of its tensor-parallel group.
         vpp_size: virtual pipeline stages per rank; None without.
-        mtp_on_this_rank: whether this stage predicts several tokens, and so needs tokens and labels.
+        mtp_on_this_rank: whether this stage has multi-token prediction, and so needs tokens and labels.
         vp_stage: this virtual stage, below `vpp_size`.
-        pg_collection: a `ProcessGroups`, or what has its attributes; None where there is one process only.
-        config: a `PackingConfig`, or what has its attributes, of runs that fill packs up to a shape or share them in
-            contiguous pieces; the same on all ranks. None for packs as they are, in zigzag.
+        pg_collection: a `ProcessGroups`, or an object with its attributes; None for a single process.
+        config: a `PackingConfig`, or an object with its attributes, for packs of a fixed shape or in contiguous pieces;
+            the same on all ranks. None for packs as they are, in zigzag.
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
-        int64, loss_mask float32, padding_mask bool and True at padding, where all others are 0. Tokens and position_ids
-        are for the first stage, labels and loss_mask for the last, all four with `mtp_on_this_rank`; they are None
-        elsewhere. The last two are for every stage; with tokens or labels, and data that say which dataset or source
-        they are from, packed_seq_params is a `SourcedPackedSeqParams`.
+        int64, loss_mask float32, padding_mask bool and True at padding, where all others are 0. The first stage has
+        tokens and position_ids, the last labels and loss_mask, stages with `mtp_on_this_rank` all four; else None.
+        Every stage has the last two; packed_seq_params is a `SourcedPackedSeqParams` if the pack has tokens or labels
+        and `dataset_ids`.
 
     Raises:
-        ConfigError: an iterator is missing, or is where none is read; the virtual stage does not exist; a pack is too
-            large for its shape.
-        InputError: the pack lacks what this stage needs.
+        ConfigError: an iterator is missing or superfluous; the virtual stage does not exist; a pack is too large for
+            its shape.
+        InputError: the pack lacks tensors that this stage needs.
         BuildError: rank 0 of the tensor-parallel group failed.
-        StopIteration: the microbatches are at their end.
+        StopIteration: there are no more microbatches.
     """
     return batch_in(place_of(pg_collection), data_iterator, vpp_size, vp_stage, mtp=mtp_on_this_rank, config=config)
 
@@ -482,7 +458,7 @@ def batch_in(
     config: Any,
     tells_gaps: bool = False,
 ) -> Batch:
-    """Returns what `get_batch_on_this_rank_for_sequence_packing` does, of a process at a place; see `cut_for_rank`."""
+    """Does the work of `get_batch_on_this_rank_for_sequence_packing` at a place; see `cut_for_rank`."""
     torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
     settings = _PLAIN
@@ -521,7 +497,7 @@ def batch_in(
         integers = place.tp.broadcast_integers(None, 0, "metadata over TP")
         if not integers:
             message = f"rank {place.tp.global_ranks[0]}, which reads for this tensor-parallel group, failed"
-            raise BuildError(message, hint="look at the log of that rank")
+            raise BuildError(message, hint="see the log of that rank")
         indices, mask, params = cut(*decode_metadata(integers, place.device))
         part = {}
         if names:
@@ -533,10 +509,10 @@ def batch_in(
 
 
 def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str]) -> Pack:
-    """Returns what this stage of the pipeline needs of the next pack, on its device."""
+    """Returns the entries of the next pack for this stage, on its device."""
     if data_iterator is None:
-        message = "expected a data iterator on rank 0 of a tensor-parallel group, found None"
-        raise ConfigError(message, hint="pass what `wrap_data_iterator` returned on this rank")
+        message = "no data iterator on rank 0 of a tensor-parallel group"
+        raise ConfigError(message, hint="pass the iterator of `wrap_data_iterator`")
     pack = next(data_iterator)
     missing = [name for name in (*names, *METADATA[:3]) if pack.get(name) is None]
     if missing:
@@ -547,20 +523,19 @@ def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequen
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
-    """Raises if a rank other than 0 of its tensor-parallel group was given an iterator, or a list with one."""
+    """Raises if a rank other than 0 of its tensor-parallel group has an iterator, or a list with one."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
-        message = f"expected no data iterator on rank {place.tp.rank} of a tensor-parallel group, found one"
-        raise ConfigError(message, hint="only rank 0 of the group reads data; pass None elsewhere")
+        message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group: only rank 0 reads; pass None"
+        raise ConfigError(message)
 
 
 def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, mtp: bool) -> list[str]:
-    """Returns the tensors that this stage of the pipeline needs."""
     stages = vpp_size or 1
     if vp_stage is None and vpp_size is None:
         vp_stage = 0
     if vp_stage is None or not 0 <= vp_stage < stages:
-        message = f"expected a virtual pipeline stage below {stages}, found {vp_stage}"
+        message = f"virtual pipeline stage {vp_stage} out of range: there are {stages}"
         raise ConfigError(message, hint="pass `vpp_size` and `vp_stage` together")
     is_first = place.pp.rank == 0 and vp_stage == 0
     is_last = place.pp.rank == place.pp.size - 1 and vp_stage == stages - 1

@@ -1,45 +1,38 @@
-"""What a run chooses about packing."""
+"""Settings of packing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.packing.cost import CostModel
 from tokenloom.setting_types import check_types
 
-ZIGZAG = "zigzag"
-CONTIGUOUS = "contiguous"
-APPEND_DUMMY_SEQ = "append_dummy_seq"
-EXTEND_LAST = "extend_last"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingConfig:
-    """Settings of packing, for runs that have no configuration of Megatron.
+    """Settings of packing, for runs without a configuration of Megatron.
 
     Attributes:
-        max_seqlen_per_dp_cp_rank: the most tokens of a pack that one rank holds, padding included.
+        max_seqlen_per_dp_cp_rank: most tokens of a rank in a pack, padding included.
         sequence_packing_scheduler: a name in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual stages per rank; None without.
-        microbatch_group_size_per_vp_stage: what the number of microbatches is a multiple of, with virtual stages.
-        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; padded lengths then are
-            multiples of their number too.
-        pipeline_model_parallel_layout: the names of the layers of each stage, `layout[pp_rank][vp_stage]`; a stage with
-            "mtp" among them needs whole packs. None: only the first and the last stage do.
-        min_dynamic_context_parallel_size: the fewest ranks that share a pack, with `default_dynamic_cp`.
-        pad_packed_seq_alignment: what the tokens that a rank holds of a pack are filled up to: a multiple, or "max" for
-            `max_seqlen_per_dp_cp_rank`, so that all packs have one shape; None leaves them as long as they are.
-        thd_tail_padding_policy: what is filled up with: "append_dummy_seq", one more sequence, or "extend_last",
-            padding of the last one. None is the former.
-        thd_max_packed_sequences: the most sequences of a pack, that one more included; boundaries are filled up to one
-            more than this. None leaves them as many as they are.
-        cp_partition_mode: what a context-parallel rank holds: "zigzag", two chunks of each sequence, or "contiguous", a
+        microbatch_group_size_per_vp_stage: divides the number of microbatches, with virtual stages.
+        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; their number then divides padded
+            lengths, too.
+        pipeline_model_parallel_layout: names of the layers of each stage, `layout[pp_rank][vp_stage]`; a stage with
+            "mtp" needs whole packs. None: only the first and the last stage do.
+        min_dynamic_context_parallel_size: fewest ranks that share a pack, with `default_dynamic_cp`.
+        pad_packed_seq_alignment: pads the tokens of a rank in a pack to a multiple of this; "max" for
+            `max_seqlen_per_dp_cp_rank`, one shape for all packs; None for no padding.
+        thd_tail_padding_policy: how to pad: "append_dummy_seq" (default), one more sequence, or "extend_last".
+        thd_max_packed_sequences: most sequences of a pack, dummy included; boundaries are padded to one more than this.
+        cp_partition_mode: part of a context-parallel rank: "zigzag", two chunks of each sequence, or "contiguous", a
             piece of the whole pack.
-        packing_cost_model: what sub-samples cost, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden
-            size of 2,048; attention work alone, by default. The schedulers of the reference pay no heed to it.
+        packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
+            of 2,048; attention work alone, by default. The reference's schedulers ignore it.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -50,9 +43,9 @@ class PackingConfig:
     pipeline_model_parallel_layout: Any = None
     min_dynamic_context_parallel_size: int = 1
     pad_packed_seq_alignment: int | str | None = None
-    thd_tail_padding_policy: str | None = None
+    thd_tail_padding_policy: Literal["append_dummy_seq", "extend_last"] | None = None
     thd_max_packed_sequences: int | None = None
-    cp_partition_mode: str = ZIGZAG
+    cp_partition_mode: Literal["zigzag", "contiguous"] = "zigzag"
     packing_cost_model: CostModel | None = None
 
     def __post_init__(self) -> None:
@@ -69,26 +62,18 @@ class PackingConfig:
                 object.__setattr__(self, name, checked_integer(name, value, at_least=1))
         alignment, limit = self.pad_packed_seq_alignment, self.max_seqlen_per_dp_cp_rank
         if isinstance(alignment, int) and alignment > limit:
-            message = f"expected pad_packed_seq_alignment up to {limit}, found {alignment}"
-            raise ConfigError(message, hint="a rank holds at most `max_seqlen_per_dp_cp_rank` tokens")
-        for name, known in (
-            ("thd_tail_padding_policy", (APPEND_DUMMY_SEQ, EXTEND_LAST)),
-            ("cp_partition_mode", (ZIGZAG, CONTIGUOUS)),
-        ):
-            if (found := getattr(self, name)) not in (*known, None):
-                message = f"expected {known[0]!r} or {known[1]!r} as {name}, found {found!r}"
-                raise ConfigError(message)
+            raise ConfigError(f"`pad_packed_seq_alignment` {alignment} exceeds `max_seqlen_per_dp_cp_rank` {limit}")
         model = self.packing_cost_model
         if model is not None and not callable(getattr(model, "cost", None)):
-            message = f"expected a cost model as packing_cost_model, found {model!r}"
+            message = f"`packing_cost_model` must be a cost model, got {model!r}"
             raise ConfigError(message, hint="such as `tokenloom.PolynomialCost(linear=24576, quadratic=1)`")
 
     @classmethod
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
-        """Returns the settings of a configuration that has some of them as attributes, such as Megatron's.
+        """Returns the settings of an object with some of them as attributes, such as Megatron's configuration.
 
-        What is missing or None there is as in `defaults`, else as by default. Packs for CUDA graphs, which
-        `cuda_graph_impl` of Megatron asks for, are filled up to the most tokens.
+        Attributes that are missing or None are taken from `defaults`, then by default. With `cuda_graph_impl` of
+        Megatron, packs are padded to "max".
         """
         if isinstance(config, cls):
             return config
@@ -100,22 +85,21 @@ class PackingConfig:
 
     @property
     def has_virtual_stages(self) -> bool:
-        """Whether ranks have several stages of the pipeline, or a list of one."""
+        """Whether ranks have a list of stages of the pipeline."""
         return self.virtual_pipeline_model_parallel_size is not None
 
     @property
     def max_num_seqs(self) -> int | None:
-        """The most sub-samples of a pack: its sequences, less one where packs get a dummy sequence; None for any."""
+        """The most sub-samples of a pack: its sequences, without a dummy sequence; None for any number."""
         most = self.thd_max_packed_sequences
-        if most is None or self.pad_packed_seq_alignment is None or self.thd_tail_padding_policy == EXTEND_LAST:
+        if most is None or self.pad_packed_seq_alignment is None or self.thd_tail_padding_policy == "extend_last":
             return most
         if most == 1:
-            message = "expected thd_max_packed_sequences of at least 2, found 1"
-            raise ConfigError(message, hint="it includes that dummy sequence which fills a pack up")
+            raise ConfigError("`thd_max_packed_sequences` must be 2 or more, as it includes the dummy sequence, got 1")
         return most - 1
 
     def stages_with_tokens(self, *, pp_rank: int, pp_size: int) -> list[bool]:
-        """Returns, by virtual stage of a rank, whether it needs the tokens of packs: first, last, those with MTP."""
+        """Returns, by virtual stage of a rank, whether it needs tokens: the first, the last, and those with MTP."""
         stages = self.virtual_pipeline_model_parallel_size or 1
         needs = [False] * stages
         needs[0] |= pp_rank == 0

@@ -1,4 +1,4 @@
-"""What a sub-sample costs the ranks that work on it, and what balanced packs cost at least."""
+"""Cost models of sub-samples, and a lower bound of the cost of packs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Float64s = NDArray[np.float64]
 
 
 class CostModel(Protocol):
-    """What schedulers ask of a cost model: a pure function, the same on every rank and every CPU."""
+    """A cost model: a pure function, the same on every rank and every CPU."""
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time that each rank of a context-parallel group spends on each sub-sample, in any unit.
+        """Returns the time of each rank of a context-parallel group for each sub-sample, in any unit.
 
-        A longer sub-sample costs no less, and no less per token.
+        A longer sub-sample costs no less, nor less per token.
 
         Args:
             lengths: int64[n], tokens, at least 1.
@@ -33,17 +33,17 @@ class CostModel(Protocol):
 class PolynomialCost:
     """Time on each of c ranks for n tokens: (linear × n + quadratic × n²) / c + communication × n × (c - 1) / c.
 
-    The default counts attention work alone, as the reference's schedulers do. For a transformer of hidden size h with
-    causal attention and a feed-forward width of 4h, linear / quadratic is about 12 h tokens.
+    The default is attention work alone, as in the reference. For a transformer of hidden size h with causal attention
+    and a feed-forward width of 4h, linear / quadratic is about 12 h tokens.
 
     Example:
         >>> PolynomialCost().cost(np.array([1, 2, 4]), 2).tolist()
         [0.5, 2.0, 8.0]
 
     Attributes:
-        linear: cost per token: everything but attention.
-        quadratic: cost per pair of tokens: attention inside one document.
-        communication: cost per token that a rank gets from the other ranks of its group.
+        linear: cost per token, without attention.
+        quadratic: cost per pair of tokens, of attention within a document.
+        communication: cost per token received from the other ranks of a group.
     """
 
     linear: float = 0.0
@@ -54,17 +54,14 @@ class PolynomialCost:
         for name in ("linear", "quadratic", "communication"):
             checked_number(f"`{name}` of a cost", getattr(self, name), at_least=0)
         if self.linear == 0 and self.quadratic == 0:
-            message = "`linear` and `quadratic` of a cost are both 0, so nothing costs anything"
-            raise ConfigError(message)
+            raise ConfigError("`linear` and `quadratic` of a cost are both 0, so nothing costs anything")
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time that each rank of a group of `cp_size` spends on each sub-sample."""
+        """Returns the time of each rank of a group of `cp_size` for each sub-sample."""
         tokens = lengths.astype(np.float64)
         per_token: Float64s = (self.linear + self.quadratic * tokens + self.communication * (cp_size - 1)) / cp_size
         return per_token * tokens
 
-
-# --- what no plan can beat --------------------------------------------------------------------------------------------
 
 _NONE: Float64s = np.empty(0)
 
@@ -77,18 +74,18 @@ def least_slowest_cost(
     *,
     shared: Int64s | Float64s = _NONE,
 ) -> float:
-    """Returns a cost below which the costliest packs of all microbatches together cannot come.
+    """Returns a lower bound of the sum of the costliest packs of all microbatches.
 
-    The t costliest steps take at least what those cost that have a pack of their own, as above half a pack: the s-th
-    step (from 0) has one no cheaper than the (s × ranks)-th. They hold at most what the t × ranks costliest packs that
-    the cap allows could, and the rest has to be shared evenly, at best. The largest such sum over all t is the bound.
+    Sub-samples above half a pack have packs of their own, so the s-th costliest step (from 0) costs no less than the
+    (s × ranks)-th of them. The t costliest steps hold at most the t × ranks costliest packs that fit, and the rest is
+    shared evenly, at best. The largest such sum over all t is the bound.
 
     Args:
         lengths: int64[num_subsamples], longest first.
-        costs: int64 or float64[num_subsamples], of the same; rising at least as fast as lengths.
+        costs: int64 or float64[num_subsamples], rising at least as fast as lengths.
         capacity: tokens of a pack.
-        num_ranks: number of ranks that work side by side.
-        shared: int64 or float64[n], costs of ranks that have no pack, but part of a sub-sample that several share.
+        num_ranks: ranks that work side by side.
+        shared: int64 or float64[n], costs of ranks that have part of a shared sub-sample instead of a pack.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -100,15 +97,15 @@ def least_slowest_cost(
 
 
 def num_alone(lengths: Int64s, capacity: int) -> int:
-    """Returns how many sub-samples are above half a pack, so that no two share one."""
+    """Returns the number of sub-samples above half a pack: no two share one."""
     return int(np.count_nonzero(lengths > capacity // 2))
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns, for each sub-sample, no less than a pack can cost of which it is the longest.
+    """Returns, for each sub-sample, an upper bound of the cost of a pack of which it is the longest.
 
-    No token of a pack costs more than one of its longest sub-sample. Beside one above half a pack, none costs more than
-    one of the longest that still fits.
+    No token of a pack costs more than one of its longest sub-sample, nor, beside one above half a pack, than one of the
+    longest that still fits.
     """
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths

@@ -1,10 +1,8 @@
-"""The reference's scheduler with context-parallel groups of several sizes: its plans, made faster.
+"""The plans of the reference's scheduler with context-parallel groups of several sizes, computed faster.
 
-Microbatch by microbatch, longest sub-sample first. The longest opens a group of as many ranks as it needs; what others
-may add to the busiest rank is bounded by what packs of such long sub-samples would. Each further one goes where the
-busiest rank then has least to do: into a group that is there, or into a new one, of as many ranks as it needs or more.
-What has no place waits for the next microbatch. Ranks that are left get part in the first of the smallest groups, again
-and again. `hybrid_cost_balanced` looks at the whole global batch, which is better where all wait for giants.
+Microbatch by microbatch, longest sub-sample first. The longest opens a group of as many ranks as it needs, and bounds
+the work of a rank. Each further one goes where the busiest rank then has least work: into an open group or a new one.
+Sub-samples without a place wait for the next microbatch. Idle ranks widen the first of the smallest groups, repeatedly.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order
 
 SLACK = 0.05
-"""How much more than a pack of the longest sub-samples a rank may have to do; the reference's number."""
+"""Share of a rank's work above that of a pack of the longest sub-samples; the reference's number."""
 
 Subsamples = list[tuple[int, int]]
 """(number, length) of each, longest first."""
@@ -29,7 +27,7 @@ Subsamples = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Group:
-    """Ranks that share a pack: tokens, and those and the attention work of each rank, rounded as the reference does."""
+    """Ranks that share a pack: tokens, and tokens and attention work per rank, rounded as in the reference."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -38,28 +36,25 @@ class Group:
     work: float = 0.0
 
     def add(self, number: int, length: int) -> None:
-        """Takes in a sub-sample."""
         self.members.append((number, length))
         self.tokens += length
         self.per_rank += length / self.size
         self.work += length * length / self.size
 
     def has_room(self, length: int, tokens_per_rank: int) -> bool:
-        """Whether its ranks can hold a sub-sample more."""
         fits = self.tokens + length <= self.size * tokens_per_rank
         return fits and self.per_rank + length / self.size <= tokens_per_rank
 
     def widen(self, size: int) -> None:
-        """Shares the pack among so many ranks."""
         self.size = size
         self.work = sum(length * length / size for _, length in self.members)
 
 
 class DefaultDynamicCPScheduler(BasePackingScheduler):
-    """Plans as the scheduler `default_dynamic_cp` of the reference's development branch does.
+    """Gives the plans of `default_dynamic_cp` of the reference's development branch.
 
-    Where that fails or never ends, numbers of ranks that are no power of two, this one has plans: sub-samples that need
-    more ranks than the largest power of two among them are shared by all.
+    Unlike that, it works for numbers of ranks that are no power of two: all share sub-samples that need more ranks than
+    the largest power of two.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
@@ -69,7 +64,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     The settings are those of `BasePackingScheduler`, and:
 
     Args:
-        min_cp_size: the fewest ranks that share a pack: a power of two up to dp × cp, or all of these.
+        min_cp_size: fewest ranks that share a pack: a power of two up to dp × cp, or all.
     """
 
     is_dynamic_cp = True
@@ -79,8 +74,9 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         self.min_cp_size: int = min_cp_size
         known = [2**k for k in range(self.num_ranks.bit_length())]
         if min_cp_size not in (*known, self.num_ranks):
-            expected = sorted({*known, self.num_ranks})
-            message = f"min_cp_size={min_cp_size!r} is no size of a group: expected one of {expected}"
+            message = (
+                f"min_cp_size={min_cp_size!r} is no size of a group: choose among {sorted({*known, self.num_ranks})}"
+            )
             raise ConfigError(message)
         self.sizes: list[int] = [size for size in known if size >= min_cp_size]
 
@@ -98,7 +94,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             microbatches.append(groups)
         most = max(len(group.members) for groups in microbatches for group in groups)
         if self.max_num_seqs is not None and most > self.max_num_seqs:
-            message = f"expected at most {self.max_num_seqs} sub-samples in a pack, found {most}"
+            message = f"a pack has {most} sub-samples, more than {self.max_num_seqs}"
             raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or raise `thd_max_packed_sequences`")
         self._cut_to_multiple(microbatches)
         packs = [group for groups in microbatches for group in groups]
@@ -112,17 +108,17 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         )
 
     def ranks_needed(self, length: int) -> int:
-        """Returns the smallest size of a group that holds a sub-sample; all ranks, if none does."""
+        """Returns the smallest size of a group that can hold a sub-sample; else all ranks."""
         tokens = self.max_seqlen_per_dp_cp_rank
         return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 
     def _next_microbatch(self, subsamples: Subsamples) -> tuple[list[Group], Subsamples]:
-        """Returns the groups of a microbatch, largest first, which together are all ranks; and what it leaves."""
+        """Returns the groups of a microbatch, largest first, over all ranks; and the remaining sub-samples."""
         forming = _Forming(self, *subsamples[0])
         left: Subsamples = []
         at = 1
         while at < len(subsamples):
-            # All that are too long for every group are passed over at once.
+            # Skips all that are too long for every group at once.
             stop = bisect_left(subsamples, -forming.longest, lo=at, key=lambda subsample: -subsample[1])
             left += subsamples[at:stop]
             if stop < len(subsamples):
@@ -135,7 +131,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             at = stop + 1
         if self._widen(forming.groups):
             return forming.groups, left
-        # All ranks share whatever fits.
+        # All ranks share as many as fit.
         everyone, left = Group(self.num_ranks), []
         for number, length in subsamples:
             if everyone.has_room(length, self.max_seqlen_per_dp_cp_rank):
@@ -145,7 +141,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return [everyone], left
 
     def _widen(self, groups: list[Group]) -> bool:
-        """Gives all ranks a part, the next size to the first of the smallest groups each time; False if none fits."""
+        """Widens the first of the smallest groups until no rank is idle; False if that is impossible."""
         while (used := sum(group.size for group in groups)) < self.num_ranks:
             smallest = min(group.size for group in groups)
             larger = next((size for size in self.sizes if size > smallest), self.num_ranks)
@@ -155,10 +151,9 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Cuts some microbatches in two, last ones first, so that their number is a multiple.
+        """Cuts microbatches in two, last ones first, so that their number is a multiple.
 
-        The groups of the second half of the ranks stay where the microbatch was, those of the first go to the end; both
-        are widened to all ranks.
+        Groups of the second half of the ranks keep their place, those of the first go to the end, all widened.
         """
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
@@ -191,10 +186,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
 
 
 class _Forming:
-    """A microbatch that takes in sub-samples, the longest first.
-
-    Groups come in the order in which they were opened, from large to small; no sub-sample above `longest` has a place.
-    """
+    """A microbatch that is being filled, longest sub-samples first; none above `longest` has a place."""
 
     def __init__(self, scheduler: DefaultDynamicCPScheduler, number: int, length: int) -> None:
         self.groups: list[Group] = []
@@ -207,7 +199,7 @@ class _Forming:
         self.add(Group(scheduler.ranks_needed(length)), number, length)
 
     def place(self, length: int) -> Group | None:
-        """Returns the group, maybe a new one, with which the busiest rank has least to do; None if there is no room."""
+        """Returns the group, old or new, with which the busiest rank has least work; None if there is no room."""
         best: Group | None = None
         least, least_size = float("inf"), self._scheduler.ranks_needed(length)
         for size in [size for size in self._scheduler.sizes if size >= least_size] or [least_size]:
@@ -226,7 +218,6 @@ class _Forming:
         return best
 
     def add(self, group: Group, number: int, length: int) -> None:
-        """Puts a sub-sample into a group."""
         if not group.members:
             self.groups.append(group)
             self._by_size.setdefault(group.size, []).append(group)

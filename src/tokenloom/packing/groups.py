@@ -1,4 +1,4 @@
-"""The process groups of a run: where this process stands in them, and collectives that count bytes and name ranks."""
+"""The process groups of a run: this process's place in them, and collectives that count bytes and name ranks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from tokenloom.packing.plan import Int64s
 
 _BREAK_TAG = 7_410_003  # nobody sends it
 
-_sent: Counter[str] = Counter()
-"""Bytes that this process sent to other ranks, by purpose."""
+_sent: Counter[str] = Counter()  # bytes that this process sent to other ranks, by purpose
 
 
 @contextmanager
 def measure_traffic() -> Iterator[Counter[str]]:
-    """Counts the bytes that this rank sends to others in the collectives of packing, by purpose.
+    """Counts the bytes that this rank sends in the collectives of packing, by purpose.
 
     Example:
-        >>> with measure_traffic() as sent_bytes:  # which are there when the `with` statement ends
+        >>> with measure_traffic() as sent_bytes:  # filled when the `with` statement ends
         ...     pass  # wrap_data_iterator(...)
         >>> sent_bytes.total()
         0
@@ -42,12 +41,12 @@ def measure_traffic() -> Iterator[Counter[str]]:
 
 
 class Channel:
-    """A process group and what moves through it; `None` is a group of this process alone.
+    """A process group and its collectives; `None` is a group of this process alone.
 
-    Every method is collective: all ranks of the group call it, in the same order.
+    All ranks of the group must call the same methods in the same order.
 
     Raises:
-        ConnectionLostError: a collective failed, which connections to dead ranks do.
+        ConnectionLostError: a collective failed, as connections to dead ranks do.
     """
 
     def __init__(self, group: Any) -> None:
@@ -59,7 +58,7 @@ class Channel:
 
     @property
     def device(self) -> Any:
-        """The device whose tensors the group carries: the current CUDA device with NCCL, else the CPU."""
+        """The device of the group's tensors: the current CUDA device with NCCL, else the CPU."""
         torch = require("torch", extra="torch")
         if self.group is not None and "cuda:nccl" in self._dist.get_backend_config(self.group).split(","):
             return torch.device("cuda", torch.cuda.current_device())
@@ -67,12 +66,12 @@ class Channel:
 
     @property
     def global_ranks(self) -> list[int]:
-        """The ranks of the whole run that are in the group, by their rank in the group."""
+        """The group's ranks as ranks of the run, by rank in the group."""
         ranks: list[int] = [0] if self.group is None else self._dist.get_process_group_ranks(self.group)
         return ranks
 
     def all_gather_rows(self, rows: Int64s, purpose: str) -> list[Int64s]:
-        """Returns the rows int64[n, columns] of each rank, by rank; n differs between ranks, the columns do not."""
+        """Returns the rows int64[n, columns] of each rank; n may differ between ranks."""
         if self.size == 1:
             return [rows]
         torch, columns = self._torch, rows.shape[1]
@@ -83,7 +82,7 @@ class Channel:
         return [gathered[rank, :count] for rank, count in enumerate(counts)]
 
     def all_to_all(self, chunks: Sequence[Any], received_bytes: Sequence[int], purpose: str) -> list[Any]:
-        """Sends the uint8 tensor `chunks[r]` to rank r; returns what each rank sent to this one, by rank."""
+        """Sends the uint8 tensor `chunks[r]` to rank r; returns those received, by rank."""
         if self.size == 1:
             return list(chunks)
         torch, sizes = self._torch, [len(chunk) for chunk in chunks]
@@ -94,7 +93,7 @@ class Channel:
         return list(torch.split(incoming, list(received_bytes)))
 
     def broadcast(self, tensor: Any, source: int, purpose: str) -> Any:
-        """Returns `tensor` of the rank `source` of the group; it must have the same shape and dtype on all others."""
+        """Returns `tensor` of rank `source` of the group; shape and dtype must be the same on all ranks."""
         if self.size == 1:
             return tensor
         moved = tensor.to(self.device).contiguous()
@@ -104,7 +103,7 @@ class Channel:
         return moved
 
     def broadcast_integers(self, values: Sequence[int] | None, source: int, purpose: str) -> list[int]:
-        """Returns the integers of rank `source`, of whatever number; others give None. They must fit 64 bits."""
+        """Returns the integers, of 64 bits, of rank `source`; others give None."""
         if self.size == 1:
             assert values is not None
             return list(values)
@@ -116,9 +115,9 @@ class Channel:
         return received
 
     def break_off(self) -> None:
-        """Closes the connections of the group, so that no rank waits for this one in a collective. Not collective.
+        """Closes the connections of the group, so that no rank waits for this one. Not collective.
 
-        A group over gloo closes a connection on which a receive times out; NCCL is told to abort.
+        gloo closes a connection on which a receive times out; NCCL aborts.
         """
         if self.size == 1:
             return
@@ -133,7 +132,6 @@ class Channel:
                     work.wait(timedelta(milliseconds=1))
 
     def _all_gather(self, mine: Any, purpose: str) -> Any:
-        """Returns the concatenation of equally long int64 vectors, on the CPU."""
         _sent[purpose] += mine.numel() * mine.element_size() * (self.size - 1)
         moved = mine.to(self.device)
         gathered = [self._torch.empty_like(moved) for _ in range(self.size)]
@@ -145,22 +143,21 @@ class Channel:
             collective(*arguments, group=group)
         except RuntimeError as error:
             message = f"one of {name_ranks(self.global_ranks)} died, ended or failed: {str(error).splitlines()[0]}"
-            raise ConnectionLostError(message, hint="look at the logs of these ranks") from error
+            raise ConnectionLostError(message, hint="see the logs of these ranks") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroups:
-    """The process groups of `torch.distributed` that packing works with; None is this process alone.
+    """The process groups of `torch.distributed` for packing; None is this process alone, the default.
 
-    Without arguments, a run of one process. Megatron's `ProcessGroupCollection` has the same attributes, and is taken
-    wherever this is.
+    Megatron's `ProcessGroupCollection` has the same attributes, and may be passed instead.
 
     Attributes:
-        dp: the ranks that differ in data only (not in context).
-        cp: the ranks that work on the same packs, each on its part.
-        dp_cp: both; rank = dp rank * cp size + cp rank. May be None where dp or cp is alone.
+        dp: ranks that differ in data only (not in context).
+        cp: ranks that share packs.
+        dp_cp: both; rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
         tp: tensor parallel.
-        pp: the stages of the pipeline, in order.
+        pp: stages of the pipeline, in order.
         cp_of_size: this rank's group of each size, for plans with context-parallel groups of several sizes.
     """
 
@@ -173,21 +170,21 @@ class ProcessGroups:
 
     @classmethod
     def from_mesh(cls, mesh: Any, *, cp_sizes: Sequence[int] = ()) -> ProcessGroups:
-        """Returns the groups of this process in a mesh; all ranks of the mesh must call this at the same time.
+        """Returns the groups of this process in a mesh; all ranks of the mesh must call this together.
 
         Args:
             mesh: a `torch.distributed.device_mesh.DeviceMesh` with dimensions named among "dp", "cp", "tp" and "pp", in
-                any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; one that is missing
-                has size 1.
-            cp_sizes: the sizes of further context-parallel groups, for schedulers that choose among sizes: blocks of
-                consecutive ranks of dp_cp, a power of two that divides them, or all.
+                any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; missing ones have
+                size 1.
+            cp_sizes: sizes of further context-parallel groups, for schedulers with several: blocks of consecutive ranks
+                of dp_cp, a power of two that divides them, or all.
 
         Raises:
             ConfigError: a dimension has another name, or a size does not divide dp × cp.
         """
         names = tuple(mesh.mesh_dim_names or ())
         if not names or set(names) - {"dp", "cp", "tp", "pp"}:
-            message = f"expected dimensions of the mesh named 'dp', 'cp', 'tp' or 'pp', found {names}"
+            message = f"dimensions of the mesh must be named 'dp', 'cp', 'tp' or 'pp', got {names}"
             raise ConfigError(message, hint="name them with `mesh_dim_names` of `init_device_mesh`")
         own = {name: mesh.get_group(name) for name in names if mesh.size(names.index(name)) > 1}
         last = [names.index(name) for name in ("dp", "cp") if name in names]
@@ -199,7 +196,7 @@ class ProcessGroups:
             dp_cp = _own_group(rows)
         for size in cp_sizes:
             if size < 1 or num_ranks % size or (size & (size - 1) and size != num_ranks):
-                message = f"expected context-parallel groups of 2**k ranks that divide {num_ranks}, found {size}"
+                message = f"a context-parallel group of {size} ranks is no power of two that divides {num_ranks}"
                 raise ConfigError(message)
         cp_of_size = {
             size: _own_group([row[first : first + size] for row in rows for first in range(0, num_ranks, size)])
@@ -210,7 +207,7 @@ class ProcessGroups:
 
 
 def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
-    """Makes a group of each list of ranks, in their order; returns the one that this process is in."""
+    """Makes a group of each list of ranks, in their order; returns that of this process."""
     dist = require("torch.distributed", extra="torch")
     made = [dist.new_group(ranks, sort_ranks=False) for ranks in all_ranks]
     return next(group for ranks, group in zip(all_ranks, made, strict=True) if dist.get_rank() in ranks)
@@ -218,7 +215,7 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where this process stands in a group of which there is no process group at hand."""
+    """The size of a group, and this process's rank in it, without a process group."""
 
     size: int
     rank: int
@@ -226,11 +223,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The channels of this process, and what follows from its ranks.
-
-    `cp_of_size` is None where it is not known which groups there are. `given_device` is where tensors belong, if that
-    does not follow from the groups.
-    """
+    """The channels of this process. `cp_of_size` is None if unknown; `given_device` overrides that of the groups."""
 
     dp: Channel
     cp: Channel | Standing
@@ -252,18 +245,18 @@ class Place:
 
     @property
     def rank(self) -> int:
-        """This process's rank among dp × cp, as plans count it."""
+        """This process's rank among dp × cp."""
         return self.dp.rank * self.cp.size + self.cp.rank
 
     def rank_among(self, cp_size: int) -> int:
-        """Returns this process's rank among those that share a pack, so many."""
+        """Returns this process's rank among the `cp_size` ranks that share a pack."""
         group = None if self.cp_of_size is None else self.cp_of_size.get(cp_size)
         found: int = self.rank % cp_size if group is None else group.rank()
         return found
 
     @property
     def device(self) -> Any:
-        """Where tensors of this process belong."""
+        """The device of this process's tensors."""
         if self.given_device is not None:
             return self.given_device
         channels = [one for one in (self.dp, self.cp, self.tp, self.pp) if isinstance(one, Channel)]
@@ -275,34 +268,27 @@ def place_of(pg_collection: Any) -> Place:
     if pg_collection is None:
         pg_collection = ProcessGroups()
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
-            message = f"expected the process groups of a run of {ranks.world_size} ranks, found None"
+            message = f"no process groups given, in a run of {ranks.world_size} ranks"
             raise ConfigError(message, hint="pass `ProcessGroups.from_mesh(mesh)`, or groups made otherwise")
     try:
         dp, cp, tp, pp = (Channel(getattr(pg_collection, name)) for name in ("dp", "cp", "tp", "pp"))
         dp_cp = pg_collection.dp_cp
     except AttributeError as error:
-        message = f"expected process groups with the attributes dp, cp, dp_cp, tp and pp: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"process groups need the attributes dp, cp, dp_cp, tp and pp: {error}") from error
     whole = next((group for group in (dp_cp, dp.group, cp.group) if group is not None), None)
     place = Place(dp, cp, tp, pp, whole, getattr(pg_collection, "cp_of_size", None) or {})
     if dp_cp is not None and (dp_cp.size(), dp_cp.rank()) != (place.num_ranks, place.rank):
-        message = (
-            f"expected rank dp * {cp.size} + cp = {place.rank} of {place.num_ranks} in the group dp_cp, "
-            f"found rank {dp_cp.rank()} of {dp_cp.size()}"
-        )
+        found = f"{dp_cp.rank()} of {dp_cp.size()}"
+        message = f"rank in dp_cp: expected dp * {cp.size} + cp = {place.rank} of {place.num_ranks}, found {found}"
         raise ConfigError(message, hint="make the group with context parallelism inside data parallelism")
     return place
 
 
 def place_in(dp_group: Any, tp_group: Any, pp_group: Any, dp_cp_group: Any, dev: Any = None) -> Place:
-    """Returns the place of this process in groups that are given one by one; None is this process alone.
-
-    Context-parallel ranks are those of dp_cp that are not told apart by dp.
-    """
+    """Returns the place of this process in single groups; None is this process alone. dp_cp and dp give cp."""
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     if dp_cp.size % dp.size:
-        message = f"expected the group dp_cp to have a multiple of the {dp.size} ranks of dp, found {dp_cp.size}"
-        raise ConfigError(message)
+        raise ConfigError(f"{dp_cp.size} ranks of dp_cp are no multiple of the {dp.size} ranks of dp")
     cp_size = dp_cp.size // dp.size
     cp = Standing(cp_size, dp_cp.rank % cp_size)
     return Place(dp, cp, Channel(tp_group), Channel(pp_group), dp_cp.group, None, dev)

@@ -1,4 +1,4 @@
-"""Context-parallel groups as large as each sub-sample needs: long ones are shared by ranks, short ones stay whole."""
+"""Context-parallel groups as large as each sub-sample needs: ranks share long ones, short ones stay whole."""
 
 from __future__ import annotations
 
@@ -15,36 +15,23 @@ from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.cost import least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
 
-ALMOST_EVEN = 1.035
-"""How far above an even share a way to share that is good enough may stay; plans end about 1 % above what it allows."""
-
-LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
-"""Ways to limit what a rank of a group may cost: so many times the longest that a rank on its own can hold."""
-
-MOST_CUTS = 2
-"""How often the last step of groups may be cut in two; each cut may take one more microbatch."""
-
-LEAST_JOINED = 128
-"""Sub-samples that cost less than one part in so many of their step join no group."""
-
-MOST_JOINED = 8
-"""The most sub-samples of a group."""
-
-MOST_TRIED = 4
-"""How many ways to share are planned in full at most; one is enough for most batches."""
+ALMOST_EVEN = 1.035  # bound / even share of a sharing tried first; plans end about 1 % above the bound
+LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of a rank's cost, / longest of a single rank
+MOST_CUTS = 2  # of the last step of groups; each may take one more microbatch
+LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of their step join no group
+MOST_JOINED = 8  # sub-samples of a group
+MOST_TRIED = 4  # sharings planned in full; one is enough for most batches
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler):
     """Plans packs of equal cost with context-parallel groups of different sizes, chosen anew for each microbatch.
 
-    Short sub-samples stay whole, in packs of one rank. A longer one is shared by as many ranks as it needs, a power of
-    two: n tokens need s ranks when n, rounded up to a multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`. It
-    gets more, and so do some that one rank could hold, where all ranks would else wait for them. Where that leaves a
-    group cheaper than its step, short ones join it. Where there are fewer sub-samples than ranks, every one gets a
-    group of its own, and groups grow until no rank is left over.
+    Short sub-samples stay whole, in packs of one rank. A longer one gets the ranks it needs, a power of two: n tokens
+    need s ranks if n, rounded up to a multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`; more, if all ranks
+    would wait for it. Short ones join groups cheaper than their step. With fewer sub-samples than ranks, each gets a
+    group, and groups grow until no rank is idle.
 
-    Groups are aligned blocks, [i × s, (i + 1) × s), so all that can occur are known beforehand: one communicator for
-    each size and block.
+    Groups are aligned blocks, [i × s, (i + 1) × s): one communicator for each size and block.
 
     Example:
         >>> plan = HybridCostBalancedScheduler(8, cp_size=1, dp_size=4).plan([16, 8, 7, 1])
@@ -58,7 +45,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """The numbers of ranks that a group can have, smallest first."""
+        """The possible sizes of groups, rising."""
         return tuple(2**k for k in range(self.num_ranks.bit_length()))
 
     @property
@@ -67,7 +54,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns what a rank holds at most of a sub-sample that is cut into two chunks for each rank."""
+        """Returns the most tokens of a rank, of a sub-sample cut into two chunks per rank."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -78,10 +65,9 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Ranks for each of the longest sub-samples; all others stay whole, in packs of one rank.
+    """Ranks for each of the longest sub-samples, int64[n], costliest first; all others stay whole.
 
-    Arrays are int64[n], those first that cost their ranks most. `least` is a cost below which the slowest ranks of all
-    microbatches together cannot come; `even_share` that cost, if all ranks had the same work.
+    `least` is a lower bound of the slowest ranks' cost in all microbatches, `even_share` the mean of all ranks.
     """
 
     numbers: Int64s
@@ -93,8 +79,6 @@ class Sharing:
 
 @dataclass(slots=True)
 class Group:
-    """Sub-samples and the ranks that share them."""
-
     numbers: list[int]
     size: int
     cost: int
@@ -108,18 +92,16 @@ class Step:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of all groups."""
         return sum(group.size for group in self.groups)
 
     @property
     def level(self) -> int:
-        """Cost of the slowest rank of all groups."""
         return max((group.cost for group in self.groups), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Sub-samples in groups, and the whole ones in packs of one rank; and the costs of the slowest ranks, added up."""
+    """Groups of steps, packs of the whole sub-samples, and the sum of the slowest ranks' costs."""
 
     steps: list[Step]
     whole: Int64s
@@ -128,22 +110,25 @@ class Placed:
 
 
 class HybridBatch:
-    """The sub-samples of one global batch, longest first: those that groups share, then those in packs of one rank."""
+    """Plans the sub-samples of one global batch, longest first."""
 
     def __init__(self, scheduler: HybridCostBalancedScheduler, lengths: Int64s) -> None:
-        self.scheduler, self.lengths = scheduler, lengths
-        self.capacity, self.num_ranks = scheduler.max_seqlen_per_dp_cp_rank, scheduler.num_ranks
-        self.multiple, self.sizes = scheduler.microbatch_multiple, scheduler.group_sizes
+        self.scheduler = scheduler
+        self.lengths = lengths
+        self.capacity: int = scheduler.max_seqlen_per_dp_cp_rank
+        self.num_ranks: int = scheduler.num_ranks
+        self.multiple: int = scheduler.microbatch_multiple
+        self.sizes: tuple[int, ...] = scheduler.group_sizes
         largest = max(size * float(scheduler.cost_model.cost(lengths[:1], size)[0]) for size in self.sizes)
         self._exponent = unit_exponent(largest, len(lengths))
-        self.needs = np.ones(len(lengths), dtype=np.int64)
+        self.needs: Int64s = np.ones(len(lengths), dtype=np.int64)
         for size in self.sizes[:-1]:
             self.needs[lengths > size * scheduler.tokens_per_rank(size)] = 2 * size
         self._known: dict[int, Int64s] = {}
         self._known_rising: dict[int, tuple[Int64s, Int64s]] = {}
 
     def costs(self, size: int, count: int | None = None) -> Int64s:
-        """Returns int64[count], what the longest sub-samples, or all, cost each of so many ranks."""
+        """Returns int64[count], costs of the longest sub-samples, or all, for each of `size` ranks."""
         count = len(self.lengths) if count is None else count
         known = self._known.get(size, self.lengths[:0])
         if len(known) < count:
@@ -151,7 +136,7 @@ class HybridBatch:
         return known[:count]
 
     def _rising(self, size: int) -> tuple[Int64s, Int64s]:
-        """Returns int64[num_subsamples] twice, below zero: costs, and tokens with padding, with so many ranks."""
+        """Returns negative costs and padded tokens for groups of `size`, int64[num_subsamples] each."""
         if size not in self._known_rising:
             padded = -(-self.lengths // (2 * size)) * (2 * size)
             self._known_rising[size] = -self.costs(size), -padded
@@ -160,10 +145,8 @@ class HybridBatch:
     def _costs_of(self, lengths: Int64s, size: int) -> Int64s:
         return in_units(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
-    # --- ways to share ---------------------------------------------------------------------------------------------
-
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields ways to share: those that may be good enough as they are found, then the others, best first."""
+        """Yields sharings: those that may be good enough as they are found, then the others, best first."""
         others: list[Sharing] = []
         even_share = float("inf")
         for way in self._ways():
@@ -175,7 +158,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _ways(self) -> Iterator[Sharing]:
-        """Yields ways to share, each once: from high limits to low, as they are and with the longest widened."""
+        """Yields sharings, each once: from high limits to low, as they are and with the longest widened."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -191,7 +174,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns for each of the first sub-samples the fewest ranks that it costs no more than a limit, or least."""
+        """Returns, for each of the first sub-samples, the fewest ranks within a limit of cost, else the cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -202,10 +185,9 @@ class HybridBatch:
         return chosen
 
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
-        """Returns sizes with which the longest occupy a step of their own, so that all others fill theirs.
+        """Returns sizes with which the longest fill a step of their own, as wide as possible.
 
-        They are as wide as they can be then. With each cut they become twice as wide as that, and again the longest of
-        them, as many as do not fill a step, occupy one of their own.
+        With each cut they become twice as wide, and again the longest of them, too few for a step, fill their own.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -236,10 +218,8 @@ class HybridBatch:
             even_share=(float(whole.sum()) + float(shared.sum())) / self.num_ranks,
         )
 
-    # --- long ones in groups, short ones in packs ------------------------------------------------------------------
-
     def groups_and_packs(self) -> Placed | None:
-        """Returns the groups of each step and the packs of the short ones; None if they cannot occupy all ranks."""
+        """Returns the best plan with packs of short ones; None if they cannot occupy all ranks."""
         tried: list[Placed] = []
         for way in self.promising_first():
             placed = self._pack_beside(way)
@@ -251,10 +231,7 @@ class HybridBatch:
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
     def _pack_beside(self, way: Sharing) -> Placed | None:
-        """Returns the steps, with as many more as the short ones take, and the packs of these; None as above.
-
-        Short ones join groups that cost less than their step, if some have more ranks than they need.
-        """
+        """Returns the steps of a sharing, with the short ones in packs or in groups cheaper than their step."""
         num_shared, num_all = len(way.sizes), len(self.lengths)
         joins = bool((way.sizes > self.needs[way.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
@@ -280,7 +257,7 @@ class HybridBatch:
             num_steps += self.multiple
 
     def _packs_beside(self, steps: list[Step], whole: Int64s, most: int) -> Placed | None:
-        """Returns the short ones in packs on the ranks that groups leave; None if they do not fit."""
+        """Returns the short ones in packs on the idle ranks; None if they do not fit."""
         short = Task(
             lengths=self.lengths[whole],
             costs=self.costs(1)[whole],
@@ -303,7 +280,7 @@ class HybridBatch:
         return -(-num_steps // self.multiple) * self.multiple
 
     def _costliest_first(self, steps: Sequence[Step], num_shared: int) -> list[Step]:
-        """Returns the steps by what their groups cost, or the longest that will be alone there if there are none."""
+        """Sorts steps by the cost of their groups, or without any by the longest sub-sample that will be alone."""
         alone = self.costs(1)[num_shared:][self.lengths[num_shared:] > self.capacity // 2][:: self.num_ranks].tolist()
         empty = [step for step in steps if not step.groups]
         levels = [(step.level, step) for step in steps if step.groups]
@@ -311,7 +288,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Puts at most `most` short ones, longest first, into groups cheaper than their step; returns the others."""
+        """Moves up to `most` short ones, longest first, into groups cheaper than their step; returns the others."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level
@@ -334,7 +311,7 @@ class HybridBatch:
         return np.array(free, dtype=np.int64)
 
     def _grow(self, steps: Sequence[Step], missing: int) -> bool:
-        """Doubles the costliest groups until they occupy so many more ranks, or a little more; False if they cannot."""
+        """Doubles the costliest groups until they have `missing` more ranks, or some more; False if impossible."""
         heap = [(-group.cost, i, j) for i, step in enumerate(steps) for j, group in enumerate(step.groups)]
         heapq.heapify(heap)
         while missing > 0 and heap:
@@ -347,10 +324,8 @@ class HybridBatch:
                 heapq.heappush(heap, (-group.cost, i, j))
         return missing <= 0
 
-    # --- fewer sub-samples than ranks ------------------------------------------------------------------------------
-
     def groups_only(self) -> Placed:
-        """Returns steps in which every sub-sample has a group of its own and all ranks are in one."""
+        """Returns steps in which every sub-sample has a group, and every rank is in one."""
         num_steps = self._multiple_of(-(-int(self.needs.sum()) // self.num_ranks))
         while num_steps <= len(self.lengths):
             steps = self._spread(num_steps)
@@ -359,14 +334,11 @@ class HybridBatch:
                 steps.sort(key=lambda step: -step.level)
                 return Placed(steps=steps, whole=nothing, pack_of_whole=nothing, slowest=0)
             num_steps += self.multiple
-        message = (
-            f"{len(self.lengths)} sub-samples cannot occupy {self.num_ranks} ranks in groups of powers of two, in a "
-            f"number of microbatches that is a multiple of {self.multiple}"
-        )
+        message = f"{len(self.lengths)} sub-samples cannot occupy {self.num_ranks} ranks in groups of powers of two"
         raise ConfigError(message, hint="take more sub-samples into a global batch")
 
     def _spread(self, num_steps: int) -> list[Step] | None:
-        """Returns every sub-sample in the step with the most ranks left; None if one does not fit there."""
+        """Puts each sub-sample into the step with the most idle ranks; None if one does not fit."""
         steps = [Step() for _ in range(num_steps)]
         heap = [(0, i) for i in range(num_steps)]
         for number, size in enumerate(self.needs.tolist()):
@@ -379,7 +351,7 @@ class HybridBatch:
 
 
 def _first_fit(way: Sharing, num_ranks: int) -> list[Step]:
-    """Returns steps, a group for each sub-sample that is shared in the first that has enough ranks left."""
+    """Returns steps, the group of each shared sub-sample in the first with enough ranks."""
     steps: list[Step] = []
     left: list[int] = []
     first: dict[int, int] = {}  # before it, no step has room for a group of that size
@@ -397,9 +369,9 @@ def _first_fit(way: Sharing, num_ranks: int) -> list[Step]:
 
 
 def _lay_out(placed: Placed, order: Int64s, num_ranks: int) -> PackPlan:
-    """Returns the plan: in each microbatch the largest groups first, which aligns them, then ranks on their own.
+    """Returns the plan: in each microbatch the largest groups first, which aligns them, then single ranks.
 
-    Sub-samples of `placed` are positions in `order`: int64[num_subsamples], longest first.
+    Sub-samples of `placed` are positions in `order`.
     """
     pack_of = np.empty_like(order)
     packs = np.empty((len(placed.steps), num_ranks), dtype=np.int64)

@@ -1,8 +1,7 @@
-"""One global batch: from its lengths to a plan, and from the iterators of all ranks to packs where they are worked on.
+"""One global batch, from the iterators of all ranks to their packs.
 
-Fetch, gather the lengths, plan, exchange the sub-samples, pack, and send the metadata to ranks that read nothing. No
-rank returns before all have what they need: a rank that fails or dies in between fails all, with its cause. All sums
-are in integers, and metadata travels as 64-bit integers.
+Fetch, gather lengths, plan, exchange sub-samples, pack, and send metadata to ranks that read nothing. A rank that fails
+or dies in between fails all, with its cause. All sums are integers; metadata travels as 64-bit integers.
 """
 
 from __future__ import annotations
@@ -55,10 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Schedules and exchanges one global batch, as `wrap_data_iterator` says; all ranks of the run call this together.
-
-    With `sums_padding`, the sums are those of padded lengths, as the data say them.
-    """
+    """Does the work of `wrap_data_iterator` with a scheduler; `sums_padding` counts padding in the sums."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -91,7 +87,7 @@ def run_pipeline(
         "scheduling a global batch",
         schedule,
         break_off=place.break_off,
-        breaks=(),  # who fails to fetch says so in the gathering; plans fail on all alike
+        breaks=(),  # failures to fetch are gathered; plans fail on all ranks alike
         compare=lambda result: None if result is None else describe(result[1].plan, result[0].lengths),
     )
     return do_together(
@@ -107,25 +103,25 @@ def run_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and the padded length of each sub-sample in it: a multiple of 2 × the ranks that share it."""
+    """A plan, and the padded length of each sub-sample: a multiple of 2 × the ranks that share it."""
 
     plan: PackPlan
     padded_lengths: Int64s
 
     def longest_part(self) -> int:
-        """Returns the most tokens that a rank holds of a pack."""
+        """Returns the most tokens of a rank in a pack."""
         tokens = np.add.reduceat(self.padded_lengths[self.plan.ids], self.plan.pack_offsets[:-1])
         return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
 
     def cp_sizes(self, place: Place) -> list[int] | None:
-        """Returns the ranks that share each pack of this rank; None if all packs of the plan are shared by cp ranks."""
+        """Returns how many ranks share each pack of this rank; None if always cp ranks."""
         if (self.plan.cp_sizes == place.cp.size).all():
             return None
         sizes: list[int] = self.plan.cp_sizes[:, place.rank].tolist()
         return sizes
 
     def packs(self, place: Place, sample: Callable[[int], SubSample]) -> list[Pack]:
-        """Returns the packs of this rank, of sub-samples that are asked for by their ids, in order."""
+        """Returns the packs of this rank; `sample` gives sub-samples by id."""
         grouped = [
             [sample(number) | {"padded_seq_len": int(self.padded_lengths[number])} for number in ids.tolist()]
             for ids in self.plan.ids_of_rank(place.rank)
@@ -145,11 +141,10 @@ class Planned:
 def plan_global_batch(
     lengths: Int64s, settings: PackingConfig, place: Place, scheduler: BasePackingScheduler
 ) -> Planned:
-    """Returns the plan of a scheduler, and what each sub-sample is padded to in it.
+    """Returns the plan of a scheduler for lengths int64[num_subsamples], and the padded lengths in it.
 
-    Lengths are int64[num_subsamples], what each takes up at least. Where a scheduler chooses how many ranks share a
-    sub-sample, it sees lengths as they come; if packs with the padding that its choice asks for are then too long, it
-    plans once more, with lengths that any choice can cut.
+    A scheduler with groups of several sizes plans with lengths as they are; if packs, padded for their groups, are too
+    long, it plans again with lengths that any group can cut.
     """
     per_rank = place.tp.size if settings.sequence_parallel else 1
 
@@ -166,19 +161,19 @@ def plan_global_batch(
     known = None if place.cp_of_size is None else {1, place.cp.size, *place.cp_of_size}
     missing = [size for size in np.unique(found.plan.cp_sizes).tolist() if known is not None and size not in known]
     if missing:
-        message = f"expected process groups of {missing} context-parallel ranks for this plan, found none"
+        message = f"the plan needs process groups of {missing} context-parallel ranks"
         raise ConfigError(message, hint="name all sizes in `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
     return found
 
 
 def sums_of(lengths: Int64s) -> tuple[int, int]:
-    """Returns the sum of lengths and the sum of their squares, exact at any size."""
+    """Returns the sums of lengths and of their squares, exact at any size."""
     counted: list[int] = lengths.tolist()
     return sum(counted), sum(length * length for length in counted)
 
 
 def describe(plan: PackPlan, *arrays: Int64s) -> str:
-    """Returns a short text that differs where plans, or lengths and positions that they were made of, differ."""
+    """Returns a text with a digest of a plan and of the arrays it was made of."""
     digest = hashlib.sha256()
     for array in (*arrays, plan.ids, plan.pack_offsets, plan.packs, plan.cp_sizes):
         digest.update(np.ascontiguousarray(array).data)
@@ -191,10 +186,9 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalBatch:
-    """The sub-samples that a rank has fetched, and the lengths of those of all data-parallel ranks.
+    """The sub-samples that a rank fetched, and the lengths of all, int64.
 
-    Sub-samples have ids 0, 1, …, those of data-parallel rank 0 first; `offsets` are where the ids of each rank begin.
-    All arrays are int64, padded lengths as the data say them; a source is -1 where its sub-sample says none.
+    Ids 0, 1, … begin with data-parallel rank 0; `offsets` are the first ids of each rank. A source of -1 is unknown.
     """
 
     samples: list[SubSample]
@@ -205,13 +199,12 @@ class GlobalBatch:
 
 
 def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequence[str]) -> list[SubSample]:
-    """Returns the sub-samples of the next items of an iterator that has `__next__` only."""
+    """Returns the sub-samples of the next items of an iterator."""
     items: list[Any] = []
     while len(items) < num_microbatches and (item := next(data_iterator, _END)) is not _END:
         items.append(item)
     if len(items) < num_microbatches:
-        message = f"expected {num_microbatches} items in a global batch, but the data iterator ended after {len(items)}"
-        raise InputError(message)
+        raise InputError(f"the data iterator ended after {len(items)} of {num_microbatches} items of a global batch")
     samples = list(take_apart(items))
     missing = [name for name in required if any(name not in sample for sample in samples)]
     if missing:
@@ -221,20 +214,19 @@ def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequenc
 
 
 def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
-    """Returns the iterator that this rank reads: of its first virtual stage with tokens, else the first it has."""
+    """Returns the iterator of the first virtual stage with tokens, else the first one."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if len(given) != len(stages) and isinstance(data_iterator, list):
-        message = f"expected a list of {len(stages)} data iterators, one per virtual stage, found {len(given)}"
-        raise ConfigError(message)
+        raise ConfigError(f"{len(given)} data iterators given for {len(stages)} virtual stages")
     have = [stage for stage, iterator in enumerate(given) if iterator is not None]
     if not have:
-        message = "expected a data iterator on rank 0 of a tensor-parallel group on a stage with tokens, found None"
+        message = "no data iterator on rank 0 of a tensor-parallel group on a stage with tokens"
         raise ConfigError(message, hint="build the data on the first and the last stage of the pipeline")
     return given[next((stage for stage in have if stages[stage]), have[0])]
 
 
 def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBatch:
-    """Gathers the lengths, or the word that a rank could not fetch: then all raise, and nobody waits for it."""
+    """Gathers lengths; if a rank failed to fetch, all raise."""
     samples = fetching.result or []
     rows = np.array(
         [[one["original_seq_len"], one["padded_seq_len"], one.get("dataset_id", -1)] for one in samples], dtype=np.int64
@@ -246,17 +238,16 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
     failed = [dp.global_ranks[rank] for rank, theirs in enumerate(gathered) if (theirs[:, 0] < 0).any()]
     if failed:
         message = f"rank {failed[0]} failed to fetch its part of the global batch"
-        raise ConsequenceError(message, hint="look at the log of that rank")
+        raise ConsequenceError(message, hint="see the log of that rank")
     lengths, padded, sources = np.ascontiguousarray(np.concatenate(gathered).T)
     offsets = np.cumsum([0, *map(len, gathered)], dtype=np.int64)
     return GlobalBatch(samples=samples, offsets=offsets, lengths=lengths, padded_lengths=padded, sources=sources)
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends each sub-sample to the ranks that work on it, in one all-to-all of bytes; returns those of this rank by id.
+    """Sends sub-samples to the ranks that work on them, in one all-to-all of bytes; returns those of this rank by id.
 
-    What a rank keeps is not sent, nor is padding. `wanted` are the ids that each rank of `dp` works on, ascending;
-    these ranks hold the whole global batch between them. Collective.
+    Padding is not sent. `wanted` has the ids of each rank of `dp`, rising. Collective.
     """
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
@@ -293,10 +284,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Sends the metadata of packs, and numbers, from the first stage of a pipeline to its middle stages. Collective.
-
-    Stages with packs keep their own; those that give None get what every stage has, and the numbers.
-    """
+    """Sends metadata and numbers from the first stage of a pipeline to stages without packs (None). Collective."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers
@@ -311,9 +299,9 @@ def broadcast_to_stages(
 
 
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
-    """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
+    """Returns an iterator over packs, or a list of one per virtual stage; None for tensor-parallel ranks above 0.
 
-    `stages` says which virtual stages need tokens; the others get the metadata only.
+    Virtual stages that need no tokens get metadata only.
     """
     iterators: list[Any] = [None] * len(stages)
     if tp.rank == 0:

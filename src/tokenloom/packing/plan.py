@@ -1,4 +1,4 @@
-"""Which sub-samples of a global batch each rank works on in each microbatch: the value that planning gives."""
+"""Plans: which sub-samples of a global batch each rank works on in each microbatch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ _UINT16_MAX = np.iinfo(np.uint16).max
 class PackPlan(HasFacts):
     """Which sub-samples of a global batch each rank works on in each microbatch.
 
-    A *pack* is what one context-parallel group works on in one microbatch: one or more sub-samples in a row. Groups are
-    aligned blocks of consecutive ranks, so rank r in a group of size s shares its pack with ranks
-    [r // s * s, r // s * s + s). Plans are equal when all their arrays are.
+    A *pack* is the sub-samples of one context-parallel group in one microbatch, in a row. Groups are aligned blocks of
+    ranks: rank r in a group of size s shares its pack with ranks [r // s * s, r // s * s + s).
 
     Attributes:
-        num_ranks: dp × cp ranks of the data-parallel × context-parallel group; rank = dp_rank * cp_size + cp_rank.
-        ids: int64[num_subsamples], sub-samples pack by pack, in the order in which they lie in the pack.
+        num_ranks: dp × cp ranks; rank = dp_rank * cp_size + cp_rank.
+        ids: int64[num_subsamples], sub-samples pack by pack, in order.
         pack_offsets: int64[num_packs + 1], where each pack begins in `ids`.
         packs: int64[num_microbatches, num_ranks], the pack of each rank.
         cp_sizes: int64[num_microbatches, num_ranks], ranks in the group of each rank.
@@ -42,23 +41,19 @@ class PackPlan(HasFacts):
 
     @property
     def num_microbatches(self) -> int:
-        """Microbatches; the same number on all ranks."""
+        """Number of microbatches, the same on all ranks."""
         return len(self.packs)
 
     @property
     def num_packs(self) -> int:
-        """Packs of all microbatches."""
+        """Number of packs of all microbatches."""
         return len(self.pack_offsets) - 1
 
     @property
     def assignments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Returns, by microbatch and rank, the sub-samples in order; ranks of one group hold equal tuples.
-
-        Made anew at each call, in time and memory O(num_microbatches × num_ranks + num_subsamples).
-        """
+        """The sub-samples by microbatch and rank, in order; equal tuples for ranks of one group. Made at each call."""
         ids = self.ids.tolist()
-        bounds = self.pack_offsets.tolist()
-        packs = [tuple(ids[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        packs = [tuple(ids[start:stop]) for start, stop in itertools.pairwise(self.pack_offsets.tolist())]
         return tuple(tuple(packs[number] for number in row) for row in self.packs.tolist())
 
     def ids_of(self, microbatch: int, rank: int) -> Int64s:
@@ -92,19 +87,16 @@ class PackPlan(HasFacts):
 
 
 def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1) -> Int64s:
-    """Returns lengths rounded up to multiples of 2 × cp_size × per_rank, so that each rank gets two equal chunks.
-
-    Without context parallelism, these are multiples of `per_rank`.
-    """
+    """Returns lengths rounded up to multiples of 2 × cp_size × per_rank; of `per_rank` for a cp_size of 1."""
     multiples = np.where(np.asarray(cp_size) > 1, 2 * np.asarray(cp_size), 1) * per_rank
     padded: Int64s = -(-lengths // multiples) * multiples
     return padded
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
-    """Returns the plan in which pack m × dp_size + d belongs to microbatch m and the d-th context-parallel group.
+    """Returns the plan in which pack m × dp_size + d is of microbatch m and the d-th context-parallel group.
 
-    `pack_of` is the pack of each sub-sample, int64[num_subsamples]; none of the packs is empty.
+    `pack_of` is the pack of each sub-sample, int64[num_subsamples]; no pack is empty.
     """
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
@@ -112,10 +104,7 @@ def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_siz
 
 
 def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
-    """Returns a plan with packs and cp_sizes as `PackPlan` has them; sub-samples lie in their packs in rising order.
-
-    `pack_of` is the pack of each sub-sample, int64[num_subsamples].
-    """
+    """Returns a plan with these packs, sub-samples rising in each; `pack_of` is int64[num_subsamples]."""
     num_packs = int(packs.max()) + 1
     counts = np.bincount(pack_of, minlength=num_packs)
     return PackPlan(
@@ -128,14 +117,13 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
 
 
 def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
-    """Returns the plan that a scheduler of a user gives as lists; sub-samples lie in packs in the order of the lists.
+    """Returns the plan of lists of sub-samples, by microbatch and rank, as a user's scheduler gives it.
 
-    By microbatch and rank, `groups` are the sub-samples, 0 to num_subsamples - 1; ranks that share a pack have equal
-    lists: `cp_size` ranks, or neighbours where that is None.
+    Ranks that share a pack have equal lists: `cp_size` ranks, or neighbours if that is None.
 
     Raises:
-        ConfigError: a sub-sample is missing or in several packs, a rank has none, or ranks that share a pack are not
-            neighbours in a block of their own.
+        ConfigError: a sub-sample is missing or in several packs, a rank has none, or ranks that share a pack are no
+            aligned block.
     """
     ids: list[int] = []
     offsets = [0]
@@ -145,18 +133,17 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
         rows = [list(map(int, row)) for row in ranks]
         if len(rows) != num_ranks or not all(rows):
             found = f"{len(rows)} ranks" if len(rows) != num_ranks else f"none on rank {rows.index([])}"
-            message = f"expected sub-samples for each of {num_ranks} ranks in microbatch {microbatch}, found {found}"
+            message = f"microbatch {microbatch} must have sub-samples for each of {num_ranks} ranks, got {found}"
             raise ConfigError(message)
         first = 0
         while first < num_ranks:
-            # Without a size, those share a pack whose lists are equal.
             others = (rank for rank in range(first, num_ranks) if rows[rank] != rows[first])
             size = next(others, num_ranks) - first if cp_size is None else cp_size
             if first % size or any(row != rows[first] for row in rows[first : first + size]):
                 at = first // size * size
-                message = f"expected {size} ranks from rank {at} on to share a pack in microbatch {microbatch}, found "
-                hint = "a scheduler that chooses how many share a pack sets `is_dynamic_cp`"
-                raise ConfigError(message + str(rows[at : at + size]), hint=hint)
+                message = f"{size} ranks from rank {at} on must share a pack in microbatch {microbatch}, got "
+                message += str(rows[at : at + size])
+                raise ConfigError(message, hint="a scheduler that chooses how many share a pack sets `is_dynamic_cp`")
             packs[microbatch, first : first + size] = len(offsets) - 1
             cp_sizes[microbatch, first : first + size] = size
             ids += rows[first]
@@ -165,8 +152,7 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
     if sorted(ids) != list(range(num_subsamples)):
         counts, valid = Counter(ids), range(num_subsamples)
         wrong = next(number for number in [*valid, *sorted(counts)] if counts[number] != (number in valid))
-        message = f"expected each of {num_subsamples} sub-samples in one pack, found {wrong} in {counts[wrong]}"
-        raise ConfigError(message)
+        raise ConfigError(f"sub-sample {wrong} of {num_subsamples} is in {counts[wrong]} packs, not one")
     return PackPlan(
         num_ranks=num_ranks,
         ids=np.array(ids, dtype=np.int64),
@@ -177,7 +163,7 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
 
 
 def stable_order(values: Int64s) -> Int64s:
-    """Returns the positions of values that are not negative, smallest value first, then lowest position."""
+    """Returns the positions of non-negative values, smallest value first, then lowest position."""
     # NumPy sorts 16-bit numbers by radix: 65,536 of them in 0.4 ms instead of 5.
     small = values.astype(np.uint16) if int(values.max()) <= _UINT16_MAX else values
     return np.argsort(small, kind="stable").astype(np.int64, copy=False)

@@ -1,8 +1,8 @@
-"""Sequences that begin alike: as trees, as one row for a model, and dealt to ranks so that all work alike.
+"""Sequences with common prefixes: as trees, as one row for a model, and balanced over ranks.
 
-In depth-first order a forest is two numbers per sequence: its length, and what it shares with the one before. A run of
-sequences in that order costs the first one whole and of each other what it does not share, whatever its tree looks
-like. So pieces of trees are runs, and cutting one in two repeats what the second begins with.
+In depth-first order a forest is two numbers per sequence: its length, and the tokens shared with the one before. A run
+of sequences in that order costs the first one whole, and of each other the tokens it does not share. So pieces of trees
+are runs, and cutting one in two repeats the prefix of the second.
 """
 
 from __future__ import annotations
@@ -22,28 +22,12 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.kernels.packs import order_by_prefix
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
-from tokenloom.packing.balanced import (
-    GOOD_ENOUGH,
-    CostBalancedScheduler,
-    Task,
-    by_turns,
-    checked_costs,
-    in_units,
-    unit_exponent,
-)
+from tokenloom.packing.balanced import GOOD_ENOUGH, CostBalancedScheduler, Task, by_turns, checked_costs, integer_costs
 from tokenloom.packing.batch import DTYPES, SubSample
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.cost import CostModel
-from tokenloom.packing.groups import Place, place_in
-from tokenloom.packing.pipeline import (
-    GlobalBatch,
-    Wrapped,
-    describe,
-    exchange_samples,
-    fetch,
-    gather_lengths,
-    sums_of,
-)
+from tokenloom.packing.groups import Place
+from tokenloom.packing.pipeline import GlobalBatch, Wrapped, describe, exchange_samples, fetch, gather_lengths, sums_of
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 from tokenloom.rendering.card import HasFacts
 
@@ -58,8 +42,8 @@ class PrefixForest(HasFacts):
     """Sequences in depth-first order of the prefixes they share.
 
     Attributes:
-        order: int64[n], which sequence stands at each place of the order.
-        lengths: int64[n], their tokens, in that order.
+        order: int64[n], the numbers of the sequences in that order.
+        lengths: int64[n], their tokens.
         shared: int64[n], tokens that each shares with the one before; 0 where a tree begins.
     """
 
@@ -69,10 +53,9 @@ class PrefixForest(HasFacts):
 
     @classmethod
     def of(cls, sequences: Sequence[ArrayLike], position_ids: Sequence[ArrayLike] | None = None) -> PrefixForest:
-        """Returns the forest of sequences: tokens are one where all before them are, and stand at one position.
+        """Returns the forest of sequences: tokens are shared if all before them are, at equal positions.
 
-        Sequences come in the order in which their trees and branches are first met. Time is linear in the tokens that
-        are shared; others are not read.
+        Trees and branches come in the order of their first sequences. Time is linear in the shared tokens.
 
         Example:
             >>> forest = PrefixForest.of([[1, 2, 3], [7, 8], [1, 2, 4, 5]])
@@ -81,19 +64,15 @@ class PrefixForest(HasFacts):
 
         Args:
             sequences: token ids, integers[length] each, at least one.
-            position_ids: the same numbers of integers, where positions do not count from 0 in each sequence.
+            position_ids: integers[length] each, if positions do not count from 0 in each sequence.
 
         Raises:
             ConfigError: there is no sequence, one is empty or not a row of integers, or positions do not fit.
         """
         rows = [integers_of(row, f"sequence {number}") for number, row in enumerate(sequences)]
-        if not rows:
-            message = "expected at least one sequence, found none"
-            raise ConfigError(message)
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        if not lengths.all():
-            message = f"expected tokens in each sequence, found none in sequence {int(lengths.argmin())}"
-            raise ConfigError(message, hint="leave it out")
+        if not rows or not lengths.all():
+            raise ConfigError(f"sequence {int(lengths.argmin())} has no tokens" if rows else "there are no sequences")
         if position_ids is not None:
             rows = _with_positions(rows, position_ids)
         if any(row.dtype != np.int32 for row in rows):
@@ -103,11 +82,11 @@ class PrefixForest(HasFacts):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens when what is shared counts once."""
+        """Tokens, shared ones counted once."""
         return int(self.lengths.sum() - self.shared.sum())
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """Yields each sequence, its tokens, and those that it shares."""
+        """Yields (number, tokens, shared tokens) of each sequence."""
         return zip(self.order.tolist(), self.lengths.tolist(), self.shared.tolist(), strict=True)
 
     def facts(self) -> dict[str, Any]:
@@ -124,11 +103,10 @@ class PrefixForest(HasFacts):
 
 
 def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-    """Returns numbers that are equal where tokens and positions are; the tokens where all positions count from 0."""
+    """Returns numbers that are equal where tokens and positions are; tokens alone if all positions count from 0."""
     places = [integers_of(row, f"position_ids of sequence {number}") for number, row in enumerate(position_ids)]
     if [len(row) for row in places] != [len(row) for row in rows]:
-        message = f"expected a position for each token of {len(rows)} sequences, found other numbers of them"
-        raise ConfigError(message)
+        raise ConfigError("`position_ids` must have a position for each token of each sequence")
     depths = np.arange(max(map(len, places)))
     if all(np.array_equal(row, depths[: len(row)]) for row in places):
         return rows
@@ -139,36 +117,33 @@ def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike])
 def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], what: str) -> Int64s:
     """Returns int64[length], equal where tokens and positions are."""
     if min(tokens.min(), position_ids.min()) < 0 or max(tokens.max(), position_ids.max()) >= _MOST_TOKEN:
-        message = f"expected tokens and positions from 0 to 2**31 - 1 in {what}"
-        raise ConfigError(message)
+        raise ConfigError(f"{what}: tokens and positions must be in [0, 2**31)")
     both: Int64s = tokens.astype(np.int64) | position_ids.astype(np.int64) << 32
     return both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixPack:
-    """Sequences in which what they share stands once, as torch tensors: T tokens in a row, P of all sequences.
+    """Sequences with shared prefixes stored once, as torch tensors: a row of T tokens, for P tokens of all sequences.
 
-    A token sees those before it in its own sequences, which is one comparison: key k is seen by query q where
-    tree_in[k] <= tree_in[q] < tree_out[k]. So a token's hidden state is the one it has in each of its sequences alone.
-    What follows differs between sequences: a *term* is a place and a label that is wanted there, and where all
-    sequences want the same one it is computed once, with the sum of their weights.
+    A token sees those before it in its own sequences: query q sees key k if tree_in[k] <= tree_in[q] < tree_out[k]. So
+    its hidden state is the same as in each of its sequences alone. Labels differ between sequences: a *term* is a place
+    and a label, computed once for all sequences that share it, with the sum of their weights.
 
     Attributes:
-        tokens: int64[T]; 0 in the tail that fills the row up.
+        tokens: int64[T]; 0 in the tail that pads the row.
         position_ids: int64[T], from 0 in each sequence unless given.
         tree_in: int32[T], the place of each token in the whole row.
-        tree_out: int32[T], the place behind the last that sees it.
+        tree_out: int32[T], one past the last place that sees it.
         num_tokens: tokens without the tail.
         path_offsets: int64[sequences + 1], where each sequence begins in `places`, `labels`, `loss_weights`, `terms`.
-        places: int64[P], where each token of each sequence stands in the row.
-        labels: int64[P], what follows each token.
-        loss_weights: float32[P], how much its loss counts.
+        places: int64[P], place of each token of each sequence in the row.
+        labels: int64[P].
+        loss_weights: float32[P], weight of the loss of each label.
         terms: int64[P], the term of each token of each sequence.
-        term_places: int64[M], where the logits of each term stand in `tokens`.
-        term_labels: int64[M].
+        term_places, term_labels: int64[M], place in `tokens` and label of each term.
         term_weights: float32[M], sums over the sequences.
-        term_numbers: int64[M], numbers of these terms in the whole row; fewer than all in the part of a rank.
+        term_numbers: int64[M], numbers of the terms in the whole row; fewer than all in the part of a rank.
         columns: further values, by name [P, ...].
         sequences: int64[sequences], their numbers in the global batch.
     """
@@ -201,7 +176,7 @@ class PrefixPack:
         columns: Mapping[str, Sequence[ArrayLike]] | None = None,
         multiple: int = 1,
     ) -> PrefixPack:
-        """Returns a row of sequences, in their order but for what they share.
+        """Returns sequences as one row, in their order, with shared prefixes once.
 
         Example:
             >>> pack = PrefixPack.of([[1, 2, 3], [1, 2, 4, 5]])
@@ -210,13 +185,13 @@ class PrefixPack:
 
         Args:
             sequences: token ids, integers[length] each.
-            labels: what follows each token, integers[length] each; a negative one is 0 without loss. By default the
-                next token of the sequence, and no loss after its last.
-            loss_weights: how much the loss of each token's label counts: a row, or one number, for each sequence, such
-                as its advantage times its loss mask; 1 by default.
-            position_ids: integers[length] each, where they do not count from 0; only tokens at one position are shared.
+            labels: integers[length] each; negative for 0 without loss. By default the next token of the sequence, and
+                no loss after its last.
+            loss_weights: a row, or one number, for each sequence, such as its advantage times its loss mask; 1 by
+                default.
+            position_ids: integers[length] each, if they do not count from 0; tokens are shared at equal positions only.
             columns: further values, [length, ...] each; they come out along each sequence.
-            multiple: what the row's length is filled up to a multiple of.
+            multiple: pads the row to a multiple of this length.
 
         Raises:
             ConfigError: there is no sequence, one is empty, or a row has another length than its sequence.
@@ -263,13 +238,13 @@ class PrefixPack:
 
     @classmethod
     def of_subsamples(cls, samples: Sequence[SubSample], *, multiple: int) -> PrefixPack:
-        """Returns a row of what `take_apart` yields."""
+        """Returns sub-samples of `take_apart` as one row."""
         tokens, *others = ([one[name].cpu().numpy() for one in samples] for name in DTYPES)
         labels, positions, weights = others
         return cls.of(tokens, labels=labels, loss_weights=weights, position_ids=positions, multiple=multiple)
 
     def to(self, device: Any) -> PrefixPack:
-        """Returns the same on a device."""
+        """Returns the pack on a device."""
         moved = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {name: value.to(device) if hasattr(value, "to") else value for name, value in moved.items()}
         moved["columns"] = {name: value.to(device) for name, value in self.columns.items()}
@@ -281,14 +256,14 @@ class PrefixPack:
         return (self.tree_in[None] <= queries) & (queries < self.tree_out[None])
 
     def block_mask(self, *, block_size: int = BLOCK_SIZE) -> Any:
-        """Returns the `BlockMask` of a whole row for torch's FlexAttention, equal to what `create_block_mask` makes."""
+        """Returns the `BlockMask` of a whole row for FlexAttention, equal to that of `create_block_mask`."""
         torch = require("torch", extra="torch")
         from torch.nn.attention.flex_attention import BlockMask
 
         outs, length = self.tree_out, len(self.tokens)
         if int(self.tree_in[-1]) != length - 1:
-            message = "expected a whole row for a block mask, found the part of a context-parallel rank"
-            raise ConfigError(message, hint="`tree_in` and `tree_out` of the whole row say what a part's queries see")
+            message = "a block mask needs a whole row, not the part of a context-parallel rank"
+            raise ConfigError(message, hint="`tree_in` and `tree_out` of the whole row give the mask of a part")
         count = -(-length // block_size)
         rows = torch.nn.functional.pad(outs, (0, count * block_size - length)).view(count, block_size)
         begins = torch.arange(count, device=outs.device) * block_size
@@ -308,15 +283,15 @@ class PrefixPack:
         )
 
     def part(self, *, cp_size: int, cp_rank: int, block_size: int = BLOCK_SIZE) -> PrefixPack:
-        """Returns the tokens of a context-parallel rank, whose keys and values all ranks gather, and their terms.
+        """Returns the tokens of a context-parallel rank and their terms; all ranks gather keys and values.
 
-        Blocks are dealt by what they attend to, so that ranks work alike; rows at `tree_in` of the whole row, whose
-        length must be a multiple of cp_size × block_size.
+        Blocks are balanced by their attention work; they are the rows `tree_in` of the whole row, whose length must be
+        a multiple of cp_size × block_size.
         """
         torch = require("torch", extra="torch")
         length, size = len(self.tokens), checked_integer("cp_size", cp_size, at_least=1) * block_size
         if length % size:
-            message = f"expected a row of a multiple of {size} tokens for {cp_size} ranks, found {length}"
+            message = f"a row of {length} tokens cannot be cut for {cp_size} ranks"
             raise ConfigError(message, hint=f"make it with `multiple={size}`")
         seen = self.position_ids.view(-1, block_size).sum(1)
         order = torch.argsort(seen, descending=True, stable=True).view(-1, cp_size)
@@ -331,23 +306,20 @@ class PrefixPack:
         return replace(self, **cut, **terms, term_places=place_in_part[self.term_places[mine]])
 
     def term_log_probs(self, logits: Any) -> Any:
-        """Returns the log-probability of each term's label, float32[M], from logits [T, vocabulary] of its tokens."""
+        """Returns the log-probability of each term's label, float32[M], from logits [T, vocabulary]."""
         rows = logits.float()
         return rows[self.term_places, self.term_labels] - rows.logsumexp(-1)[self.term_places]
 
     def log_probs(self, logits: Any) -> Any:
-        """Returns the log-probability of each label along each sequence, float32[P]; `split` takes them apart."""
+        """Returns the log-probability of each label of each sequence, float32[P]; see `split`."""
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
-        """Returns the cross entropy of all labels times their weights, summed over all sequences, a scalar.
-
-        What the sequences give apart, one by one. Over parts of ranks, it is the sum of theirs.
-        """
+        """Returns the weighted cross entropy summed over all sequences, a scalar; sums over parts of ranks add up."""
         return -(self.term_log_probs(logits) * self.term_weights).sum()
 
     def split(self, values: Any) -> tuple[Any, ...]:
-        """Returns values along the sequences, [P, ...], by sequence; `values[places]` has values of tokens."""
+        """Splits values [P, ...] by sequence; `values[places]` takes values of tokens along the sequences."""
         return tuple(values.split(self.path_offsets.diff().tolist()))
 
 
@@ -355,25 +327,25 @@ def integers_of(row: ArrayLike, what: str) -> NDArray[Any]:
     """Returns a row of integers, contiguous."""
     found = np.asarray(row)
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-        message = f"expected a row of integers for {what}, found {found.dtype}{list(found.shape)}"
-        raise ConfigError(message)
+        raise ConfigError(f"{what} must be a row of integers, got {found.dtype}{list(found.shape)}")
     return np.ascontiguousarray(found)
 
 
 def _concatenated(name: str, rows: Sequence[ArrayLike], lengths: Sequence[int]) -> NDArray[Any]:
     arrays = [np.asarray(row) for row in rows]
-    if len(arrays) != len(lengths):
-        message = f"expected `{name}` of {len(lengths)} sequences, found {len(arrays)}"
-        raise ConfigError(message)
+    _check_count(name, arrays, len(lengths))
     for number, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
         if array.shape[:1] != (length,):
-            message = f"expected `{name}` for the {length} tokens of sequence {number}, found shape {list(array.shape)}"
-            raise ConfigError(message)
+            raise ConfigError(f"`{name}` of sequence {number}, of {length} tokens, has shape {list(array.shape)}")
     return np.concatenate(arrays)
 
 
+def _check_count(name: str, rows: Any, count: int) -> None:
+    if len(rows) != count:
+        raise ConfigError(f"`{name}` is given for {len(rows)} of {count} sequences")
+
+
 def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
-    """Returns float32[P]."""
     if given is None:
         return np.ones(sum(lengths), dtype=np.float32)
     rows = [np.asarray(row, dtype=np.float32) for row in given]
@@ -384,17 +356,14 @@ def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
     if len(wrong):
         number = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
         token = int(wrong[0]) - sum(lengths[:number])
-        message = f"weight {weights[wrong[0]]} at token {token} of sequence {number} is not finite"
-        raise InputError(message, hint="a loss without weight has weight 0")
+        raise InputError(f"weight {weights[wrong[0]]} at token {token} of sequence {number} is not finite")
     return weights
 
 
 def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Returns the places int64[P] of all tokens of sequences, and of each place where what sees it ends, and its token.
-
-    Of each sequence, what it does not share with the one before stands behind it. So whatever sees a token stands right
-    behind it, until a sequence comes that shares less.
-    """
+    """Returns the places int64[P] of all tokens, and of each place one past the last that sees it, and its token."""
+    # Unshared tokens of a sequence follow the sequence before. So tokens that see a token follow it, up to the first
+    # sequence that shares less.
     num_tokens = forest.num_tokens
     places = np.empty(offsets[-1], dtype=np.int64)
     tree_out = np.full(num_tokens, num_tokens, dtype=np.int64)
@@ -412,10 +381,7 @@ def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns the term int64[P] of each token of each sequence, and of each term a token that has it.
-
-    A sequence has the terms of the one before it, as far as they share tokens and labels.
-    """
+    """Returns the term int64[P] of each token, and a token of each term: shared tokens with equal labels share one."""
     terms = np.empty(offsets[-1], dtype=np.int64)
     kept: list[Int64s] = []
     count = before = 0
@@ -434,8 +400,7 @@ def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64
 
 _NO_LIMIT: int = np.iinfo(np.int64).max
 
-_TRIED_RUNS = 3
-"""Numbers of microbatches, from the fewest on, that are tried with one run of sequences per pack."""
+_TRIED_RUNS = 3  # numbers of microbatches, from the fewest on, tried with one run of sequences per pack
 
 
 def pack_prefixes(
@@ -456,8 +421,8 @@ def pack_prefixes(
 ) -> list[PrefixPack]:
     """Returns the packs of a data-parallel rank, one for each microbatch, from the sequences of a global batch.
 
-    Every rank that gives the same sequences plans the same packs, without communication. All ranks have equally many.
-    Rollouts of a prompt, turns of a conversation, chosen and rejected answers need not be next to each other.
+    Every rank with the same sequences plans the same packs, without communication; all have equally many. Sequences
+    with a common prefix, such as rollouts of a prompt, may be anywhere in the batch.
 
     Example:
         >>> packs = pack_prefixes([[1, 2, 3, 4], [9, 8], [1, 2, 3, 5], [9, 7, 6]], max_tokens=6)
@@ -466,16 +431,14 @@ def pack_prefixes(
 
     Args:
         sequences: token ids, integers[length] each: prompt and response.
-        max_tokens: tokens that a rank can hold in one microbatch.
-        labels, loss_weights, position_ids, columns: of each sequence, as `PrefixPack.of` takes them.
-        dp_rank: whose packs.
-        dp_size: data-parallel ranks.
+        max_tokens: most tokens of a rank in one microbatch.
+        labels, loss_weights, position_ids, columns: of each sequence, see `PrefixPack.of`.
+        dp_rank, dp_size: the data-parallel rank, and their number.
         cp_size: context-parallel ranks that share a pack; `pack.part` has the tokens of one.
-        microbatch_multiple: what the number of microbatches must be a multiple of.
-        pad_to: what the tokens that a rank holds are filled up to a multiple of, which divides `max_tokens`; "max" is
-            `max_tokens`, one shape.
-        block_size: tokens of the blocks that context-parallel ranks are dealt; divides `max_tokens`.
-        cost_model: what sequences cost; attention work, by default.
+        microbatch_multiple: divides the number of microbatches.
+        pad_to: pads the tokens of a rank to a multiple of this divisor of `max_tokens`; "max" for one shape.
+        block_size: tokens of the blocks dealt to context-parallel ranks; divides `max_tokens`.
+        cost_model: cost of sequences; attention work, by default.
 
     Raises:
         ConfigError: a sequence is longer than a pack, there are too few, or a row has another length than its tokens.
@@ -486,48 +449,41 @@ def pack_prefixes(
     plan = scheduler.plan_forest(PrefixForest.of(sequences, position_ids))
     multiple = _row_multiple(scheduler, pad_to, block_size)
 
-    def pack(ids: Int64s) -> PrefixPack:
-        def chosen(rows: Any) -> Any:
-            return None if rows is None else [rows[number] for number in ids.tolist()]
+    given: dict[str, Any] = {"labels": labels, "loss_weights": loss_weights, "position_ids": position_ids}
+    for name, rows in {**given, **(columns or {})}.items():
+        if rows is not None:
+            _check_count(name, rows, len(sequences))
 
-        made = PrefixPack.of(
-            chosen(sequences),
-            labels=chosen(labels),
-            loss_weights=chosen(loss_weights),
-            position_ids=chosen(position_ids),
-            columns={name: chosen(rows) for name, rows in (columns or {}).items()},
-            multiple=multiple,
-        )
+    def pack(ids: Int64s) -> PrefixPack:
+        def chosen(rows: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: [row[each] for each in ids.tolist()] for name, row in rows.items() if row is not None}
+
+        own = chosen(given | {"sequences": sequences})
+        made = PrefixPack.of(**own, columns=chosen(columns or {}), multiple=multiple)
         return replace(made, sequences=made.sequences.new_tensor(ids))
 
-    for name, rows in {"labels": labels, "loss_weights": loss_weights, **(columns or {})}.items():
-        if rows is not None and len(rows) != len(sequences):  # type: ignore[arg-type]  # numbers and rows alike
-            message = f"expected `{name}` of {len(sequences)} sequences, found {len(rows)}"  # type: ignore[arg-type]
-            raise ConfigError(message)
     return [pack(plan.ids_of(microbatch, dp_rank * cp_size)) for microbatch in range(plan.num_microbatches)]
 
 
 class PrefixTreeScheduler(CostBalancedScheduler):
-    """Plans packs of sequences in which shared beginnings are computed once, of equal cost on all ranks.
+    """Plans packs in which shared prefixes are computed once, of equal cost on all ranks.
 
-    Trees that fit are kept whole. Where a rank's capacity or an even share demands it, they are cut so that the fewest
-    tokens are repeated. A token costs what it adds to a sequence that ends there, and what is shared counts once.
-    Sequences that share nothing are packed as `cost_balanced` packs them.
+    Trees that fit are kept whole, unless an even share needs a cut; cuts repeat the fewest tokens. Shared tokens cost
+    once. Sequences that share nothing are packed as by `cost_balanced`.
 
     As "prefix_trees" of `wrap_data_iterator`, it yields a `PrefixPack` for each microbatch. Every rank that needs packs
-    has an iterator, those of a tensor-parallel group and of all stages the same; with `wrap_dataset` each rank reads
-    the whole global batch, and all get their packs. The settings are those of
-    `BasePackingScheduler`, but for the most sequences of a THD pack, which trees are not.
+    has an iterator, the same over a tensor-parallel group and all stages; with `wrap_dataset` each rank reads the whole
+    global batch. Settings are those of `BasePackingScheduler`, without `max_num_seqs`.
     """
 
     def plan_forest(self, forest: PrefixForest) -> PackPlan:
-        """Returns the plan of sequences; those of a pack are in depth-first order. The same on every rank.
+        """Returns the plan of sequences, the same on every rank; those of a pack are in depth-first order.
 
         Raises:
-            ConfigError: a sequence is longer than a pack, they are too few for the ranks, or a pack of THD has a limit.
+            ConfigError: a sequence is longer than a pack, there are too few for the ranks, or `max_num_seqs` is given.
         """
         if self.max_num_seqs is not None:
-            message = f"`thd_max_packed_sequences` is {self.max_num_seqs}, but packs of trees have no sequences of THD"
+            message = "`prefix_trees` has no `thd_max_packed_sequences`"
             raise ConfigError(message, hint="leave it out, or plan with `cost_balanced`")
         lengths, shared = forest.lengths, forest.shared
         by_number = np.empty_like(lengths)
@@ -535,7 +491,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         self.checked_lengths(by_number)
         sizes = np.unique(np.concatenate([lengths, shared[shared > 0]]))
         costs = checked_costs(self.cost_model, sizes[::-1], self.cp_size)
-        units = np.append(in_units(costs, unit_exponent(float(costs[0]), len(lengths)))[::-1], 0)
+        units = np.append(integer_costs(costs, len(lengths))[::-1], 0)
         alone, prefix = units[np.searchsorted(sizes, lengths)], units[np.searchsorted(sizes, shared)]
         prefix[shared == 0] = 0
         forest_costs = _ForestCosts(lengths=lengths, shared=shared, alone=alone, prefix=prefix)
@@ -547,15 +503,12 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             if slowest <= least:
                 break
         if best is None:
-            return self.plan(by_number)  # says why there is none
+            return self.plan(by_number)  # raises with the reason
         plan = uniform_plan(best[1], num_microbatches=best[2], cp_size=self.cp_size, dp_size=self.dp_size)
         return replace(plan, ids=forest.order[plan.ids])
 
     def _ways(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields ways to pack: the pack of each sequence, and the microbatches. First those that repeat little.
-
-        Whole trees, or the largest pieces of them that fit; then one run per pack; then ever smaller pieces.
-        """
+        """Yields packs and number of microbatches: whole trees or their largest pieces, runs, ever smaller pieces."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)
@@ -596,23 +549,13 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         pack_of[order] = by_turns(packing.pack_of, self.dp_size)
         return pack_of, packing.num_microbatches
 
-    def run(
-        self,
-        data_iterator: Any,
-        num_microbatches: int,
-        dp_group: Any,
-        tp_group: Any,
-        pp_group: Any,
-        dp_cp_group: Any,
-        dev: Any,
-        config: object,
-    ) -> Wrapped:
-        """Returns what `wrap_data_iterator` returns, with a `PrefixPack` for each microbatch. Collective.
+    def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
+        """Yields a `PrefixPack` for each microbatch.
 
-        Tokens and positions of the global batch go to all data-parallel ranks, 8 bytes each; all else only to those
-        that work on it.
+        All data-parallel ranks get the tokens and positions of the global batch, 8 bytes each; the rest goes only to
+        ranks that work on it.
         """
-        place, settings = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev), PackingConfig.of(config)
+        settings = PackingConfig.of(config)
         if isinstance(data_iterator, list):
             data_iterator = next((one for one in data_iterator if one is not None), None)
 
@@ -639,7 +582,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
     def packs(
         self, plan: PackPlan, sample: Callable[[int], SubSample], place: Place, settings: PackingConfig
     ) -> list[PrefixPack]:
-        """Returns the packs of this rank, of sub-samples that are asked for by their ids."""
+        """Returns the packs of this rank; `sample` gives sub-samples by id."""
         multiple = _row_multiple(self, settings.pad_packed_seq_alignment or 1, BLOCK_SIZE)
         made = []
         for ids in plan.ids_of_rank(place.rank):
@@ -649,7 +592,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
 
 
 def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
-    """Returns the tokens of sub-samples, told apart where they stand at other positions, int64[length] each."""
+    """Returns tokens with positions of sub-samples, int64[length] each."""
     return [
         tokens_at_positions(one["tokens"].cpu().numpy(), one["position_ids"].cpu().numpy(), f"sub-sample {number}")
         for number, one in enumerate(samples)
@@ -658,7 +601,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """Sequences in depth-first order, as in `PrefixForest`, and what each and what it shares cost in whole units."""
+    """Sequences in depth-first order, as in `PrefixForest`; costs of each and of its shared prefix, in whole units."""
 
     lengths: Int64s
     shared: Int64s
@@ -667,11 +610,11 @@ class _ForestCosts:
 
     @property
     def total(self) -> int:
-        """The cost of the forest when nothing is repeated."""
+        """The cost of the forest without repetition."""
         return int((self.alone - self.prefix).sum())
 
     def of_packs(self, pack_of: Int64s, num_packs: int) -> Int64s:
-        """Returns the cost of each pack, int64[num_packs]; sequences of one tree share in it, side by side or not."""
+        """Returns the cost of each pack, int64[num_packs]; sequences of one tree share, side by side or not."""
         order = stable_order(pack_of)
         before, after = order[:-1], order[1:]
         tree = np.cumsum(self.shared == 0)
@@ -691,19 +634,19 @@ class _ForestCosts:
 
 
 def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size: int) -> int:
-    """Returns what the tokens of a pack are filled up to a multiple of, which leaves none above what its ranks hold."""
+    """Returns the multiple to which packs are padded, a divisor of the capacity of their ranks."""
     most = scheduler.max_seqlen_per_dp_cp_rank
     per_rank = most if pad_to == "max" else checked_integer("pad_to", pad_to, at_least=1)
     if scheduler.cp_size > 1:
         per_rank = math.lcm(per_rank, block_size)
     if most % per_rank:
-        message = f"expected as many tokens of a rank as fill whole multiples of {per_rank}, found {most}"
-        raise ConfigError(message, hint="context-parallel ranks are dealt blocks of `block_size` tokens; see `pad_to`")
+        message = f"{most} tokens of a rank are no multiple of {per_rank}, the shape of `pad_to` and `block_size`"
+        raise ConfigError(message)
     return per_rank * scheduler.cp_size
 
 
 def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
-    """Returns the tokens of all sub-samples of the global batch by id, as `keys_of` does."""
+    """Returns `keys_of` all sub-samples of the global batch, by id."""
     torch = require("torch", extra="torch")
     ends = np.concatenate([[0], np.cumsum(fetched.lengths)])
     sizes: list[int] = (np.diff(ends[fetched.offsets]) * 8).tolist()

@@ -1,7 +1,7 @@
-"""The packing schedulers by name, the reference's own, and what a training loop calls once per step.
+"""The packing schedulers by name, and the two calls of a training loop.
 
-`wrap_data_iterator` exchanges what iterators give. `wrap_dataset` reads data whose lengths every rank knows: each plans
-the whole global batch and reads only what it works on. The packs are the same, bit for bit.
+`wrap_data_iterator` exchanges what iterators yield. With `wrap_dataset`, every rank knows all lengths, plans the whole
+global batch and reads only its own part. The packs are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.overrides import overrides
 from tokenloom.packing.balanced import CostBalancedScheduler
-from tokenloom.packing.base import RUN_PIPELINE, BasePackingScheduler
+from tokenloom.packing.base import RUN, BasePackingScheduler
 from tokenloom.packing.batch import SubSample, take_apart
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler
 from tokenloom.packing.groups import place_of
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
-from tokenloom.packing.pipeline import Wrapped, describe, iterators_over, plan_global_batch, run_pipeline, sums_of
+from tokenloom.packing.pipeline import Wrapped, describe, iterators_over, plan_global_batch, sums_of
 from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
 from tokenloom.packing.prefixes import PrefixForest, PrefixTreeScheduler, keys_of
 
 
 class DpBalancedScheduler(BasePackingScheduler):
-    """Packs sub-samples in order until the next would not fit, as the reference does; costs play no part.
+    """Packs sub-samples in order until the next would not fit, as the reference does, regardless of cost.
 
-    The number of packs is made a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`) by moving single
-    sub-samples off the end of the last packs that have more than one, into packs of their own. Releases of the
-    reference up to 0.19 never move any off the first pack, and fail where its development branch and this do not.
+    To make the number of packs a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`), single sub-samples
+    move from the end of the last packs into packs of their own. (Releases of the reference up to 0.19 move none off the
+    first pack, and fail where its development branch and this do not.)
 
     Example:
         >>> DpBalancedScheduler(8, cp_size=1, dp_size=2).plan([5, 3, 4, 4, 6]).assignments
@@ -59,9 +59,9 @@ class DpBalancedScheduler(BasePackingScheduler):
         moved = list(itertools.islice(spare, num_missing))
         if len(moved) < num_missing:
             message = (
-                f"{len(lengths)} sub-samples fill {num_packs} packs, expected a multiple of {multiple}; not enough "
-                f"samples to move: {num_missing} packs are missing, but there are {len(moved)} sub-samples to spare"
+                f"{len(lengths)} sub-samples fill {num_packs} packs, no multiple of {multiple}; not enough samples"
             )
+            message += f" to move: {num_missing} packs are missing, and {len(moved)} sub-samples are to spare"
             raise ConfigError(message, hint="plan with `cost_balanced`, or take more samples into a global batch")
         pack_of = np.repeat(np.arange(num_packs), np.diff(bounds))
         pack_of[moved] = np.arange(num_packs, num_packs + num_missing)
@@ -76,7 +76,7 @@ scheduler_map: dict[str, type[BasePackingScheduler]] = {
     "hybrid_cost_balanced": HybridCostBalancedScheduler,
     "prefix_trees": PrefixTreeScheduler,
 }
-"""The schedulers by name, as a configuration names them. A user's own may be added."""
+"""The schedulers by their names in configurations; you may add your own."""
 
 
 def make_scheduler(
@@ -91,8 +91,7 @@ def make_scheduler(
     settings = PackingConfig.of(config)
     name = settings.sequence_packing_scheduler if name is None else name
     if name not in schedulers:
-        message = f"expected a scheduler among {', '.join(sorted(schedulers))}, found {name!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"no scheduler {name!r}: there are {', '.join(sorted(schedulers))}")
     multiple = settings.microbatch_group_size_per_vp_stage if settings.has_virtual_stages else None
     options: dict[str, Any] = {"max_num_seqs": settings.max_num_seqs, "cost_model": settings.packing_cost_model}
     if issubclass(schedulers[name], DefaultDynamicCPScheduler):
@@ -104,21 +103,20 @@ def make_scheduler(
 def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int, pg_collection: Any = None) -> Wrapped:
     """Schedules and exchanges one global batch; all ranks of the run must call this together.
 
-    The sub-samples of all data-parallel ranks together are planned anew, and each goes to the ranks that work on it.
-    Which are in the global batch does not change. A sub-sample is padded to a multiple of 2 × the ranks that share it,
-    beyond the padding that its iterator says it has.
+    The sub-samples of all data-parallel ranks are planned anew, and each goes to the ranks that work on it, padded to a
+    multiple of 2 × the ranks that share it. The global batch stays the same.
 
-    The scheduler that `config` names in `scheduler_map` decides: its `get_groups_and_subsamples` what each rank works
-    on, its `run` all of it.
+    `config` names the scheduler in `scheduler_map`; its `get_groups_and_subsamples` decides which rank works on what,
+    its `run` everything.
 
     Args:
-        data_iterator: yields what `take_apart` describes: mappings with tokens, labels, loss_mask, position_ids,
-            original_seq_len and padded_seq_len, or lists of them; needs `__next__` only. Rank 0 of a tensor-parallel
-            group on the first and the last pipeline stage has one (and on a stage with multi-token prediction), with
-            virtual stages in a list of one per stage. It is the same on context-parallel ranks.
-        config: a `PackingConfig`, or what has its attributes.
-        num_microbatches: how many items are taken from each iterator.
-        pg_collection: a `ProcessGroups`, or what has its attributes; None where there is one process only.
+        data_iterator: yields items for `take_apart`: mappings with tokens, labels, loss_mask, position_ids,
+            original_seq_len and padded_seq_len, or lists of them. Rank 0 of a tensor-parallel group has one on the
+            first and last pipeline stage, and on stages with multi-token prediction; with virtual stages, a list of one
+            per stage. It is the same on context-parallel ranks.
+        config: a `PackingConfig`, or an object with its attributes.
+        num_microbatches: number of items taken from each iterator.
+        pg_collection: a `ProcessGroups`, or an object with its attributes; None for a single process.
 
     Returns:
         (iterator, number of microbatches, sum of lengths, sum of squared lengths), lengths without padding, exact. The
@@ -127,33 +125,33 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
         virtual stages, and None on tensor-parallel ranks other than 0.
 
     Raises:
-        ConfigError: an iterator is missing, or where none may be; a sub-sample is too long; it cannot be planned.
+        ConfigError: an iterator is missing or superfluous; a sub-sample is too long; there is no plan.
         InputError: the iterator ended, or yields something else.
-        BuildError: in a run of several ranks, any of this happened on some rank, which the message names, or one died.
-        DivergenceError: ranks that must hold the same data hold lengths that differ.
+        BuildError: with several ranks: one of them failed, with the first cause, or died.
+        DivergenceError: ranks that must have the same data have different lengths.
     """
     place = place_of(pg_collection)
     scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
-    if type(scheduler).run is RUN_PIPELINE:
-        return run_pipeline(scheduler, place, data_iterator, num_microbatches, config)
+    if type(scheduler).run is RUN:
+        return scheduler.run_in(place, data_iterator, num_microbatches, config)
     groups = (place.dp.group, place.tp.group, place.pp.group, place.dp_cp_group)
     return cast("Wrapped", scheduler.run(data_iterator, num_microbatches, *groups, place.device, config))
 
 
 class SizedDataset(Protocol):
-    """A dataset that knows how long its samples are before it reads them; the same on every rank."""
+    """A dataset that knows the lengths of its samples without reading them; the same on every rank."""
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
 
     def lengths(self, positions: Int64s, /) -> Int64s:
-        """Returns the `original_seq_len` of samples at positions that exist, int64[num_positions]."""
+        """Returns the `original_seq_len` of samples, int64[num_positions]."""
 
     def padded_lengths(self, positions: Int64s, /) -> Int64s:
-        """Returns the `padded_seq_len` of samples at positions that exist, int64[num_positions]."""
+        """Returns the `padded_seq_len` of samples, int64[num_positions]."""
 
     def __getitem__(self, position: int, /) -> Mapping[str, Any]:
-        """Returns one sample as `wrap_data_iterator` takes it; asked for on ranks that work on it only."""
+        """Returns one sample, an item for `wrap_data_iterator`; called only on ranks that work on it."""
 
 
 def wrap_dataset(
@@ -164,18 +162,18 @@ def wrap_dataset(
     *,
     micro_batch_size: int = 1,
 ) -> Wrapped:
-    """Returns what `wrap_data_iterator` returns, without communication of lengths or tokens.
+    """Returns the result of `wrap_data_iterator` without exchanging lengths or tokens.
 
-    All ranks of the run must call this together: they do not exchange data, but compare what they planned, and if one
-    fails to read, all fail with its cause.
+    All ranks of the run must call this together: they compare their plans, and if one fails to read, all fail with its
+    cause.
 
     Args:
-        dataset: gives lengths on every rank; is read on rank 0 of each tensor-parallel group of stages with tokens, for
-            "prefix_trees" on every rank, all of the global batch.
+        dataset: gives lengths on every rank; is read on rank 0 of each tensor-parallel group of stages with tokens; for
+            "prefix_trees" every rank reads the whole global batch.
         positions: int64[num_microbatches * dp size * micro_batch_size], the samples of the global batch in the order of
-            the run, which `MegatronPretrainingSampler` cuts into micro-batches. The same on every rank.
+            the run, the same on every rank.
         config, pg_collection: see `wrap_data_iterator`, whose errors this raises.
-        micro_batch_size: samples that a data-parallel rank would take in a row from `positions`; it decides their ids.
+        micro_batch_size: samples in a row of a data-parallel rank, as of `MegatronPretrainingSampler`; decides ids.
 
     Raises:
         DatasetFormatError: a sample has another length than the dataset says.
@@ -184,7 +182,7 @@ def wrap_dataset(
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
     scheduler = make_scheduler(settings, cp_size=place.cp.size, dp_size=place.dp.size)
     if overrides(scheduler, "run") and not isinstance(scheduler, PrefixTreeScheduler):
-        message = f"`{type(scheduler).__name__}.run` overrides what `wrap_dataset` does not ask"
+        message = f"`wrap_dataset` does not call `{type(scheduler).__name__}.run`"
         raise ConfigError(message, hint="call `wrap_data_iterator`, or override `get_groups_and_subsamples` instead")
 
     def read() -> tuple[Wrapped, str]:
@@ -212,16 +210,13 @@ def wrap_dataset(
 
 
 def _positions_by_rank(positions: ArrayLike, size: int, dp_size: int, micro_batch_size: int) -> Int64s:
-    """Returns the positions by id: those that data-parallel rank 0 would read first."""
+    """Returns the positions by id: those of data-parallel rank 0 first."""
     ordered = np.asarray(positions, dtype=np.int64)
-    chunk = dp_size * micro_batch_size
-    if ordered.ndim != 1 or not len(ordered) or len(ordered) % chunk:
-        expected = f"positions in whole micro-batches of {micro_batch_size} on {dp_size} data-parallel ranks"
-        message = f"expected {expected}, found shape {list(ordered.shape)}"
-        raise ConfigError(message)
+    if ordered.ndim != 1 or not len(ordered) or len(ordered) % (dp_size * micro_batch_size):
+        chunk = f"{dp_size} ranks * micro_batch_size {micro_batch_size}"
+        raise ConfigError(f"positions of shape {list(ordered.shape)} are no multiple of {chunk}")
     for outside in ordered[(ordered < 0) | (ordered >= size)][:1]:
-        message = f"expected positions below {size}, found {outside}"
-        raise ConfigError(message)
+        raise ConfigError(f"position {outside} out of range: the dataset has {size} samples")
     return ordered.reshape(-1, dp_size, micro_batch_size).swapaxes(0, 1).reshape(-1)
 
 
@@ -229,7 +224,6 @@ def _read(dataset: SizedDataset, position: int, promised: tuple[int, int]) -> Su
     found = list(take_apart([dataset[position]]))
     lengths = [(sample["original_seq_len"], sample["padded_seq_len"]) for sample in found]
     if lengths != [promised]:
-        expected = f"{promised[0]} tokens, padded to {promised[1]}, in the sample at position {position}"
-        message = f"expected {expected}, found (tokens, padded) {lengths}"
-        raise DatasetFormatError(message, hint="the dataset must give samples of the lengths that it says")
+        message = f"sample at position {position}: expected (tokens, padded) [{promised}], found {lengths}"
+        raise DatasetFormatError(message, hint="`lengths` and `padded_lengths` of the dataset must be those of samples")
     return found[0]

@@ -1,8 +1,8 @@
-"""Blocks of records into arrays that only wait to be written. This is what the worker threads do.
+"""Blocks of records into arrays, by worker threads.
 
-One bad record is one bad record: libraries are given many texts at a time, so that a failure names none of them; the
-records are then tried again in halves, down to the one that is to blame, which costs nothing while all goes well.
-Sentences are told by `nupunkt`, pure Python: 10 to 20 MB/s in one thread, and only processes make it faster.
+Libraries get many texts at a time, so that a failure names none of them; the records are then tried again in halves,
+down to the bad one, which costs nothing while none is bad. `nupunkt` finds sentences in pure Python: 10 to 20 MB/s in
+one thread, and only processes make it faster.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-
 Work = Callable[[Sequence[Block]], "TokenizedBlock"]
-"""Work on some blocks together; what it makes of several is what it makes of each, one after the other."""
+"""Tokenizes some blocks together; the result is that of each, one after the other."""
 
 
 def isolated(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
-    """Returns what is made of some blocks, in order; in several pieces if a record is bad, which is then set apart."""
+    """Returns the tokens of some blocks, in order; in several pieces if a record is bad, which is then a piece."""
     try:
         return [work(bundle)]
     except RefusedTextError as error:
@@ -63,7 +62,7 @@ def isolated(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
 
 
 def rejected(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
-    """Returns what comes of the only record of some blocks, which a tokenizer refuses."""
+    """Returns the piece of the only record of some blocks, which a tokenizer refuses."""
     [block] = bundle
     bad = bad_line(block, next(iter(records_of(block))), reason)
     return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], left_out=left_out_of([0]))
@@ -88,22 +87,21 @@ def singles(bundle: Sequence[Block]) -> Iterator[Sequence[Block]]:
 
 
 def rejected_path(prefix: str) -> str:
-    """Returns where the bad records of a prefix are."""
+    """Returns the path of the bad records of a prefix."""
     return f"{prefix}{REJECTED_SUFFIX}"
 
 
 def json_line(record: dict[str, object]) -> bytes:
-    """Returns a record as a line of JSON in UTF-8; what of a path is not UTF-8 is escaped."""
+    """Returns a record as a line of JSON in UTF-8; bytes of paths that are not UTF-8 are escaped."""
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentTokens:
-    """What is added to each document that has tokens; a document without any stays without.
+    """The tokens added to each document; a document without tokens gets none.
 
     Attributes:
-        bos: the id in front of the first token, or None for none.
-        eod: the id behind the last token, or None for none.
+        bos, eod: ids before the first and after the last token, or None.
     """
 
     bos: int | None = None
@@ -111,18 +109,18 @@ class DocumentTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
-        """Returns the policy with the ids of a tokenizer; a `MissingTokenError` where it does not have one of them."""
+        """Returns the ids of a tokenizer; a `MissingTokenError` where it does not have one of them."""
         return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
 
     def add(
         self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
-        """Returns the tokens with those added, the new lengths, and how many documents now begin or end with two.
+        """Returns the new tokens and lengths, and the number of documents that now begin or end with two.
 
-        A document gets two where its own text spells the token out. Nothing is taken away: what the text says stays.
+        A document has two where its own text spells the token out.
 
         Args:
-            tokens: tokens of all sequences, back to back; ids as they will be stored.
+            tokens: tokens of all sequences, back to back, in the dtype of the dataset.
             lengths: int32[num_sequences], tokens per sequence, none of them 0.
             document_ends: int64[num_documents], the number of sequences before each document's end.
         """
@@ -143,30 +141,24 @@ class DocumentTokens:
             lengths[last] += 1
         ids = [self.bos, self.eod]
         wanted = [number is not None for number in ids]
-        # At one place the end of a document comes before the beginning of the next, as it does in this order.
+        # At one place the end of a document comes before the beginning of the next, as in this order.
         values = np.tile(np.array([number for number in ids if number is not None], dtype=tokens.dtype), len(first))
         return insert_items(tokens, places[:, wanted].ravel(), values), lengths, int(doubled.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateTokens:
-    """What stands around each text, an empty one too.
-
-    Attributes:
-        before: ids in front of the first token.
-        after: ids behind the last one.
-    """
+    """The ids `before` and `after` each text, an empty one too."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> TemplateTokens:
-        """Returns those of a tokenizer; none where it has no template."""
+        """Returns the ids of a tokenizer's template; none where it has no template."""
         return cls(*tokenizer.template()) if isinstance(tokenizer, HuggingFaceTokenizer) else cls()
 
     def add(self, encoded: Encoded) -> Encoded:
-        """Returns the ids of texts with these around each."""
         added = np.array([*self.before, *self.after], dtype=encoded.tokens.dtype)
         if not len(added):
             return encoded
@@ -177,10 +169,9 @@ class TemplateTokens:
         return replace(encoded, tokens=tokens, lengths=encoded.lengths + len(added))
 
 
-# A run of this many characters without white space is no prose. `nupunkt` looks ahead from each full stop in it to its
-# end: 30 kB of "x.)" take it half a second, 60 kB two. It is shown the ends of such a run.
+# A run of this many characters without white space is no prose. `nupunkt` scans from each full stop in it to its end:
+# 30 kB of "x.)" take it half a second, 60 kB two. It gets the ends of such a run only.
 _LONGEST_WORD = 1000
-_SHOWN_OF_LONG_WORDS = 200
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
@@ -188,8 +179,8 @@ class SentenceSplitter:
     """Splits texts into sentences; safe from several threads; picklable.
 
     Args:
-        keep_newlines: whether the white space behind a sentence belongs to it, as with the reference's option of that
-            name, so that the sentences put together are the text; else each sentence stands without any around it.
+        keep_newlines: whether the white space after a sentence belongs to it, as with the reference's option of that
+            name, so that the joined sentences are the text; else sentences are stripped.
 
     Raises:
         MissingExtraError: `nupunkt` is not installed.
@@ -204,14 +195,14 @@ class SentenceSplitter:
     def __init__(self, *, keep_newlines: bool = False) -> None:
         self.keep_newlines = keep_newlines
         # Not `sentence_spans`, which also ends sentences at blank lines: it takes three times as long, and the
-        # reference's splitter does not. The model is shared by all who load it.
+        # reference's splitter does not. All instances share the model.
         self._model: Any = require("nupunkt", extra="sentences").load("default")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
-        """Returns the sentences of a text; none if it has nothing but white space, which only `keep_newlines` keeps."""
+        """Returns the sentences of a text; white space alone is a sentence with `keep_newlines` only."""
         spans = list(self._model.span_tokenize(_without_long_words(text)))
         if not self.keep_newlines:
             return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]
@@ -230,15 +221,10 @@ def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
 
 
 def _without_long_words(text: str) -> str:
-    """Returns a text of the same length in which the inside of very long words holds nothing that ends a sentence."""
+    """Returns a text of the same length, with `x` for the inside of very long words."""
     if len(text) <= _LONGEST_WORD or max(map(len, text.split()), default=0) <= _LONGEST_WORD:
         return text
-    return _LONG_WORD.sub(_masked, text)
-
-
-def _masked(match: re.Match[str]) -> str:
-    word = match[0]
-    return word[:_SHOWN_OF_LONG_WORDS] + "x" * (len(word) - 2 * _SHOWN_OF_LONG_WORDS) + word[-_SHOWN_OF_LONG_WORDS:]
+    return _LONG_WORD.sub(lambda word: word[0][:200] + "x" * (len(word[0]) - 400) + word[0][-200:], text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +237,7 @@ class Column:
         document_ends: int64[num_documents], the number of sequences before each document's end.
         roles: uint8[num_tokens], of `role_bytes`; None where the recipe has no roles.
         modes: int8[num_sequences], of multimodal data; None otherwise.
-        hashes: uint64[num_documents, 2], of the texts under this key as they stood in the input; None if not asked for.
+        hashes: uint64[num_documents, 2], of the texts under this key as they stood in the input, or None.
     """
 
     tokens: NDArray[Any]
@@ -264,12 +250,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizedBlock(RecordsDone):
-    """What came out of some blocks: one `Column` per key, all with the same number of documents.
+    """The tokens of some blocks: one `Column` per key, all with the same number of documents.
 
     Attributes:
         columns: one column per key, in their order.
-        hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
-        numbers: further ones of the recipe, by name, which are added up.
+        hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input, or None.
+        numbers: further counts of the recipe, by name.
         largest_token: largest token of the texts, in multimodal data; None where there is none.
     """
 
@@ -280,11 +266,9 @@ class TokenizedBlock(RecordsDone):
 
 
 def made_of_records(bundle: Sequence[Block], make: Callable[[Any], Made]) -> tuple[list[Made], list[BadLine], LeftOut]:
-    """Returns what is made of the records of some blocks, the bad ones among them, and those that gave nothing.
+    """Returns the results of `make` for the records of some blocks, the bad records, and those without a result.
 
-    Args:
-        bundle: the blocks.
-        make: takes the value of a record; raises an UnusableLineError or InputError where it is bad.
+    `make` gets the value of a record; it raises an `UnusableLineError` or `InputError` where it is bad.
     """
     made: list[Made] = []
     bad_lines: list[BadLine] = []
@@ -308,36 +292,32 @@ def made_of_records(bundle: Sequence[Block], make: Callable[[Any], Made]) -> tup
 
 
 class BlockTokenizer:
-    """Tokenizes blocks; safe from several threads, `num_workers` of them, each with an engine of its own at a time."""
+    """Tokenizes blocks; safe from several threads, `num_workers` of them, each with its own engine at a time."""
 
     def __init__(self, recipe: TextRecipe, choice: EngineChoice, *, num_workers: int) -> None:
-        self._keys = recipe.settings.keys
-        self._dtype = recipe.dtype
-        self._document_tokens = recipe.document_tokens
-        tokenizer = recipe.tokenizer
-        for number in (self._document_tokens.bos, self._document_tokens.eod):
-            if number is not None and not 0 <= number < tokenizer.vocab_size:
-                message = f"expected an id in [0, {tokenizer.vocab_size}) to add to documents, got {number}"
-                raise ConfigError(message)
-        self._template_tokens = recipe.template_tokens
-        self._splitter = recipe.splitter
-        self._hash_documents = recipe.hashes_documents
-        self._hash_texts = recipe.settings.document_hashes
-        self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
+        vocab_size = recipe.tokenizer.vocab_size
+        for number in (recipe.document_tokens.bos, recipe.document_tokens.eod):
+            if number is not None and not 0 <= number < vocab_size:
+                raise ConfigError(f"token id {number} out of range: the vocabulary has {vocab_size}")
+        self._recipe, self._dtype = recipe, recipe.dtype
+        settings = recipe.settings
+        self._template_tokens = TemplateTokens.of(recipe.tokenizer) if settings.template_tokens else TemplateTokens()
+        self._splitter = SentenceSplitter(keep_newlines=settings.keep_newlines) if settings.split_sentences else None
+        self._engines = EnginePool(recipe.tokenizer, choice, num_workers=num_workers)
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns the tokens of some blocks; a `RefusedTextError` where a text is refused."""
         num_bytes = sum(block.num_text_bytes for block in bundle)
-        parsed = parse_bundle(bundle, self._keys)
+        parsed = parse_bundle(bundle, self._recipe.settings.keys)
         num_documents = parsed.num_documents
-        hashes = hash_documents(parsed.columns, num_documents) if self._hash_documents else None
+        hashes = hash_documents(parsed.columns, num_documents) if self._recipe.hashes_documents else None
         columns: list[Column] = []
         num_doubled = 0
         for texts in parsed.columns:
             cut = texts if self._splitter is None else split_texts(texts, self._splitter)
             encoded = self._engines.encode(cut.texts, num_bytes=num_bytes, number=num_bytes)
             column, doubled = self._column(self._template_tokens.add(encoded), cut.document_ends)
-            if self._hash_texts:
+            if self._recipe.settings.document_hashes:
                 is_all = hashes is not None and len(parsed.columns) == 1
                 column = replace(column, hashes=hashes if is_all else hash_documents([texts], num_documents))
             columns.append(column)
@@ -359,12 +339,12 @@ class BlockTokenizer:
         ends = np.cumsum(used, dtype=np.int64)
         if text_ends is not None:
             ends = np.concatenate([np.zeros(1, dtype=np.int64), ends])[text_ends]
-        tokens, lengths, num_doubled = self._document_tokens.add(tokens, lengths, ends)
+        tokens, lengths, num_doubled = self._recipe.document_tokens.add(tokens, lengths, ends)
         return Column(tokens=tokens, lengths=lengths, document_ends=ends), num_doubled
 
 
 def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]:
-    """Yields all blocks, in order, in lists with at most so many bytes of text together, or of a single block."""
+    """Yields all blocks, in order, in lists of at most `num_bytes` of text, or of a single block."""
     bundle: list[Block] = []
     size = 0
     for block in blocks:
@@ -373,7 +353,7 @@ def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]
             bundle, size = [], 0
         bundle.append(block)
         size += block.num_text_bytes
-        del block  # the receiver's to drop
+        del block  # only the caller holds it
     if bundle:
         yield bundle
 
@@ -395,7 +375,6 @@ def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
 
 
 def _joined(parts: Sequence[Texts]) -> Texts:
-    """Returns the texts under one key."""
     texts = joined_texts([part.texts for part in parts])
     if all(part.document_ends is None for part in parts):
         return Texts(texts=texts)

@@ -1,10 +1,9 @@
-"""Conversations into a `.bin`/`.idx` pair and the roles beside it: tokenized once, packed at any length afterwards."""
+"""Conversations into a `.bin`/`.idx` pair with roles: tokenized once, packed at any length afterwards."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,15 +20,9 @@ from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import Block, Texts, UnusableLineError, records_of, refuse_record
-from tokenloom.preprocess.blocks import (
-    Column,
-    DocumentTokens,
-    TokenizedBlock,
-    bundled,
-    made_of_records,
-)
+from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, bundled, made_of_records
 from tokenloom.preprocess.chat_templates import ChatML, JinjaTemplate, Part, TemplateSource, find_chat_template
-from tokenloom.preprocess.job import CorpusSummary, JobArguments, check_arguments, run_job
+from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
 from tokenloom.preprocess.plan import Making, Recipe, plan_job
 from tokenloom.preprocess.schemas import Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import hash_documents
@@ -44,32 +37,23 @@ from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals, require_sound
 
 _BLOCK_BYTES = 256 << 10  # as the slow engines take
-_REASON = "which tokens belong to an answer is told by their offsets, which other libraries do not give"
+_REASON = "the tokens of an answer are found by their offsets, which other libraries do not give"
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedParts(Encoded):
-    """The ids of texts that are made of parts.
-
-    Attributes:
-        part_stops: int64[num_parts], the tokens of its text that end by the end of each part.
-    """
+    """The ids of texts made of parts; `part_stops`: int64[num_parts], tokens of its text up to the end of each part."""
 
     part_stops: NDArray[np.int64]
 
 
 class SpanEncoder:
-    """Encodes texts that are made of parts; safe from several threads.
+    """Encodes texts made of parts; safe from several threads, `num_workers` of them.
 
-    A text is encoded as a whole, so that its ids are those of the text, and a token belongs to the part in which it
-    ends. The fast engine says nothing of positions. With a byte-level tokenizer none is needed: its tokens spell the
-    bytes of the text, so their lengths in the vocabulary add up to positions. Where they do not add up to the whole
-    text (a tokenizer that normalises, say), the block is encoded by `tokenizers`, which does tell.
-
-    Args:
-        tokenizer: names the ids.
-        choice: the engine.
-        num_workers: threads that will call.
+    A text is encoded as a whole; a token belongs to the part in which it ends. The fast engine returns no offsets. A
+    byte-level tokenizer needs none: its tokens spell the bytes of the text, so the lengths of their spellings add up to
+    offsets. Where they do not add up to the whole text (a tokenizer that normalises, say), `tokenizers` encodes the
+    block and returns offsets.
     """
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
@@ -79,12 +63,7 @@ class SpanEncoder:
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def encode(self, texts: Sequence[Sequence[str]], *, number: int) -> EncodedParts:
-        """Returns the ids of texts, each given as its parts.
-
-        Args:
-            texts: texts of one block.
-            number: any; it selects the text by which a fast engine is checked.
-        """
+        """Returns the ids of texts, each given as its parts; any `number` selects the text that is compared."""
         if self._token_bytes is not None and (found := self._by_bytes(texts, self._token_bytes, number)) is not None:
             return found
         return self._by_offsets(texts)
@@ -92,14 +71,13 @@ class SpanEncoder:
     def _by_bytes(
         self, texts: Sequence[Sequence[str]], lengths_in_bytes: NDArray[np.int64], number: int
     ) -> EncodedParts | None:
-        """Returns the ids by the engine chosen, or None where its tokens do not spell the bytes of the texts."""
+        """Returns the ids of the chosen engine; None where its tokens do not spell the bytes of the texts."""
         part_bytes = np.array([len(part.encode()) for parts in texts for part in parts], dtype=np.int64)
         part_ends = np.cumsum(part_bytes)
         counts = np.array([len(parts) for parts in texts], dtype=np.int64)
         text_ends = np.concatenate([np.zeros(1, dtype=np.int64), part_ends])[np.cumsum(counts)]
-        encoded = self._engines.encode(
-            ["".join(parts) for parts in texts], num_bytes=int(part_bytes.sum()), number=number
-        )
+        whole = ["".join(parts) for parts in texts]
+        encoded = self._engines.encode(whole, num_bytes=int(part_bytes.sum()), number=number)
         token_ends = np.cumsum(lengths_in_bytes[encoded.tokens])
         stops = np.cumsum(encoded.lengths)
         if not np.array_equal(np.concatenate([np.zeros(1, dtype=np.int64), token_ends])[stops], text_ends):
@@ -122,7 +100,7 @@ class SpanEncoder:
 
 
 def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
-    """Returns the bytes of text that each token of a byte-level tokenizer spells, int64[vocab_size], or None."""
+    """Returns the length in bytes of each token of a byte-level tokenizer, int64[vocab_size]; None for others."""
     if (parse_json(tokenizer.data, most_bytes=len(tokenizer.data)).get("decoder") or {}).get("type") != "ByteLevel":
         return None
     lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
@@ -133,7 +111,7 @@ def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
     return lengths
 
 
-def schema_of(block: Block | None) -> Schema:
+def _schema_of(block: Block | None) -> Schema:
     """Returns the schema of the first record that has one; `messages` where there is no record at all."""
     failure: ConfigError | None = None
     for record in () if block is None else records_of(block):
@@ -147,24 +125,20 @@ def schema_of(block: Block | None) -> Schema:
     return "messages"
 
 
-def sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate | None) -> list[list[Part]]:
-    """Returns the sequences of the document that a record holds, as their parts."""
+def _sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate | None) -> list[list[Part]]:
+    """Returns the sequences of a record, each as its parts."""
     record = read_record(value, schema)
     if isinstance(record, str):
         return [[Part(record, is_answer=True)]]
     assert template is not None  # there is one for every schema but `text`
     rendered = [template.render(conversation) for conversation in record]
     if not all(rendered):
-        which = f"conversation {rendered.index([]) + 1}" if len(rendered) > 1 else "the conversation"
-        refuse_record(f"{template.name} makes nothing of {which}: no text at all")
+        refuse_record(f"{template.name} renders no text for conversation {rendered.index([]) + 1}")
     return rendered
 
 
 class ConversationTokenizer:
-    """Turns blocks into arrays, one at a time; safe from several threads.
-
-    Each sequence ends with the end-of-document token, appended where it is not the last token already.
-    """
+    """Turns blocks into arrays; safe from several threads. Each sequence ends with one end-of-document token."""
 
     def __init__(self, recipe: ConversationRecipe, encoder: SpanEncoder) -> None:
         self._template = None if recipe.template is None else recipe.template.compiled()
@@ -175,10 +149,8 @@ class ConversationTokenizer:
         self._hash_texts = recipe.settings.document_hashes
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens and roles of a block, or of none."""
-        documents, bad_lines, left_out = made_of_records(
-            bundle, partial(sequences_of, schema=self._schema, template=self._template)
-        )
+        make = partial(_sequences_of, schema=self._schema, template=self._template)
+        documents, bad_lines, left_out = made_of_records(bundle, make)
         column, num_answer_tokens = self._column(documents, number=bundle[0].first_record if bundle else 0)
         return TokenizedBlock(
             columns=(column,),
@@ -189,17 +161,16 @@ class ConversationTokenizer:
         )
 
     def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
-        """Returns the tokens and roles of documents, and how many tokens the assistant says, or are of plain text."""
+        """Returns the tokens and roles of documents, and the number of tokens of answers, or of plain text."""
         sequences = [[part.text for part in parts] for document in documents for parts in document]
         encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
         if not lengths.all():  # a lone end of a document would be trained on as somebody's answer
-            message = "no token comes of the conversation or text"
-            raise RefusedTextError(message)
+            raise RefusedTextError("the conversation or text has no tokens")
         part_counts = np.array([len(parts) for parts in sequences], dtype=np.int64)
-        said = [part.is_answer for document in documents for parts in document for part in parts]
+        are_answers = [part.is_answer for document in documents for parts in document for part in parts]
         answer = PartKind.text if self._schema == "text" else PartKind.answer
-        kinds = np.where(np.array(said, dtype=bool), np.uint8(answer), np.uint8(PartKind.prompt))
+        kinds = np.where(np.array(are_answers, dtype=bool), np.uint8(answer), np.uint8(PartKind.prompt))
         last_part = np.cumsum(part_counts) - 1
 
         # The end-of-document token joins the last part.
@@ -235,9 +206,9 @@ class ConversationRecipe(Recipe):
 
     Attributes:
         schema: schema of the records, the same in all shards.
-        template: what renders conversations; None for texts, which need no template.
+        template: template of conversations; None for texts.
         sample: texts of the beginning, by which engines are compared.
-        stream: its reader, which has begun, where it can be read once only; None otherwise.
+        stream: reader of an input that can be read once only, already begun; None otherwise.
     """
 
     tokenizer: HuggingFaceTokenizer
@@ -257,13 +228,9 @@ class ConversationRecipe(Recipe):
         if self.template is not None:
             sha256 = hashlib.sha256(self.template.source.encode()).hexdigest()
             template = {"name": self.template.name, "sha256": sha256}
-        return {
-            "schema": self.schema,
-            "chat_template": template,
-            "append_eod": "where it is not the last token already",
-            **self.settings.recorded(),
-            **self.settings.of_hashes(),
-        }
+        append_eod = "where it is not the last token already"
+        chosen = {"schema": self.schema, "chat_template": template, "append_eod": append_eod}
+        return chosen | self.settings.recorded()
 
     def of_shards(self) -> dict[str, Any]:
         special_tokens = self.tokenizer.special_tokens_dict  # which templates may name
@@ -291,40 +258,30 @@ def preprocess_chat(
     settings: ChatSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles.npy`.
+    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles.npy`, by a job as `preprocess_corpus`.
 
-    A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
-    rendered by the template and tokenized as a whole; a token belongs to the part of the text in which it ends. An
-    end-of-document token is appended where it is not the last token already; it belongs to the last part. All files
-    appear at the end, or none; the same call on finished output has nothing to do.
-
-    This is a job as `preprocess_corpus` is: of shards, in `PREFIX.job`, which the same call goes on with after whatever
-    ended an earlier one, and which processes and machines that share the folder share. The bytes depend on neither of
-    these, nor on `num_workers` and `engine`. Memory: some 170 MB per process with two threads, and 20 bytes per
-    conversation and 5 per part of one.
+    A line of JSON or a row of a table becomes a document, each conversation in it a sequence. The template renders a
+    conversation, which is tokenized as a whole; a token belongs to the part of the text in which it ends. An
+    end-of-document token is appended where it is not the last token already; it belongs to the last part. Memory: some
+    170 MB per process with two threads, and 20 bytes per conversation and 5 per part of one.
 
     Args:
         input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
-        output_prefix: prefix of the outputs; their folder must exist.
-        tokenizer: tokenizer of Hugging Face, from `load_tokenizer`.
+        output_prefix: prefix of the outputs.
+        tokenizer: tokenizer of Hugging Face, or what `load_tokenizer` takes for one.
         settings: see `ChatSettings`.
-        num_processes: number of processes on this machine; None for one per four threads.
-        num_workers, runner, work_folder, restart, progress: see `preprocess_corpus`.
-        overwrite: replace a dataset that is there and was not made by this very call; it stays whole until the new one
-            is.
+        how: see `preprocess_corpus`; by default one process per four threads.
 
     Raises:
         ConfigError: a setting is wrong, or no schema fits the columns.
         InputError: a line is bad, the file is damaged, or it holds no conversations.
-        StuckRecordError: the template or the tokenizer does not come to an end with some of the records.
-        TokenizerError: the tokenizer is not one of Hugging Face, there is no template or no end-of-document
-            token, or the engine asked for cannot be used.
+        StuckRecordError: the template or the tokenizer exceeds `record_timeout_seconds` on a record.
+        TokenizerError: the tokenizer is not one of Hugging Face or cannot use the engine, or there is no template or
+            no end-of-document token.
         TokenloomError: see `preprocess_corpus`.
     """
-    check_arguments(how)
-    started = time.monotonic()
     path = admit(checked_path("input_path", input_path, example="such as `chat.jsonl`"))
-    output_prefix = checked_output_prefix("output_prefix", output_prefix)
+    prefix = admit(checked_output_prefix("output_prefix", output_prefix))
     file = inspect_input(path, default_format="jsonl")
     known = require_hugging_face(load_tokenizer(tokenizer), reason=_REASON)
     settings = settings or ChatSettings()
@@ -342,24 +299,24 @@ def preprocess_chat(
         sample=sample,
         stream=reader if file.is_stream else None,
     )
-    return run_job(plan_job(recipe, admit(os.fspath(output_prefix)), [file]), started=started, **how)
+    return run_job(plan_job(recipe, prefix, [file]), **how)
 
 
 def _first_look(
     first: Block | None, tokenizer: HuggingFaceTokenizer, settings: ChatSettings, *, path: str
 ) -> tuple[Schema, TemplateSource | None, list[str]]:
-    """Returns the schema of the first block, the template, and the texts that it makes of the block in a while."""
+    """Returns the schema of the first block, the template, and the texts that it renders of the block in time."""
     texts: list[str] = []
     seconds = settings.record_timeout_seconds
     with WorkerThreads(1) as threads:  # in this thread, an interruption would hit `orjson` as it starts
-        schema = settings.schema or threads.submit(partial(schema_of, first)).result()
+        schema = settings.schema or threads.submit(partial(_schema_of, first)).result()
         template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
 
         def render() -> None:
             compiled = None if template is None else template.compiled()
             for record in () if first is None else records_of(first):
                 with suppress(UnusableLineError):  # which is left to the run itself
-                    sequences = sequences_of(record.value, schema=schema, template=compiled)
+                    sequences = _sequences_of(record.value, schema=schema, template=compiled)
                     texts.extend("".join(part.text for part in parts) for parts in sequences)
 
         try:
@@ -369,6 +326,5 @@ def _first_look(
             if not texts:
                 name = "reading" if template is None else template.name
                 message = f"{name} takes longer than {seconds:g} seconds for the first record of `{path}`"
-                hint = "correct the template, or raise `record_timeout_seconds`"
-                raise StuckRecordError(message, hint=hint) from error
+                raise StuckRecordError(message, hint="correct it, or raise `record_timeout_seconds`") from error
     return schema, template, list(texts)

@@ -1,20 +1,20 @@
-"""The folder of a job: who works on what, and what is done.
+"""The folder of a job: locks, parts and reports of its shards.
 
 Files in `PREFIX.job`:
 
-    job.json            what decides the bytes; processes with other settings or inputs are refused
-    job.lock            held, shared, by every process that takes part; alone, by the one that writes `job.json`
-    KEY.lock            held by the process that works on the shard of this key, and names it
-    KEY_0.bin, .idx     what came out of it under the first key; KEY.rejected.jsonl, .records, .hashes likewise
+    job.json            settings and inputs that decide the bytes; processes with others are refused
+    job.lock            held, shared, by every process of the job; exclusively by the one that writes `job.json`
+    KEY.lock            held by the process that works on the shard of this key; contains its name
+    KEY_0.bin, .idx     its part under the first key of texts; KEY.rejected.jsonl, .records, .hashes likewise
     KEY.journal         there while a process works on it: see `ShardJournal`
     KEY.json            its report, written last: the shard is done
-    assembly.lock       held by the process that makes the datasets out of the parts, and names it
+    assembly.lock       held by the process that makes the datasets out of the parts; contains its name
 
-Locks are `flock`: they die with the process that holds them, however it dies. Where a filesystem keeps them on each
-machine by itself, two machines may do the same shard; both write the same bytes, and files appear whole.
+Locks are `flock`: they end with the process that holds them. Where a filesystem keeps them on each machine by itself,
+two machines may do the same shard; both write the same bytes, and files appear whole.
 
-A folder goes in one step, by another name: nobody can join one that is half gone. What is left under that name when the
-process that removes it is killed goes with the next run.
+A folder is renamed before it is removed: no process can join one that is half gone. If the process that removes it is
+killed, the next run removes the rest.
 """
 
 from __future__ import annotations
@@ -51,16 +51,11 @@ _LOGGER = logging.getLogger(__name__)
 JOB = "job.json"
 """The name of the description."""
 
-_MOST_JOB_BYTES = 1 << 29
-"""Room for some millions of input files."""
-
+_MOST_JOB_BYTES = 1 << 29  # some millions of input files
+# The digits are the key of a shard; a dot before them marks a file that is being written.
 _OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
-"""Name of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
-
 _REPORT_NAME = re.compile(r"[0-9a-f]{24}\.json")
-
-_MOST_ATTEMPTS = 100
-"""Attempts to join: each fails only because somebody else left at that very moment."""
+_MOST_ATTEMPTS = 100  # to join; each fails only because another process left at that very moment
 _OWNER_BYTES = 100
 _MOST_SECONDS_BETWEEN_TOUCHES = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -70,13 +65,27 @@ class FolderGoneError(Exception):
     """Another process finished the job, and removed its folder."""
 
 
-class JobFolder:
-    """The folder of a job, as one process sees it.
+class Silence:
+    """Measures how long a heartbeat has not changed; time in which this process itself was stopped does not count.
 
     Args:
-        path: path of the folder.
-        job: the job.
+        most_seconds: the most seconds that count between two calls.
     """
+
+    def __init__(self, most_seconds: float) -> None:
+        self._most_seconds, self._called = most_seconds, time.monotonic()
+        self._seconds, self._beat = 0.0, None
+
+    def seconds(self, beat: Any) -> float:
+        """Returns the seconds since the first call with this heartbeat."""
+        passed, self._called = time.monotonic() - self._called, time.monotonic()
+        self._seconds = self._seconds + min(passed, self._most_seconds) if beat == self._beat else 0.0
+        self._beat = beat
+        return self._seconds
+
+
+class JobFolder:
+    """The folder at a path of a job, as one process sees it."""
 
     def __init__(self, path: str, job: ShardedJob) -> None:
         self.path = path
@@ -90,14 +99,14 @@ class JobFolder:
 
     @contextmanager
     def joined(self, *, makes: bool = True) -> Iterator[None]:
-        """Takes part in the job, and removes its folder in the end if nothing in it is of use.
+        """Joins the job; on leaving, removes its folder if no shard is done.
 
         Args:
-            makes: the folder, if it is not there.
+            makes: whether to make a missing folder.
 
         Raises:
             ConfigError: the folder belongs to a job with other settings, or processes work in it on other inputs.
-            FolderGoneError: it is not there, and not to be made.
+            FolderGoneError: the folder is missing, and not to be made.
             StorageError: the folder cannot be made, or its filesystem has no locks.
         """
         try:
@@ -114,10 +123,8 @@ class JobFolder:
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
                     os.mkdir(self.path)
-                if (foreign := next(foreign_names(self.path), None)) is not None:
-                    message = (
-                        f"`{self.path}` is to be the folder of a job, but holds `{foreign}`, which is no part of one"
-                    )
+                if (foreign := next(_foreign_names(self.path), None)) is not None:
+                    message = f"`{self.path}` cannot be the folder of a job: it holds `{foreign}`"
                     raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
             with suppress(FolderGoneError), ExitStack() as stack:
                 descriptor = stack.enter_context(_open_lock(self._lock_path))
@@ -130,10 +137,9 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Makes the folder that of this job, while nobody else takes part; an unfinished one must go on as this one.
+        """Describes this job in the folder while no other process takes part; refuses an unfinished one of another job.
 
-        Parts of the same settings are of use whatever the inputs were then: those of inputs that changed have other
-        keys.
+        Parts of the same settings can be used whatever the inputs were: those of inputs that changed have other keys.
         """
         if (found := read_description(self._job_path)) == (expected := self._description()):
             return
@@ -152,7 +158,7 @@ class JobFolder:
     def _require_same_job(self) -> None:
         found, expected = read_description(self._job_path), self._description()
         if found is None:
-            raise FolderGoneError  # whoever was to write it died, and this process may be the one to do so now
+            raise FolderGoneError  # the process that was to write it died; on the next attempt this one may
         if found != expected:
             names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
             message = f"another process works on another job in `{self.path}`: {names}"
@@ -160,15 +166,14 @@ class JobFolder:
             raise ConfigError(message, hint=hint)
 
     def _description(self) -> dict[str, Any]:
-        """Returns what the processes that share the folder must agree on."""
+        """Returns the description that the processes of a job must share."""
         described: dict[str, Any] = json.loads(json.dumps(self._job.description()))
         inputs = {"inputs": self._job.fingerprint, "files": self._job.input_keys(), "num_shards": len(self._job.shards)}
         return {"settings": described, **inputs}
 
     def _remove_alone(self, *, if_done: bool) -> None:
-        """Removes the folder if it is of this very job, and nobody takes part; only if no shard is done, or any."""
-        # Nothing to do where somebody else has removed it.
-        with suppress(FolderGoneError, StorageError):
+        """Removes the folder of this job if no other process takes part; only if no shard is done, unless `if_done`."""
+        with suppress(FolderGoneError, StorageError):  # another process may have removed it
             if os.path.isdir(self.path) and (if_done or not any(done_keys(self.path))):
                 with _open_lock(self._lock_path) as descriptor:
                     is_alone = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
@@ -176,15 +181,14 @@ class JobFolder:
                         self.remove()
 
     def remove_remains(self) -> None:
-        """Removes what was left behind of this very job, which is finished: by a kill, or a loss of power."""
+        """Removes what a kill or a loss of power left of this job, which is finished."""
         remove_own(self._removed_path)
         self._remove_alone(if_done=True)
 
     def restart(self) -> None:
-        """Gives up what was done."""
+        """Discards the shards that are done."""
         if self.is_gone:
             return
-        # Nothing to do where somebody else has removed it meanwhile.
         with suppress(FolderGoneError), _open_lock(self._lock_path) as descriptor:
             if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path):
                 message = f"`{self.path}`: another process is working on this job"
@@ -192,40 +196,31 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder; those who wait for a lock in it are told that it is gone.
-
-        What is no part of a job stays, and the folder around it.
-        """
+        """Removes the folder, but no foreign file in it; processes that wait for its locks get a `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
-        with suppress(OSError):  # as where somebody else's file is under the other name
-            if not any(foreign_names(path)):
+        with suppress(OSError):  # as where another file has that name
+            if not any(_foreign_names(path)):
                 os.rename(path, self._removed_path)
                 path = self._removed_path
         remove_own(path)
 
     @property
     def is_gone(self) -> bool:
-        """Whether others have finished the job meanwhile, as after a long sleep."""
+        """Whether another process has finished the job."""
         return not os.path.lexists(self._lock_path)
 
     def part_prefix(self, shard: Any) -> str:
-        """Returns what the names of the files of a shard begin with."""
         return os.path.join(self.path, shard.key)
 
     def journal_path(self, shard: Any) -> str:
-        """Returns the path of what a process notes that works on a shard."""
         return journal_path(self.part_prefix(shard))
 
-    def report_path(self, shard: Any) -> str:
-        """Returns the path of the report of a shard."""
-        return f"{self.part_prefix(shard)}.json"
-
     def report(self, shard: Any) -> Any | None:
-        """Returns what came out of a shard, None if it is not done; what was read once is remembered."""
+        """Returns the report of a shard, None if it is not done; cached."""
         if (known := self._reports.get(shard.key)) is not None:
             return known
-        path = self.report_path(shard)
+        path = f"{self.part_prefix(shard)}.json"
         try:
             with storage_errors("read", path), suppress(FileNotFoundError), open(path, "rb") as stream:
                 report = self._reports[shard.key] = self._job.read_report(stream.read(), path=path)
@@ -240,15 +235,16 @@ class JobFolder:
     def forget(self, shard: Any) -> None:
         """Removes the report of a shard, which is then done again."""
         self._reports.pop(shard.key, None)
-        with storage_errors("remove", self.report_path(shard)), suppress(FileNotFoundError):
-            os.unlink(self.report_path(shard))
+        path = f"{self.part_prefix(shard)}.json"
+        with storage_errors("remove", path), suppress(FileNotFoundError):
+            os.unlink(path)
 
     @contextmanager
     def claimed(self, shard: Any, *, wait: bool) -> Iterator[bool]:
-        """Yields whether this process may work on a shard: nobody else does, and it is not done.
+        """Yields whether this process may work on a shard: no other process does, and it is not done.
 
-        Whoever works on it touches its lock often. Where that ends, as of a process that is frozen, and the lock is
-        still held, the shard may be done twice: both write the same bytes, and files appear whole.
+        The process that works on a shard touches its lock often. One that is frozen holds the lock without touching it;
+        the shard may then be done twice: both write the same bytes, and files appear whole.
 
         Args:
             shard: shard to work on.
@@ -259,8 +255,8 @@ class JobFolder:
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
-        timeout_seconds = self._job.worker_timeout_seconds
-        waited, seen = 0.0, None
+        timeout_seconds, touched = self._job.worker_timeout_seconds, None
+        silence = Silence(2 * _SECONDS_BETWEEN_LOOKS)
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
                 if descriptor is not None and self.report(shard) is None:
@@ -273,14 +269,11 @@ class JobFolder:
             if descriptor is not None or not wait or self.report(shard) is not None:
                 yield False
                 return
-            began = time.monotonic()
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-            waited += min(time.monotonic() - began, 2 * _SECONDS_BETWEEN_LOOKS)  # time in which we stand still is none
             with storage_errors("look at", path), suppress(FileNotFoundError):
-                if (touched := os.stat(path).st_mtime_ns) != seen:  # clocks of other machines may be wrong
-                    waited, seen = 0.0, touched
-            if waited > timeout_seconds:
-                _LOGGER.warning("shard %d is done by this process too: whoever works on it is silent", shard.number)
+                touched = os.stat(path).st_mtime_ns  # compared with itself only: clocks of machines differ
+            if silence.seconds(touched) > timeout_seconds:
+                _LOGGER.warning("shard %d is done by this process too: its worker is silent", shard.number)
                 yield True
                 return
 
@@ -290,9 +283,9 @@ class JobFolder:
 
         Args:
             name: name of the lock.
-            wait: whether to wait until whoever holds it lets go, or is dead.
-            pending: beginnings of the paths that whoever holds it writes: what a process of this machine that was
-                killed meanwhile left half written is removed.
+            wait: whether to wait until its holder releases it, or is dead.
+            pending: prefixes of the paths that its holder writes: half-written files of a holder on this machine that
+                was killed are removed.
 
         Raises:
             FolderGoneError: the job was finished meanwhile.
@@ -327,7 +320,7 @@ def _open_lock(path: str) -> Iterator[int]:
 
 
 def _lock(descriptor: int, operation: int, path: str) -> bool:
-    """Locks an open file; returns False where another process holds it, and this one is not to wait."""
+    """Locks an open file; returns False where another process holds it, and the operation does not wait."""
     with storage_errors("lock", path):
         try:
             if not lock(descriptor, operation):
@@ -366,12 +359,12 @@ def _touched(descriptor: int, timeout_seconds: float) -> Iterator[None]:
 
 
 def journal_path(part_prefix: str) -> str:
-    """Returns the path of what a process notes that makes a part, see `ShardJournal`."""
+    """Returns the path of the journal of a part, see `ShardJournal`."""
     return f"{part_prefix}.journal"
 
 
-def foreign_names(folder: str) -> Iterator[str]:
-    """Yields the names of what lies in a folder and is no file of a job."""
+def _foreign_names(folder: str) -> Iterator[str]:
+    """Yields the names in a folder that are no files of a job."""
     with storage_errors("list", folder), suppress(FileNotFoundError):
         yield from (name for name in os.listdir(folder) if not _OWN_NAME.fullmatch(name))
 
@@ -397,7 +390,7 @@ def read_description(path: str) -> Any:
     try:
         found = read_json(path, most_bytes=_MOST_JOB_BYTES)
         if not isinstance(found, dict) or not {"settings", "inputs", "files"} <= set(found):
-            raise ValueError("it does not describe a job")  # noqa: TRY301, EM101 - worded below
+            raise ValueError("it does not describe a job")  # noqa: TRY301 - worded below
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """A job from its plan to the last file, whatever its recipe: the work, parts into datasets, a summary in numbers.
 
-A dataset takes whole parts by their bytes, or chosen documents of them. Whether a job was done before, manifests say.
+A dataset takes whole parts by their bytes, or chosen documents of them. Manifests say whether a job was done before.
 """
 
 from __future__ import annotations
@@ -18,20 +18,13 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, InputError, StorageError, TokenloomError
+from tokenloom.errors import InputError, StorageError, TokenloomError
 from tokenloom.indexed.columns import ColumnFacts, ColumnWriter, WrittenColumn, columns_there, written_column
 from tokenloom.indexed.layout import bin_path, column_path, idx_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_of
 from tokenloom.indexed.origins import NAME, RUNS, OriginFile, Runs, selected_runs, write_origins
-from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
-from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
-from tokenloom.indexed.writing.outputs import (
-    MOST_LOCKED,
-    MOST_OPEN,
-    PendingDataset,
-    existing_path,
-    publish_datasets,
-)
+from tokenloom.indexed.writing.concatenate import ConcatenatedPart, check_inputs, write_pending
+from tokenloom.indexed.writing.outputs import MOST_LOCKED, MOST_OPEN, PendingDataset, existing_path, publish_datasets
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.records import documents_between, left_out_of
 from tokenloom.preprocess.blocks import json_line, rejected_path
@@ -52,15 +45,14 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSummary:
-    """One of the datasets that came out.
+    """A dataset of a job.
 
     Attributes:
         key: key of the texts.
-        split: its name; None without splits.
+        split: name of the split; None without splits.
         prefix: prefix of the pair.
-        num_documents: those without tokens included.
-        num_empty: number of these without tokens.
-        num_sequences, num_tokens, num_bytes: counts of it.
+        num_documents, num_empty: number of documents, and of those without tokens among them.
+        num_sequences, num_tokens, num_bytes: counts of the dataset.
     """
 
     key: str
@@ -80,20 +72,19 @@ class CorpusSummary:
     Attributes:
         datasets: one per output, key and split.
         num_files, num_ignored: input files read, and other files in folders.
-        num_shards: number of shards of the job.
-        num_shards_reused: number of these that were done before this call.
+        num_shards, num_shards_reused: shards of the job, and those among them that were done before this call.
         was_complete: whether there was nothing to do at all.
-        num_documents: found in the input; each was written once per key, or was a duplicate.
-        num_duplicates: number of these that were left out because the same texts came before.
-        num_blank_lines: lines of nothing but white space.
+        num_documents: documents of the input; each was written once per key, or was a duplicate.
+        num_duplicates: documents that were dropped because the same texts came before.
+        num_blank_lines: lines of white space.
         num_rejected: bad records, set aside in the files `rejected_paths`.
-        num_text_bytes: read, after decompression; 0 if `was_complete`.
+        num_text_bytes: size of the input in bytes, after decompression; 0 if `was_complete`.
         numbers: further counts, none if `was_complete`. Of text `num_doubled`: texts that already spell out an added
-            token. Of conversations `num_answer_tokens`: tokens that the assistant says, or of plain text. Of images
+            token. Of conversations `num_answer_tokens`: tokens of answers, or of plain text. Of images
             `num_text_tokens`, `num_image_bytes`, and `num_truncated`: texts that were cut off at `pad_length`.
         dtype: dtype of the tokens.
-        engine, engine_reason: what tokenized, and why.
-        seconds: this call took.
+        engine, engine_reason: name of the engine, and why it was chosen.
+        seconds: time that the job took, planning apart.
     """
 
     datasets: tuple[DatasetSummary, ...]
@@ -126,7 +117,7 @@ class CorpusSummary:
 
 
 class JobArguments(TypedDict, total=False):
-    """By whom a job is done, and what becomes of earlier ones; see `preprocess_corpus`."""
+    """How a job runs, and what happens to earlier ones; see `preprocess_corpus`."""
 
     num_processes: int | None
     num_workers: int | None
@@ -137,17 +128,9 @@ class JobArguments(TypedDict, total=False):
     progress: Callable[[JobProgress], None] | None
 
 
-def check_arguments(how: Mapping[str, Any]) -> None:
-    """Refuses arguments that `JobArguments` does not have, before anything is planned."""
-    if unknown := how.keys() - JobArguments.__annotations__.keys():
-        message = f"unexpected keyword argument {min(unknown)!r}: expected {', '.join(JobArguments.__annotations__)}"
-        raise TypeError(message)
-
-
 def run_job(
     plan: JobPlan,
     *,
-    started: float,
     num_processes: int | None = None,
     num_workers: int | None = None,
     runner: Runner | None = None,
@@ -156,7 +139,8 @@ def run_job(
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
 ) -> CorpusSummary:
-    """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`."""
+    """Does the missing shards of a job, alone or with others that share its folder; see `preprocess_corpus`."""
+    started = time.monotonic()
     total = sum(shard.num_bytes for shard in plan.shards)
     book = ProgressBook(plan, "preprocess", unit="bytes", measure="num_file_bytes", total=total, show=progress)
     run = runner or local_runner(
@@ -167,7 +151,9 @@ def run_job(
     )
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     with if_stopped(lambda: book.done_words):
-        _check_output_folder(plan)
+        if not is_remote(plan.prefix):  # checks before the work that the folder of the datasets can be written
+            make_folder_of(plan.outputs[0].prefix)
+            PendingFile(bin_path(plan.outputs[0].prefix)).discard()
         if restart or not _is_finished(plan):
             _require_own_outputs(plan, overwrite=overwrite)
             if restart:
@@ -178,7 +164,7 @@ def run_job(
                     # Where nothing is done, others may have finished it meanwhile.
                     if restart or num_reused or not _is_finished(plan):
                         with book.shown():
-                            reports, _ = do_and_assemble(
+                            reports = do_and_assemble(
                                 plan,
                                 folder,
                                 book,
@@ -196,20 +182,8 @@ def run_job(
     return _summary(plan, [], num_shards_reused=len(plan.shards), started=started)
 
 
-def _check_output_folder(plan: JobPlan) -> None:
-    """Looks before the work whether the datasets can be written; their folder is made, where there is none."""
-    if is_remote(plan.prefix):
-        return
-    if os.path.basename(plan.prefix) in (".", ".."):  # else hidden files would be written
-        message = f"expected an output prefix that ends in a name, found {plan.prefix!r}"
-        raise ConfigError(message, hint=f"such as `{plan.prefix}/corpus`")
-    prefix = plan.outputs[0].prefix
-    make_folder_of(prefix)
-    PendingFile(bin_path(prefix)).discard()
-
-
 def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> str:
-    """Returns where the parts lie: beside the outputs, so that they can become them without being copied."""
+    """Returns the job's folder: beside the outputs, so that parts can become datasets without a copy."""
     name = f"{os.path.basename(plan.prefix) or 'corpus'}.job"
     if work_folder is not None:  # which jobs of other prefixes may share
         return os.path.join(os.fspath(work_folder), f"{short_hash(canonical_path(plan.prefix))[:8]}-{name}")
@@ -221,7 +195,8 @@ def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> s
 def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused: int, started: float) -> CorpusSummary:
     """Returns the summary of a job whose datasets are there; without reports, all was done before."""
     datasets: list[DatasetSummary] = []
-    manifests: list[Manifest] = []
+    ledgers: list[DocumentLedger] = []
+    engine = ""
     for output in plan.outputs:
         for planned in output.datasets:
             dataset = plan.open(planned)
@@ -237,15 +212,15 @@ def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused
                     num_bytes=dataset.num_tokens * dataset.dtype.itemsize,
                 )
             )
-            if planned is output.datasets[0]:  # all of an output are of the same records
+            if planned is output.datasets[0]:  # all datasets of an output are of the same records
                 manifest = manifest_of(dataset)
                 assert manifest is not None
-                manifests.append(manifest)
+                ledgers.append(manifest.ledger)
+                engine = engine or manifest.engine or ""
     numbers = Counter[str]()
     for report in reports:
         numbers.update(report.numbers)
     reasons = dict.fromkeys(report.engine_reason for report in reports)
-    ledgers = [manifest.ledger for manifest in manifests]
     num_blank = sum(ledger.num_blank for ledger in ledgers)
     num_rejected = sum(ledger.num_rejected for ledger in ledgers)
     outputs = [output.prefix for output, ledger in zip(plan.outputs, ledgers, strict=True) if ledger.num_rejected]
@@ -264,17 +239,14 @@ def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused
         num_text_bytes=sum(report.num_text_bytes for report in reports),
         numbers=numbers,
         dtype=plan.recipe.dtype.name,
-        engine=manifests[0].engine or "unknown",
-        engine_reason="; ".join(reasons) if reports else "as the manifest tells",
+        engine=engine or "unknown",
+        engine_reason="; ".join(reasons) if reports else "read from the manifest",
         seconds=time.monotonic() - started,
     )
 
 
 def _is_finished(plan: JobPlan) -> bool:
-    """Whether the datasets of a job are all there, made of the same inputs in the same way.
-
-    A dataset or manifest that cannot be read counts as not there: it will be written anew.
-    """
+    """Whether all datasets of a job are there, of the same inputs and settings; a damaged one is not there."""
     if plan.reads_streams:
         return False
     num_bad = num_documents = 0
@@ -293,17 +265,15 @@ def _is_finished(plan: JobPlan) -> bool:
     except (TokenloomError, OSError):
         return False
     if plan.settings.bad_records.is_exceeded(num_bad, num_documents + num_bad):
-        message = (
-            f"expected at most {plan.settings.bad_records} bad records, found {num_bad} of {num_documents + num_bad} "
-            f"when `{plan.outputs[0].datasets[0].prefix}` was made"
-        )
-        raise InputError(message, hint="the datasets are there, and may be used without them; or correct the input")
+        found = f"`{plan.outputs[0].datasets[0].prefix}` was made of {num_documents + num_bad} records, {num_bad} of "
+        found += f"them bad: `bad_records` allows {plan.settings.bad_records}"
+        raise InputError(found, hint="use the datasets without the bad records, or correct the input")
     return True
 
 
 def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
-    """Returns the manifest of a dataset that is there as planned, with the files that it tells of; else None."""
-    if existing_path(planned.prefix) is None:  # which also finishes what a process left as it appeared
+    """Returns the manifest of a dataset that is there as planned, with all its files; else None."""
+    if existing_path(planned.prefix) is None:  # which also finishes a publication that was killed
         return None
     manifest, columns = _own_manifest(plan, output, planned), columns_there(planned.prefix)
     if manifest is None or not all(exists(column_path(planned.prefix, name)) for name in columns):
@@ -315,12 +285,9 @@ def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDat
 
 
 def _require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
-    """Checks that what is there under the names of the datasets, if anything, was made by this very job.
+    """Returns whether datasets that are there may be replaced: a killed publication of this job left some of them.
 
-    A job that was killed while its datasets appeared finds some of them.
-
-    Returns:
-        Whether what is there may be replaced: it is of this job, or the caller wants it so.
+    An `OutputExistsError` for those of another job, unless `overwrite`.
     """
     may_replace = overwrite
     for output in plan.outputs if not overwrite else ():
@@ -335,21 +302,14 @@ def _require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
 
 
 def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
-    """Returns the manifest of a dataset that this very job made; None if it is not there, or somebody else's."""
+    """Returns the manifest of a dataset that this very job made; None for any other, or none."""
     try:
         found = None if plan.reads_streams else manifest_of(plan.open(planned))
     except (TokenloomError, OSError):
-        return None
+        found = None
     if found is None:
         return None
-    expected = plan.recipe.manifest(
-        found.pair,
-        files=output.files,
-        key=planned.key,
-        split=planned.split,
-        ledger=found.ledger,
-        engine=found.engine or "",
-    )
+    expected = plan.recipe.manifest(found.pair, planned, files=output.files, ledger=found.ledger, engine="")
     made, wanted = ((each.tokenizer.fingerprint, each.options, each.inputs) for each in (found, expected))
     return found if made == wanted else None
 
@@ -359,15 +319,12 @@ def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A shard that is done.
+    """A shard that is done, and what datasets take of it.
 
     Attributes:
-        shard: shard of the job.
-        report: what came out.
-        prefix: prefix of its files.
-        num_before: of each of its slices, the records of that file that earlier slices have.
+        num_before: records of the file of each slice that earlier slices hold.
         kept: bool[num_documents], the documents that are no duplicates; None for all.
-        splits: int8[num_documents], the number of the split of each; None without splits.
+        splits: int8[num_documents], number of the split of each; None without splits.
     """
 
     shard: PlannedShard
@@ -378,7 +335,6 @@ class _Part:
     splits: NDArray[np.int8] | None
 
     def num_chosen(self, split: int | None) -> int:
-        """Returns how many documents a dataset takes."""
         mask = self.chosen(split)
         return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
 
@@ -390,13 +346,15 @@ class _Part:
         return mine if self.kept is None else mine & self.kept
 
 
-def _assemble(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool) -> None:
-    """Makes the datasets of a job appear, all or none."""
+def _assemble(
+    plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
+) -> Sequence[ShardReport]:
+    """Publishes the datasets of a job, all or none; returns the reports."""
     parts = _parts(plan, folder, reports)
     _require_documents(plan, folder, parts)
     planned = [dataset for output in plan.outputs for dataset in output.datasets]
     with ExitStack() as stack:
-        # Nobody else's dataset may appear between this look and our own.
+        # No dataset of another job may appear between this check and our publication.
         locks = [stack.enter_context(OutputLock(idx_path(each.prefix))) for each in planned[:MOST_LOCKED]]
         may_replace = _require_own_outputs(plan, overwrite=overwrite)
         new: list[PendingDataset] = []
@@ -405,12 +363,13 @@ def _assemble(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], 
             for each in output.datasets:
                 pending = _pending_dataset(plan, output, each, own, stack)
                 stack.callback(pending.discard)
-                if each is output.datasets[0]:  # with which bad records go
+                if each is output.datasets[0]:  # bad records are published with the first dataset
                     pending.beside, pending.replaced = _rejected_files(output, own), [rejected_path(output.prefix)]
                 if len(planned) > MOST_OPEN:
                     pending.seal()
                 new.append(pending)
         publish_datasets(new, overwrite=may_replace, locks=locks)
+    return reports
 
 
 def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[_Part]:
@@ -439,19 +398,18 @@ def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[_Part])
     name = f"`{plan.files[0].path}`" if len(plan.files) == 1 else f"{len(plan.files)} files"
     first = next((f"; the first is {record}" for record in map(_in_words, _rejected(parts))), "")
     if not num_documents:
-        folder.remove()  # there is nothing to go on with
+        folder.remove()  # there is nothing to resume
         found = f"{ledger.num_blank} blank lines, {num_bad} bad records{first}"
-        message = f"{name} holds no {plan.recipe.documents}: {found}"
-        raise InputError(message, hint=plan.recipe.expected)
+        raise InputError(f"{name} holds no {plan.recipe.documents}: {found}", hint=plan.recipe.expected)
     if budget.is_exceeded(num_bad, num_documents + num_bad):
-        message = f"{name}: expected at most {budget} bad records, found {num_bad} of {num_documents + num_bad}"
+        message = f"{name}: too many bad records: {num_bad} of {num_documents + num_bad}, {budget} allowed"
         raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
 
 
 def _pending_dataset(
     plan: JobPlan, output: PlannedOutput, planned: PlannedDataset, parts: Sequence[_Part], stack: ExitStack
 ) -> PendingDataset:
-    """Returns a dataset, written and without a name; the stack discards its columns."""
+    """Returns a dataset that is written but not published; the stack discards its columns."""
     chosen = [part.chosen(planned.split_number) for part in parts]
     columns: dict[str, WrittenColumn] = {}
     if plan.settings.origins:
@@ -469,28 +427,19 @@ def _pending_dataset(
         stack.callback(columns[HASHES][0].discard)
 
     def manifest(pair: PairFacts) -> Manifest:
-        return plan.recipe.manifest(
-            pair,
-            files=output.files,
-            key=planned.key,
-            split=planned.split,
-            ledger=_ledger(parts, planned.split_number),
-            engine=", ".join(dict.fromkeys(part.report.engine for part in parts)),
-        )
+        ledger = _ledger(parts, planned.split_number)
+        engine = ", ".join(dict.fromkeys(part.report.engine for part in parts))
+        return plan.recipe.manifest(pair, planned, files=output.files, ledger=ledger, engine=engine)
 
-    pairs = [
-        ConcatenatedPart(prefix=part_pair(part.prefix, planned.column), kept_documents=mask)
-        for part, mask in zip(parts, chosen, strict=True)
-    ]
-    recipe = plan.recipe
-    check_inputs([pair.prefix for pair in pairs], multimodal=recipe.is_multimodal)
-    return write_pending(
-        pairs, planned.prefix, dtype=recipe.dtype, multimodal=recipe.is_multimodal, manifest=manifest, columns=columns
-    )
+    prefixes = [part_pair(part.prefix, planned.column) for part in parts]
+    pairs = [ConcatenatedPart(prefix=each, kept_documents=mask) for each, mask in zip(prefixes, chosen, strict=True)]
+    dtype, multimodal = plan.recipe.dtype, plan.recipe.is_multimodal
+    check_inputs(prefixes, multimodal=multimodal)
+    return write_pending(pairs, planned.prefix, dtype=dtype, multimodal=multimodal, manifest=manifest, columns=columns)
 
 
 def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
-    """Returns what became of all records, as the dataset of a split sees it; it is an error if it does not balance."""
+    """Returns the ledger of all records for the dataset of a split, which must balance."""
     num_found = sum(part.report.num_documents for part in parts)
     num_kept = sum(part.num_chosen(split) for part in parts)
     num_duplicates = sum(part.report.num_documents - part.num_chosen(None) for part in parts)
@@ -526,7 +475,7 @@ def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) 
 
 
 def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
-    """Returns the origins of all documents of a part; `numbers` are those of its files, by their paths."""
+    """Returns the origins of all documents of a part; `numbers` are the numbers of its files by path."""
     left_out = part_array(part.prefix, RECORDS, np.int64) if RECORDS in part.report.arrays else left_out_of([])
     found = [np.empty(0, dtype=RUNS)]
     start = 0
@@ -540,14 +489,13 @@ def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
         start += num_rows
     joined = np.concatenate(found)
     if (num_documents := int(joined["num_documents"].sum())) != part.report.num_documents:
-        message = f"`{part.prefix}`: expected {part.report.num_documents} documents of its records, "
-        message += f"found {num_documents} of {start}"
+        message = f"`{part.prefix}`: {start} records make {num_documents} documents, not {part.report.num_documents}"
         raise StorageError(message, hint="its input format counts records wrongly; leave the origins out")
     return joined
 
 
 def _rejected_files(output: PlannedOutput, parts: Sequence[_Part]) -> tuple[PendingFile, ...]:
-    """Returns the file of the bad records of an output, counted from the beginning of their files, if there are any."""
+    """Returns the file of the bad records of an output, if there are any."""
     if not any(part.report.num_rejected for part in parts):
         return ()
     file = open_pending(rejected_path(output.prefix))
@@ -557,7 +505,7 @@ def _rejected_files(output: PlannedOutput, parts: Sequence[_Part]) -> tuple[Pend
 
 
 def _rejected(parts: Sequence[_Part]) -> Iterator[dict[str, Any]]:
-    """Yields the bad records of some shards, in order."""
+    """Yields the bad records of some shards, in order, numbered from the beginning of their files."""
     for part in parts:
         if part.report.num_rejected:
             paths = (slice_.file.path for slice_ in part.shard.slices)

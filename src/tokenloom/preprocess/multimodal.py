@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,16 +35,17 @@ from tokenloom.inputs.records import (
     too_long,
 )
 from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, made_of_records, singles
-from tokenloom.preprocess.job import CorpusSummary, JobArguments, check_arguments, run_job
+from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
 from tokenloom.preprocess.plan import Making, Recipe, plan_job
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
+from tokenloom.setting_types import checked_output_prefix
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.publishing import write_report
 from tokenloom.storage.secrets import admit
 from tokenloom.storage.versions import open_regular
-from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, in_words, refusals, require_sound
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, in_words, refusals, require_sound
 
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18
@@ -58,12 +58,7 @@ _PAIRS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBlock(Block):
-    """A pair of a folder, numbered in the order of the names.
-
-    Attributes:
-        stem: stem of the names.
-        names: names of all files with this stem.
-    """
+    """A pair of a folder, numbered in the order of the names: all `names` with one `stem`."""
 
     unit: ClassVar[str] = "pair"
 
@@ -77,125 +72,35 @@ class PairBlock(Block):
         if len(texts) == len(images) == 1:
             value: Any = tuple(os.path.join(self.path, name) for name in (*texts, *images))
         else:
-            expected = f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name"
-            value = UnusableLineError(f"{expected}, found {', '.join(self.names)}")
+            found = ", ".join(self.names)
+            value = UnusableLineError(f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name, found {found}")
         yield NumberedRecord(self.first_record, value, os.fsencode(self.stem))
 
 
-class ImageTokenizer:
-    """Tokenizes a text and reads its image, whose path starts from the input's folder; safe from several threads."""
-
-    def __init__(self, recipe: ImageRecipe) -> None:
-        self._settings = recipe.settings
-        self._tokenizer = recipe.tokenizer
-        self._vocab_size = recipe.tokenizer.vocab_size
-        self._folder = os.path.dirname(recipe.file.path)
-        self._eod = recipe.document_tokens.eod
-
-    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns both sequences of each record of some blocks, or why there are none."""
-        numbers = Counter[str]()
-        make = partial(self._pair, numbers=numbers)
-        pairs, bad_lines, left_out = made_of_records(bundle, make)
-        sequences = [sequence for _, *both in pairs for sequence in both]
-        largest_token = max((int(tokens.max(initial=-1)) for _, tokens, _ in pairs), default=-1)
-        num_documents, hashes = len(pairs), None
-        if self._settings.document_hashes:
-            hashes = hash_documents([Texts(texts=[text for text, _, _ in pairs])], num_documents)
-        column = Column(
-            tokens=np.concatenate([np.empty(0, dtype=np.int32), *sequences]),
-            lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
-            document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
-            modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
-            hashes=hashes,
-        )
-        return TokenizedBlock(
-            columns=(column,),
-            num_documents=num_documents,
-            bad_lines=bad_lines,
-            left_out=left_out,
-            largest_token=None if largest_token < 0 else largest_token,
-            numbers=numbers,
-        )
-
-    def _text_and_path(self, value: Any) -> tuple[str, str]:
-        """Returns the text of a record and the path of its image."""
-        if isinstance(value, tuple):
-            text_path, image_path = value
-            return _read_text(text_path, self._settings.max_record_bytes), image_path
-        if not isinstance(value, dict):
-            refuse_record(f"expected an object, found {kind_of(value)}")
-        keys = self._settings.text_key, self._settings.image_key
-        for key in keys:
-            if not isinstance(value.get(key), str):
-                found = kind_of(value[key]) if key in value else "none"
-                refuse_record(f"expected a string under {key!r}, found {found}")
-        text, path = (value[key] for key in keys)
-        return checked_text(text, repr(keys[0])), os.path.join(self._folder, path)
-
-    def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
-        """Returns the text of a record, its tokens and its image, and counts them."""
-        text, image_path = self._text_and_path(value)
-        pad_length = self._settings.pad_length
-        item = image_to_item(image := _read(image_path, "image", check_image_size))
-        with refusals(f"tokenizer `{self._tokenizer.path}`"):
-            tokens = list(self._tokenizer.tokenize(text))
-        length = len(tokens)
-        encoded = Encoded(np.array(tokens, dtype=np.int64), np.array([length], dtype=np.int64))
-        require_sound(encoded, num_texts=1, vocab_size=self._vocab_size)
-        if tokens and self._eod is not None:
-            wanted = length + 1 if pad_length is None else pad_length
-            tokens = tokens[:wanted] + [self._eod] * (wanted - length)
-        numbers["num_text_tokens"] += len(tokens)
-        numbers["num_image_bytes"] += len(image)
-        numbers["num_truncated"] += pad_length is not None and length > pad_length
-        return text, np.array(tokens, dtype=np.int32), item
-
-
-def _read_text(path: str, max_bytes: int) -> str:
-    def check_size(num_bytes: int) -> None:
-        if num_bytes > max_bytes:
-            raise InputError(str(too_long(max_bytes)))
-
-    try:
-        return _read(path, "text", check_size).decode()
-    except UnicodeDecodeError as error:
-        message = f"cannot read the text `{path}`: {error}"
-        raise InputError(message) from error
-
-
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
-    """Returns the bytes of a file; does not wait for somebody to write to a pipe."""
+    """Returns the bytes of a regular file."""
     try:
         with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
             num_bytes = os.fstat(stream.fileno()).st_size
             check_size(num_bytes)
             return stream.read(num_bytes)
     except (InputError, StorageError) as error:
-        message = f"{what} `{path}`: {error.message}"
-        raise InputError(message) from error
+        raise InputError(f"{what} `{path}`: {error.message}") from error
     except OSError as error:
-        message = f"cannot read the {what} `{path}`: {error.strerror or error}"
-        raise InputError(message) from error
+        raise InputError(f"cannot read the {what} `{path}`: {error.strerror or error}") from error
     except (ValueError, MemoryError) as error:  # a path that there cannot be, or an image larger than memory
-        message = f"cannot read the {what} {path!r}: {in_words(error)}"
-        raise InputError(message) from error
+        raise InputError(f"cannot read the {what} {path!r}: {in_words(error)}") from error
 
 
 class PairReader(SliceReader):
-    """Reads the pairs of a slice of a folder.
-
-    Args:
-        slice_: a slice from `cut_folder`.
-        options: options of reading.
-    """
+    """Reads the pairs of a slice of `_cut_folder`."""
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
         self._pairs = _pairs_in(self._path)[slice_.start : slice_.stop]
         if _part_of_folder(self._path, self._pairs).version != slice_.file.version:
-            message = f"`{self._path}` changed after the job was planned: other files, or some were written to"
-            raise InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")
+            message = f"`{self._path}` changed after the job was planned: its files are others, or have other content"
+            raise InputError(message, hint="let nothing write to the input while it is read, and run the job again")
 
     @property
     def position(self) -> int:
@@ -212,8 +117,8 @@ class PairReader(SliceReader):
         """There is nothing to close."""
 
 
-def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, ...]]:
-    """Yields the shards of a folder: pairs in the order of their names, as many as have so many bytes together."""
+def _cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, ...]]:
+    """Yields the shards of a folder: pairs in the order of their names, up to a number of bytes together."""
     pairs = _pairs_in(folder)
     first = num_bytes = 0
     for number, pair in enumerate(pairs, 1):
@@ -225,7 +130,7 @@ def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, .
 
 
 def _part_of_folder(folder: str, pairs: Sequence[PairBlock]) -> InputFile:
-    """Returns some pairs as a file, with the bytes of theirs, and a version that changes when one of them does."""
+    """Returns some pairs as one file: the sum of their bytes, and a version that changes when one of them does."""
     num_bytes = 0
     digest = hashlib.sha256()
     for name in (name for pair in pairs for name in pair.names):
@@ -259,7 +164,7 @@ class ImageRecipe(Recipe):
 
     Attributes:
         file: the input, as it was when the job was planned.
-        is_folder: whether that is a folder of pairs, and not a file of records.
+        is_folder: whether the input is a folder of pairs, and not a file of records.
     """
 
     settings: MultimodalSettings
@@ -272,13 +177,13 @@ class ImageRecipe(Recipe):
     expected = "expected JSON lines, or a folder of texts and images with equal names"
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
+        settings = self.settings
         return {
-            "text_key": None if self.is_folder else self.settings.text_key,
-            "image_key": None if self.is_folder else self.settings.image_key,
-            "append_eod": self.document_tokens.eod is not None,
-            "pad_length": self.settings.pad_length,
-            **self.settings.recorded(),
-            **self.settings.of_hashes(),
+            "text_key": None if self.is_folder else settings.text_key,
+            "image_key": None if self.is_folder else settings.image_key,
+            "append_eod": settings.append_eod,
+            "pad_length": settings.pad_length,
+            **settings.recorded(),
         }
 
     def of_shards(self) -> dict[str, Any]:
@@ -289,17 +194,82 @@ class ImageRecipe(Recipe):
 
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
         if self.is_folder:
-            return cut_folder(self.file.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
+            return _cut_folder(self.file.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
         return Recipe.cut(self, files)
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         reader = partial(self.open, block_bytes=_BLOCK_BYTES)
-        return Making(open=reader, bundles=_bundled, work=ImageTokenizer(self))
+        return Making(open=reader, bundles=_bundled, work=self.tokenized)
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
         if self.is_folder:
             return PairReader(slice_, ReadOptions(block_bytes=block_bytes))
         return Recipe.open(self, slice_, block_bytes=block_bytes)
+
+    def tokenized(self, bundle: Sequence[Block]) -> TokenizedBlock:
+        """Returns both sequences of each record of some blocks, and the bad records; safe from several threads."""
+        numbers = Counter[str]()
+        pairs, bad_lines, left_out = made_of_records(bundle, partial(self._pair, numbers=numbers))
+        sequences = [sequence for _, *both in pairs for sequence in both]
+        largest_token = max((int(tokens.max(initial=-1)) for _, tokens, _ in pairs), default=-1)
+        num_documents, hashes = len(pairs), None
+        if self.settings.document_hashes:
+            hashes = hash_documents([Texts(texts=[text for text, _, _ in pairs])], num_documents)
+        column = Column(
+            tokens=np.concatenate([np.empty(0, dtype=np.int32), *sequences]),
+            lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
+            document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
+            modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
+            hashes=hashes,
+        )
+        return TokenizedBlock(
+            columns=(column,),
+            num_documents=num_documents,
+            bad_lines=bad_lines,
+            left_out=left_out,
+            largest_token=None if largest_token < 0 else largest_token,
+            numbers=numbers,
+        )
+
+    def _text_and_path(self, value: Any) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return self._read_text(value[0]), value[1]
+        if not isinstance(value, dict):
+            refuse_record(f"expected an object, found {kind_of(value)}")
+        keys = self.settings.text_key, self.settings.image_key
+        for key in keys:
+            if not isinstance(value.get(key), str):
+                found = kind_of(value[key]) if key in value else "none"
+                refuse_record(f"expected a string under {key!r}, found {found}")
+        text, path = (value[key] for key in keys)
+        return checked_text(text, repr(keys[0])), os.path.join(os.path.dirname(self.file.path), path)
+
+    def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
+        """Returns the text of a record, its tokens and its image, and counts them."""
+        text, image_path = self._text_and_path(value)
+        pad_length = self.settings.pad_length
+        item = image_to_item(image := _read(image_path, "image", check_image_size))
+        with refusals(f"tokenizer `{self.tokenizer.path}`"):
+            encoded = self.tokenizer.encode_texts([text])
+        require_sound(encoded, num_texts=1, vocab_size=self.tokenizer.vocab_size)
+        tokens, length, eod = encoded.tokens.tolist(), len(encoded.tokens), self.document_tokens.eod
+        if tokens and eod is not None:
+            wanted = length + 1 if pad_length is None else pad_length
+            tokens = tokens[:wanted] + [eod] * (wanted - length)
+        numbers["num_text_tokens"] += len(tokens)
+        numbers["num_image_bytes"] += len(image)
+        numbers["num_truncated"] += pad_length is not None and length > pad_length
+        return text, np.array(tokens, dtype=np.int32), item
+
+    def _read_text(self, path: str) -> str:
+        def check_size(num_bytes: int) -> None:
+            if num_bytes > self.settings.max_record_bytes:
+                raise InputError(str(too_long(self.settings.max_record_bytes)))
+
+        try:
+            return _read(path, "text", check_size).decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"cannot read the text `{path}`: {error}") from error
 
 
 def _bundled(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -316,36 +286,27 @@ def preprocess_multimodal(
     settings: MultimodalSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
+    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, by a job as `preprocess_corpus`.
 
-    A document is the tokens of the text (mode 0), then the bytes of the image file as int32 (mode 1): see
-    `image_to_item`. Each image is stored as it is, never decoded.
-    All files appear at the end, or none; the same call on finished output leaves it alone. Images that records lead to
-    are not compared with those of now: `restart=True` reads them again.
-
-    This is a job as `preprocess_corpus` is: of shards, in `PREFIX.job`, which the same call goes on with after whatever
-    ended an earlier one, and which processes and machines that share the folder share. Images must
-    stay as they are until it is done. In memory are the images of 8 × (`num_workers` + 2) pairs per process.
+    A document is the tokens of the text (mode 0), then the bytes of the image file, not decoded, as int32 (mode 1): see
+    `image_to_item`. Images must stay as they are until the job is done; those that records lead to are not part of the
+    job's identity: `restart=True` reads them again. Memory: the images of 8 × (`num_workers` + 2) pairs per process.
 
     Args:
         input_path: path of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or
             of a folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
-        output_prefix: prefix of the outputs; their folder must exist.
+        output_prefix: prefix of the outputs.
         tokenizer: tokenizer from `load_tokenizer`.
         settings: see `MultimodalSettings`.
-        num_processes, num_workers, runner, work_folder, restart, progress: see `preprocess_corpus`.
-        overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
+        how: see `preprocess_corpus`.
 
     Raises:
-        InputError: a line or pair is bad (no text, an image that is missing, empty or larger than int32 can count), or
-            there is none at all.
-        StuckRecordError: a thread does not come to an end with some of the pairs in ten minutes.
+        InputError: a line or pair is bad (no text, an image that is missing, empty or too large), or there is none.
         TokenloomError: see `preprocess_corpus`.
     """
-    check_arguments(how)
-    started = time.monotonic()
     settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
+    prefix = admit(checked_output_prefix("output_prefix", output_prefix))
     is_folder = os.path.isdir(path)
     recipe = ImageRecipe(
         settings=settings,
@@ -355,23 +316,22 @@ def preprocess_multimodal(
         unit=PairBlock.unit if is_folder else None,
         document_tokens=DocumentTokens(eod=tokenizer.eod if settings.append_eod else None),
     )
-    return run_job(plan_job(recipe, admit(os.fspath(output_prefix)), [recipe.file]), started=started, **how)
+    return run_job(plan_job(recipe, prefix, [recipe.file]), **how)
 
 
 def write_image_records(
     texts_path: str, images_folder: str, output_path: str, *, image_key: str = "image", overwrite: bool = False
 ) -> int:
-    """Writes each record again, with the path of its image: the n-th of the folder, by name. Returns their number.
+    """Adds to the n-th record the path of the n-th image of a folder, by name; returns the number of records.
 
-    The reference's tool pairs them in the order in which the filesystem lists the folder, which may differ between two
-    machines; here it is that of the names. Blank lines are left out.
+    The reference's tool takes the order in which the filesystem lists the folder, which may differ between machines.
 
     Args:
-        texts_path: path of JSON lines.
-        images_folder: folder with as many files; names that begin with a dot do not count.
-        output_path: path of the records.
+        texts_path: path of JSON lines; blank lines are skipped.
+        images_folder: folder with as many files; names that begin with a dot are skipped.
+        output_path: path of the new records.
         image_key: key of the path of the image.
-        overwrite: whether to replace a file that holds something else.
+        overwrite: whether to replace a file with other content.
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):
@@ -386,8 +346,7 @@ def write_image_records(
         try:
             record = {**parse_json(line), image_key: os.path.join(folder, name)}
         except (TypeError, ValueError) as error:
-            message = f"line {number} of `{texts_path}` is no object in JSON: {error}"
-            raise InputError(message) from error
+            raise InputError(f"`{texts_path}` line {number}: not a JSON object: {error}") from error
         rows.append(json.dumps(record, ensure_ascii=False))
     data = "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogatepass")
     write_report(output_path, data, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""The plan of a job: its shards, and the datasets they become by a recipe. Every process makes the same by itself."""
+"""The plan of a job: its shards, and the datasets they become by a recipe. Every process makes an equal plan."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
-from tokenloom.indexed.manifests import (
-    DocumentLedger,
-    InputRecord,
-    Manifest,
-    PairFacts,
-    SpecialToken,
-    identity_of,
-)
+from tokenloom.indexed.manifests import DocumentLedger, InputRecord, Manifest, PairFacts, SpecialToken, identity_of
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.find import cut_inputs
 from tokenloom.inputs.record_format import SliceReader, open_slice
@@ -41,22 +34,19 @@ from tokenloom.tokenizers.kinds import KINDS
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _version = functools.cache(version)
-_FORMAT_VERSION = 3
-"""Version of the parts in a job's folder: those of another one are not reused."""
+_FORMAT_VERSION = 3  # of the parts in a job's folder; parts of another one are not reused
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """One of the datasets of an output.
+    """A dataset of an output.
 
     Attributes:
         prefix: prefix of the pair.
-        key: key of its texts; empty where a record has no keys to choose from.
-        column: the number of the key, from 0.
-        split: its name; None without splits.
-        split_number: number of the split from 0, in the order of the shares; None without splits.
+        key, column: key of its texts, and the number of the key from 0; empty where the recipe has no keys.
+        split, split_number: name of its split, and the number of the split from 0; None without splits.
     """
 
     prefix: str
@@ -73,8 +63,8 @@ class PlannedShard:
     Attributes:
         number: number from 0, in the order of the corpus.
         slices: slices of input files, in order.
-        num_bytes: size of the input files in bytes, as they are.
-        key: names what the shard comes to: a hash of the slices, the tokenizer and the settings that decide it.
+        num_bytes: size of the slices in bytes, as they are in the files.
+        key: hash of the slices, the tokenizer and the settings that decide the bytes.
     """
 
     number: int
@@ -85,12 +75,12 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """Datasets that appear together: one per key and split, and the bad records of their shards.
+    """Datasets that are published together: one per key and split, and the bad records of their shards.
 
     Attributes:
-        prefix: begins the names of all of them.
-        datasets: split by split, in each key by key.
-        shards: the shards, in order.
+        prefix: prefix of all their names.
+        datasets: datasets, split by split, in each key by key.
+        shards: shards, in order.
     """
 
     prefix: str
@@ -105,13 +95,13 @@ class PlannedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Making:
-    """What one process makes blocks into arrays with.
+    """The functions by which one process makes blocks into arrays.
 
     Attributes:
         open: returns the reader of a slice.
-        bundles: puts blocks together, or cuts them, into what a thread is given at once.
-        work: what the threads do with it.
-        engine, engine_reason: what tokenizes, and why; empty where there is no choice.
+        bundles: joins or cuts blocks into bundles, of which a thread takes one at a time.
+        work: tokenizes a bundle.
+        engine, engine_reason: name of the engine, and why it was chosen; empty where there is no choice.
     """
 
     open: Callable[[InputSlice], SliceReader]
@@ -123,22 +113,22 @@ class Making:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(ABC):
-    """How records become datasets. Picklable, and the same in every process of a job.
+    """How records become datasets. Picklable, and equal in every process of a job.
 
-    Without more, all files become one dataset, under the very prefix, without choosing among its documents.
+    By default all files become one dataset, of all documents, under the very prefix.
 
     Attributes:
         settings: settings of the job.
-        tokenizer: tokenizer that names the ids.
-        document_tokens: what is added to each document.
+        tokenizer: tokenizer of the texts.
+        document_tokens: tokens that are added to each document.
         dtype: dtype of the tokens.
         is_multimodal: whether each sequence has a mode.
-        has_roles: whether roles go with each pair.
+        has_roles: whether each pair has roles.
         hashes_documents: whether the documents of a part are hashed, for `select`.
         threads_per_process: most threads that one process feeds.
-        unit: what a record is, where the format of its file does not say.
-        keys: keys of the texts in a record, so that only their columns are read; None for all columns.
-        documents: what the documents are called, and `expected`, what an input with any looks like.
+        unit: name of a record, where the format of its file does not say.
+        keys: keys of the texts in a record, the columns that are read; None for all columns.
+        documents, expected: name of the documents, and the description of a good input, for messages.
     """
 
     settings: JobSettings
@@ -160,11 +150,11 @@ class Recipe(ABC):
 
     @abstractmethod
     def of_shards(self) -> dict[str, Any]:
-        """Returns what decides what a shard holds, as values for JSON, but for tokenizer and document tokens."""
+        """Returns the settings that decide the bytes of a shard, as values for JSON."""
 
     @abstractmethod
     def options(self, key: str, split: str | None) -> Mapping[str, Any]:
-        """Returns what the manifest of a dataset says of how it was made."""
+        """Returns the options in the manifest of a dataset."""
 
     def outputs(
         self, prefix: str, files: Sequence[InputFile]
@@ -182,58 +172,41 @@ class Recipe(ABC):
 
     @abstractmethod
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
-        """Returns what one process works with, for so many threads.
-
-        Args:
-            first: slice of the job, by which engines are compared: the same in every process.
-            num_workers: threads that will work.
-        """
+        """Returns the functions for `num_workers` threads; engines are compared on `first`, a slice of the job."""
 
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Returns which documents of each part are kept, and the number of the split of each; None for all, or none.
-
-        Only asked where `hashes_documents`.
-        """
+        """Returns the mask of kept documents of each part, and their splits; called where `hashes_documents`."""
         raise NotImplementedError
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns what the manifest says of the files of an output."""
+        """Returns the files of an output as the manifest names them."""
         return tuple(InputRecord(path=file.path, num_bytes=file.num_bytes, version=file.version) for file in files)
 
     def manifest(
         self,
         pair: PairFacts,
+        planned: PlannedDataset,
         *,
         files: Sequence[InputFile],
-        key: str,
-        split: str | None,
         ledger: DocumentLedger,
         engine: str,
     ) -> Manifest:
-        """Returns the manifest of a dataset that was just written.
-
-        Args:
-            pair: what its files hold, from `IndexedDatasetBuilder.finalize`.
-            files: files that were read for it, in order.
-            key, split: key and split of the dataset.
-            ledger: what became of each document.
-            engine: name of the engine that tokenized.
-        """
+        """Returns the manifest of a pair that was written of some files as a planned dataset."""
 
         def special(number: int | None) -> SpecialToken | None:
             return None if number is None else SpecialToken(id=number, text=self.tokenizer.detokenize([number]))
 
         added = self.document_tokens
         identity = identity_of(self.tokenizer, bos=special(added.bos), eod=special(added.eod))
-        is_file = identity.kind not in KINDS or KINDS[identity.kind].needs_file  # what is none, stays as it was named
+        is_file = identity.kind not in KINDS or KINDS[identity.kind].needs_file
         if identity.path is not None and is_file and os.path.isfile(identity.path):
             identity = replace(identity, path=os.path.abspath(identity.path))
         return Manifest(
             pair=pair,
             tokenizer=identity,
-            options=self.options(key, split),
+            options=self.options(planned.key, planned.split),
             ledger=ledger,
             inputs=self.recorded(files),
             engine=engine or None,
@@ -241,16 +214,16 @@ class Recipe(ABC):
         )
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, to remember what is asked for with every shard
+@dataclass(frozen=True, kw_only=True)  # without slots, for cached properties
 class JobPlan(ShardedJob):
     """A job of a corpus; see `ShardedJob`.
 
     Attributes:
-        prefix: prefix of the outputs, or the folder for them where there is one for each file.
-        recipe: the rules by which records become datasets.
+        prefix: prefix of the outputs, or their folder where each file has one.
+        recipe: recipe of the datasets.
         files: files that are read, in order.
         ignored: files in folders that are not read.
-        outputs: what comes out.
+        outputs: outputs, in order.
     """
 
     prefix: str
@@ -261,7 +234,6 @@ class JobPlan(ShardedJob):
 
     @property
     def settings(self) -> JobSettings:
-        """What of the settings the job itself needs."""
         return self.recipe.settings
 
     @cached_property
@@ -282,7 +254,6 @@ class JobPlan(ShardedJob):
         return any(file.is_stream for file in self.files)
 
     def open(self, planned: PlannedDataset) -> IndexedDataset:
-        """Opens a dataset that is there."""
         return IndexedDataset(planned.prefix, multimodal=self.recipe.is_multimodal)
 
     def description(self) -> dict[str, Any]:
@@ -309,7 +280,7 @@ class JobPlan(ShardedJob):
 
 
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:
-    """Returns the plan of a job; reads no more of the inputs than their footers."""
+    """Returns the plan of a job; reads only footers of the inputs."""
     settled = hash_of(_description(recipe))
     outputs: list[PlannedOutput] = []
     number = 0
@@ -323,7 +294,7 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
             num_bytes = sum(
                 slice_.file.num_bytes * (slice_.stop - slice_.start) // max(1, units[slice_.file]) for slice_ in slices
             )
-            # What can be read once only is never what was read before.
+            # A stream never has the content of an earlier one.
             nonce = secrets.token_hex() if any(slice_.file.is_stream for slice_ in slices) else ""
             key = hash_of([settled, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))

@@ -1,7 +1,7 @@
 """Several processes of this machine on one job.
 
 Each is a fresh interpreter: threads make a fork unsafe, and a caller's own script need not be importable. It ends with
-its parent, however that ends.
+its parent, even if that is killed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from typing import Any
 from tokenloom.errors import ConfigError, StuckRecordError, TokenloomError, WorkerError
 from tokenloom.machine import descriptor_path, usable_processors
 from tokenloom.numbers import checked_integer
-from tokenloom.preprocess.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder, Silence
 from tokenloom.preprocess.sharded import Book, Counts, Runner, ShardedJob, work_on_shards
 from tokenloom.storage.secrets import known_queries, remember
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS_BETWEEN_NEWS = 0.1
 _SECONDS_BETWEEN_BEATS = 5.0
-_SECONDS_TO_START = 60.0  # a busy machine may take some for the first sign of life
+_MOST_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_TO_START = 60.0  # a busy machine may need some for the first heartbeat
+# Signals that a process causes itself; any other may come from outside, as where memory runs out.
 _OWN_SIGNALS = {getattr(signal, f"SIG{name}") for name in ("SEGV", "ABRT", "BUS", "ILL", "FPE", "TRAP", "SYS")}
-"""Signals of which a process dies by its own doing; any other may come from outside, as where memory runs out."""
 _IMPORTABLE = "put functions and classes of your own into a module that can be imported, or use one process"
-_MOST_DEATHS = 3
-"""Deaths at one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not
-do so for ever."""
+_MOST_DEATHS = 3  # at one shard, or before the first; most likely memory is short
 _STUCK = "stuck"
 
 
@@ -44,17 +43,16 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
     Raises:
-        ConfigError: the job holds what another process cannot be given, such as a function without a name.
+        ConfigError: the job cannot be pickled: it holds a function without a name, say.
         FolderGoneError: the job was finished meanwhile.
         WorkerError: processes keep dying.
-        TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
+        TokenloomError: error of the first process that failed; the others are ended, and the shards they did are kept.
     """
     num_deaths: Counter[int | None] = Counter()
     try:
         order = pickle.dumps((job, folder.path, num_workers, known_queries()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        message = f"cannot hand the job to another process: {error}"
-        raise ConfigError(message, hint=_IMPORTABLE) from error
+        raise ConfigError(f"cannot hand the job to another process: {error}", hint=_IMPORTABLE) from error
     with _Children(order, timeout_seconds=job.worker_timeout_seconds) as children:
         for _ in range(num_processes):
             children.start()
@@ -87,39 +85,34 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
 
 
 class _Child:
-    """A process that was started, and the number of the shard it is at.
+    """A process that was started, the number of its shard, and its heartbeats."""
 
-    Args:
-        order: descriptor of what it is to do, in memory that all can read: through its pipe, each would have to be
-            fed by itself, and would start only when the one before it has.
-    """
-
-    def __init__(self, order: int) -> None:
+    def __init__(self, order: int, silence: Silence) -> None:
         self.news, theirs = Pipe(duplex=False)
         call = "from tokenloom.preprocess.processes import main; main()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", call, str(order), str(theirs.fileno())],
-            stdin=subprocess.PIPE,  # by whose end it notices that of its parent
+            stdin=subprocess.PIPE,  # closes when the parent ends
             stdout=2,
             pass_fds=[order, theirs.fileno()],
         )
         theirs.close()
         self.shard: int | None = None
-        self.is_stuck = self.has_told = False
-        self.silent_seconds = 0.0
+        self.is_stuck, self.num_beats = False, 0
+        self.silence = silence
 
     def close(self) -> int:
-        """Waits for its end, closes its pipes and returns its exit status."""
         self.news.close()
         with self.process as process:
             return process.wait()
 
 
 class _Children:
-    """The processes of a job, and what they tell."""
+    """The processes of a job, and their messages. They read the order from memory that all share."""
 
     def __init__(self, order: bytes, *, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
+        self._look_seconds = min(_MOST_SECONDS_BETWEEN_LOOKS, timeout_seconds / 4)
         self._order = os.memfd_create("tokenloom-order")
         with open(self._order, "wb", closefd=False) as file:
             file.write(order)
@@ -130,24 +123,20 @@ class _Children:
 
     def __exit__(self, *_: object) -> None:
         for child in self._running.values():
-            child.process.kill()  # what it writes appears whole or not at all
+            child.process.kill()  # its files appear whole or not at all
         for child in self._running.values():
             child.close()
         os.close(self._order)
 
     def start(self) -> None:
-        """Starts one more."""
-        child = _Child(self._order)
+        child = _Child(self._order, Silence(2 * self._look_seconds))
         self._running[child.news] = child
 
     def news(self) -> Iterator[tuple[_Child, Any]]:
-        """Yields what each tells, how far a shard is or an error, and its exit status when it ends, until all have."""
-        look = min(1.0, self._timeout_seconds / 4)
+        """Yields the messages of each (progress or an error), and its exit status, until all have ended."""
         while self._running:
-            began = time.monotonic()
-            ready = [self._running[each] for each in wait(list(self._running), look)]
-            passed = min(time.monotonic() - began, 2 * look)  # time in which we were stopped ourselves does not count
-            self._kill_silent(ready, passed)
+            ready = [self._running[each] for each in wait(list(self._running), self._look_seconds)]
+            self._kill_silent(ready)
             for child in ready:
                 try:
                     told = child.news.recv()
@@ -158,21 +147,19 @@ class _Children:
                 if told not in (_STUCK, None):
                     yield child, told
 
-    def _kill_silent(self, heard: list[_Child], passed: float) -> None:
-        """Kills the processes that have told nothing for too long."""
+    def _kill_silent(self, heard: list[_Child]) -> None:
         for child in self._running.values():
-            child.has_told |= child in heard
-            child.silent_seconds = 0.0 if child in heard else child.silent_seconds + passed
-            patience = self._timeout_seconds if child.has_told else max(self._timeout_seconds, _SECONDS_TO_START)
-            if child.silent_seconds > patience and not child.is_stuck:
+            child.num_beats += child in heard
+            timeout = self._timeout_seconds if child.num_beats else max(self._timeout_seconds, _SECONDS_TO_START)
+            if child.silence.seconds(child.num_beats) > timeout and not child.is_stuck:
                 child.is_stuck = True
                 child.process.kill()
 
 
 def main() -> None:
-    """What a child does: reads its order, works, and tells its parent of it."""
+    """The program of a child: reads its order, works, and reports to its parent."""
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # a terminal sends them to the parent too, which ends us
+        signal.signal(number, signal.SIG_IGN)  # a terminal sends them to the parent too, which ends its children
     parent = _Parent(Connection(int(sys.argv[2]), readable=False))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -186,11 +173,10 @@ def main() -> None:
 
 def _work(parent: _Parent) -> None:
     try:
-        with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
+        with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to read from its beginning
             job, path, num_workers, queries = pickle.load(order)
     except (AttributeError, ImportError) as error:
-        message = f"a new process cannot find what the job is made of: {error}"
-        raise ConfigError(message, hint=_IMPORTABLE) from error
+        raise ConfigError(f"a new process cannot find what the job is made of: {error}", hint=_IMPORTABLE) from error
     remember(queries)
     threading.Thread(target=parent.beat, args=(job.worker_timeout_seconds / 8,), daemon=True).start()
     folder: JobFolder = JobFolder(path, job)
@@ -199,7 +185,7 @@ def _work(parent: _Parent) -> None:
 
 
 class _Parent:
-    """The process that started this one; a `Book`, which is told not too often."""
+    """The process that started this one; a `Book` that limits the rate of messages."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -208,18 +194,15 @@ class _Parent:
         self._told_of: int | None = None
 
     def send(self, news: Any) -> None:
-        """Tells it something."""
         with self._lock:
             self._connection.send(news)
 
     def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Tells it how far the shard of a number is."""
         if is_done or number != self._told_of or time.monotonic() - self._told > _SECONDS_BETWEEN_NEWS:
             self._told, self._told_of = time.monotonic(), number
             self.send((number, dict(counts), is_done))
 
     def beat(self, seconds: float) -> None:
-        """Tells it again and again that this process runs."""
         while True:
             with suppress(OSError):
                 self.send(None)
@@ -236,12 +219,12 @@ def _end_with_parent() -> None:
 def local_runner(
     *, most_processes: int, num_processes: int | None, num_workers: int | None, threads_per_process: int = 1
 ) -> Runner:
-    """Returns what works on this machine: in this process, or in several.
+    """Returns the runner of this machine: in this process, or in several.
 
     Args:
-        most_processes: number of processes that have something to do: the shards, or 1 where only this one can read.
-        num_processes: processes to start; None for as many as the processors feed.
-        num_workers: threads of each; None for as many as there are processors left for it.
+        most_processes: most processes of use: the number of shards, or 1 where only this process can read.
+        num_processes: processes to start; None for one per `threads_per_process` processors.
+        num_workers: threads of each; None to use all processors.
         threads_per_process: most threads that one process feeds.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):

@@ -1,4 +1,4 @@
-"""Records into conversations: which columns hold them, who speaks, and where one conversation ends.
+"""Records into conversations: their columns, the roles of turns, and where one conversation ends.
 
 Four schemas: `messages` (a list of role and content), `sharegpt` (`conversations`: a list of from and value), `alpaca`
 (an instruction, maybe some input, and an output, under the names that Alpaca, Dolly and their kin use) and `text`.
@@ -6,7 +6,7 @@ Four schemas: `messages` (a list of role and content), `sharegpt` (`conversation
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -20,7 +20,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _OPENING = ("system", "developer")
 _SPEAKERS = {
     **{role: role for role in ROLES},
-    **dict.fromkeys(("human",), "user"),
+    "human": "user",
     **dict.fromkeys(("gpt", "model", "chatgpt", "bing", "bard"), "assistant"),
     **dict.fromkeys(("function", "observation"), "tool"),
 }
@@ -29,13 +29,13 @@ _INPUTS = ("input", "context")
 _OUTPUTS = ("output", "response", "completion", "answer")
 
 Message = dict[str, Any]
-"""A turn: `role` and `content`, and what else the record says of it."""
+"""A turn: `role`, `content` and the other keys of the record."""
 
 Conversation = list[Message]
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
-    """Returns the schema that columns belong to; the most explicit one where several fit.
+    """Returns the schema of some columns; the most explicit one where several fit.
 
     Example:
         >>> detect_schema(["instruction", "context", "response", "category"])
@@ -50,15 +50,12 @@ def detect_schema(columns: Iterable[str]) -> Schema:
         return "alpaca"
     if "text" in found:
         return "text"
-    message = f"expected columns of one of the schemas {', '.join(SCHEMAS)}, found {', '.join(sorted(found)) or 'none'}"
+    message = f"no schema out of {', '.join(SCHEMAS)} has the columns {', '.join(sorted(found)) or '(none)'}"
     raise ConfigError(message, hint="rename the columns, or name the schema")
 
 
 def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
-    """Returns what a record holds: conversations, or a text.
-
-    A list of messages is cut before each system turn: it opens a conversation.
-    """
+    """Returns the conversations of a record, or its text. A system turn opens a new conversation."""
     if type(record) is not dict:
         refuse_record(f"expected an object, found {kind_of(record)}")
     if schema == "text":
@@ -74,13 +71,9 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
             {"role": "assistant", "content": output},
         ]
     elif schema == "sharegpt":
-        messages = [_sharegpt(turn, number) for number, turn in enumerate(_turns(record, "conversations"), 1)]
+        messages = [_sharegpt(turn, number) for number, turn in _turns(record, "conversations")]
     else:
-        messages = [_message(turn, number) for number, turn in enumerate(_turns(record, "messages"), 1)]
-    return _conversations(messages)
-
-
-def _conversations(messages: list[Message]) -> list[Conversation]:
+        messages = [_message(turn, number) for number, turn in _turns(record, "messages")]
     starts = [at for at, message in enumerate(messages) if not at or message["role"] in _OPENING]
     groups = [messages[start:stop] for start, stop in pairwise([*starts, len(messages)])]
     for start, group in zip(starts, groups, strict=True):
@@ -89,17 +82,17 @@ def _conversations(messages: list[Message]) -> list[Conversation]:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Refuses what no conversation is; `first` is the number of its first message in the record."""
+    """Refuses messages that are no conversation; `first` is the number of the first one in the record."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
-        refuse_record(f"message {first + roles.index('assistant')}: expected a user turn before the assistant's")
+        refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant's")
     if "assistant" not in roles:
         last = first + len(roles) - 1
         where = f"message {first}" if last == first else f"messages {first} to {last}"
         refuse_record(f"{where}: a conversation without an assistant turn has nothing to train")
 
 
-def _turns(record: Mapping[str, Any], column: str) -> list[Any]:
+def _turns(record: Mapping[str, Any], column: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if column not in record:
         found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
         refuse_record(f"no key {column!r}; found {found}")
@@ -108,12 +101,13 @@ def _turns(record: Mapping[str, Any], column: str) -> list[Any]:
         refuse_record(f"expected an array under {column!r}, found {kind_of(turns)}")
     if not turns:
         refuse_record(f"the conversation under {column!r} is empty")
-    return list(turns)
+    for number, turn in enumerate(turns, 1):
+        if type(turn) is not dict:
+            refuse_record(f"message {number}: expected an object, found {kind_of(turn)}")
+        yield number, turn
 
 
-def _message(turn: Any, number: int) -> Message:
-    if type(turn) is not dict:
-        refuse_record(f"message {number}: expected an object, found {kind_of(turn)}")
+def _message(turn: Mapping[str, Any], number: int) -> Message:
     role = turn.get("role")
     if role not in ROLES:
         refuse_record(f"message {number}: expected a role out of {', '.join(ROLES)}, found {role!r}")
@@ -123,20 +117,16 @@ def _message(turn: Any, number: int) -> Message:
     return {**rest, "content": _content(turn.get("content"), f"message {number} ({role})", may_be_null=calls)}
 
 
-def _sharegpt(turn: Any, number: int) -> Message:
-    if type(turn) is not dict:
-        refuse_record(f"message {number}: expected an object, found {kind_of(turn)}")
+def _sharegpt(turn: Mapping[str, Any], number: int) -> Message:
     speaker = turn.get("from")
     if type(speaker) is not str or speaker.lower() not in _SPEAKERS:
         refuse_record(f"message {number}: expected a speaker out of {', '.join(_SPEAKERS)}, found {speaker!r}")
-    return {
-        "role": _SPEAKERS[speaker.lower()],
-        "content": _content(turn.get("value"), f"message {number} ({speaker})", may_be_null=False),
-    }
+    content = _content(turn.get("value"), f"message {number} ({speaker})", may_be_null=False)
+    return {"role": _SPEAKERS[speaker.lower()], "content": content}
 
 
 def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
-    """Returns the text of a turn; parts that are all text are joined by newlines."""
+    """Returns the text of a turn; parts of text are joined by newlines."""
     if type(content) is str:
         return checked_text(content, where)
     if content is None and may_be_null:

@@ -1,7 +1,7 @@
-"""Which documents a data set keeps: told by a hash of each, so that it depends on nothing else.
+"""Splits and duplicates, by a hash of each document alone.
 
-A hash costs 16 bytes per document and is made where the text is at hand. With it, a document falls into the same split
-whatever is added to the corpus, and exact duplicates are found over any number of shards.
+A hash costs 16 bytes per document. A document stays in its split whatever is added to the corpus, and exact duplicates
+are found over any number of shards.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ DocumentHashes = NDArray[np.uint64]
 
 _DIGEST_BYTES = 16
 _ROWS_AT_ONCE = 1 << 20
-# A document of one pass: its hash twice (as found, and sorted), its number, its place in the order, and half as much
-# again for what sorting needs.
+# Of one document in a pass: its hash twice (as found, and sorted), its number and place, and half as much for sorting.
 _BYTES_PER_ROW = 96
 _MOST_PASSES = 1 << 16
 
@@ -32,12 +31,12 @@ _MOST_PASSES = 1 << 16
 def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHashes:
     """Returns the hash of the texts of each document under all keys.
 
-    Numbers of texts and their lengths are hashed along, so that documents are equal only if they have the same texts
-    under the same keys, cut into the same parts. BLAKE2b is cryptographic: nobody can make two documents of one hash,
-    to have one of them dropped, say; among 10¹² documents, chance makes such a pair with a probability of 10⁻¹⁵.
+    Numbers of texts and their lengths are hashed too, so that documents are equal only if they have the same texts
+    under the same keys, cut into the same parts. BLAKE2b is cryptographic: no second document of a hash can be made;
+    among 10¹² documents, the probability of such a pair is 10⁻¹⁵.
 
     Args:
-        columns: one for each key, in the order of the keys.
+        columns: texts of each key, in the order of the keys.
         num_documents: number of documents in each column.
     """
     every = range(1, num_documents + 1)
@@ -48,19 +47,19 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
         state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for texts, stops in zip(encoded, ends, strict=True):
             num_texts = stops[index] - (stops[index - 1] if index else 0)
-            state.update(_eight_bytes(num_texts))
+            state.update(num_texts.to_bytes(8, "little"))
             for data in islice(texts, num_texts):
-                state.update(_eight_bytes(len(data)))
+                state.update(len(data).to_bytes(8, "little"))
                 state.update(data)
         digests.append(state.digest())
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(num_documents, 2)
 
 
 def hash_of_text(text: str | bytes) -> DocumentHashes:
-    """Returns the hash of a document that is one text, as `hash_documents` makes it: uint64[2].
+    """Returns the hash of a document of one text, as in PREFIX.hashes.npy: uint64[2].
 
     Args:
-        text: the text as it stands in the input, or its UTF-8; nothing is added to it, and no newline taken from it.
+        text: the text as it stands in the input, its newlines included, or its UTF-8.
 
     Example:
         >>> [hex(half) for half in hash_of_text("one text").tolist()]
@@ -71,27 +70,21 @@ def hash_of_text(text: str | bytes) -> DocumentHashes:
     return found
 
 
-def _eight_bytes(number: int) -> bytes:
-    return number.to_bytes(8, "little")
-
-
 def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> NDArray[np.int8]:
-    """Returns which split each document belongs to, int8[num_documents].
+    """Returns the split of each document, int8[num_documents]: a function of its hash, the seed and the shares alone.
 
-    A function of the document's hash, the seed and the shares alone: other documents never change it, and equal
-    documents always meet in one split. The hash and the seed give a number u in [0, 2⁶⁴), and split i takes
-    floor(c[i] × 2⁶⁴) <= u < floor(c[i + 1] × 2⁶⁴), where c[i] is the exact sum of the shares before i, divided by that
-    of all. So a document falls into split i with the probability that its share says, to within 2⁻⁶⁴, and never
-    into one of share 0. How many documents a split gets varies by chance: of n documents p × n, in two cases out of
-    three less than sqrt(n × p × (1 - p)) away from it.
+    The hash and the seed give a number u in [0, 2⁶⁴), and split i takes floor(c[i] × 2⁶⁴) <= u < floor(c[i + 1] × 2⁶⁴),
+    where c[i] is the exact sum of the shares before i, divided by that of all. So a document is in split i with the
+    probability of its share, to within 2⁻⁶⁴, and never in one of share 0; equal documents are in one split. The number
+    of documents of a split varies: of n documents p × n, with a standard deviation of sqrt(n × p × (1 - p)).
 
     Args:
-        hashes: uint64[num_documents, 2], of `hash_documents`.
+        hashes: uint64[num_documents, 2], from PREFIX.hashes.npy or `hash_of_text`.
         seed: seed in [0, 2⁶⁴).
-        shares: shares of at least 0, with a sum above 0; at most 127 of them.
+        shares: at most 127 shares of at least 0, with a sum above 0.
 
     Raises:
-        ConfigError: seed or shares are not of this kind.
+        ConfigError: the seed or the shares are out of range.
 
     Example:
         >>> hashes = np.arange(16, dtype=np.uint64).reshape(8, 2)
@@ -100,8 +93,7 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
     """
     _check_hashes(hashes)
     if not 0 <= seed < 2**64:
-        message = f"expected a seed in [0, 2**64), got {seed!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`seed`: must be in [0, 2**64), got {seed!r}")
     bounds = _bounds(shares)
     keyed = hashes[:, 0] ^ _mixed(np.array([seed], dtype=np.uint64))
     numbers = _mixed(keyed ^ hashes[:, 1])
@@ -110,7 +102,7 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
 
 def _bounds(shares: Sequence[float]) -> list[int]:
-    """Returns where the second and later splits begin; a split that begins at 2⁶⁴ is left out: nothing reaches it."""
+    """Returns the starts of the second and later splits; one that starts at 2⁶⁴ is skipped, since it is empty."""
     try:
         ratios = [share.as_integer_ratio() for share in shares]
     except (AttributeError, ValueError, OverflowError):  # a text, NaN, infinity
@@ -119,8 +111,7 @@ def _bounds(shares: Sequence[float]) -> list[int]:
     exact = [numerator * (common // denominator) for numerator, denominator in ratios]
     total = sum(exact)
     if not 1 <= len(exact) <= 127 or min(exact) < 0 or total <= 0:
-        message = f"expected 1 to 127 shares of at least 0, not all of them 0, got {list(shares)!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`shares`: must be 1 to 127 numbers from 0 on, not all of them 0, got {list(shares)!r}")
     bounds = [(sum(exact[:index]) << 64) // total for index in range(1, len(exact))]
     return [bound for bound in bounds if bound < 2**64]
 
@@ -135,17 +126,17 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def first_occurrences(
     hash_arrays: Sequence[DocumentHashes], *, memory_bytes: int = 256 << 20
 ) -> list[NDArray[np.bool_]]:
-    """Returns for each shard which of its documents are the first of their hash, in the order of the corpus.
+    """Returns bool[num_documents] of each shard: whether a document is the first of its hash in the corpus.
 
-    The hashes are read in as many passes as the memory demands, each of which takes those that begin with certain bits;
-    a duplicate is dropped where it is met first, so that many copies of one document need no memory.
+    The hashes are read in as many passes as the memory demands, each of those with certain leading bits; many copies of
+    one document need no memory.
 
     Args:
         hash_arrays: uint64[num_documents, 2] of each shard, in the order of the corpus; may be mapped files.
         memory_bytes: memory beside the result and one million hashes.
 
     Raises:
-        ConfigError: an array has another shape or dtype, or the memory does not suffice.
+        ConfigError: an array has another shape or dtype, or `memory_bytes` is too small.
 
     Example:
         >>> one, two = np.array([[1, 1]], dtype=np.uint64), np.array([[2, 2], [1, 1]], dtype=np.uint64)
@@ -157,8 +148,8 @@ def first_occurrences(
     masks = [np.ones(len(hashes), dtype=np.bool_) for hashes in hash_arrays]
     num_passes = -(-sum(map(len, hash_arrays)) * _BYTES_PER_ROW // max(1, memory_bytes))
     if num_passes > _MOST_PASSES:
-        message = f"{memory_bytes} bytes are too few to compare {sum(map(len, hash_arrays))} documents"
-        raise ConfigError(message, hint=f"give at least {-(-num_passes * memory_bytes // _MOST_PASSES)}")
+        least = -(-num_passes * memory_bytes // _MOST_PASSES)
+        raise ConfigError(f"`memory_bytes`: must be {least} or more for so many documents, got {memory_bytes}")
     num_bits = max(0, num_passes - 1).bit_length()
     for number in range(1 << num_bits):
         _mark_pass(hash_arrays, masks, number, num_bits, min(_ROWS_AT_ONCE, max(1, memory_bytes // _BYTES_PER_ROW)))
@@ -172,7 +163,7 @@ def _mark_pass(
     num_bits: int,
     rows_at_once: int,
 ) -> None:
-    """Marks the later duplicates among the hashes that begin with the bits of a number."""
+    """Marks the later duplicates among the hashes with the leading bits of a number."""
     found: list[DocumentHashes] = [np.empty((0, 2), dtype=np.uint64)]
     places: list[NDArray[np.int64]] = [np.empty((0, 2), dtype=np.int64)]
     for shard, (hashes, mask) in enumerate(zip(hash_arrays, masks, strict=True)):
@@ -202,5 +193,4 @@ def _is_first(rows: DocumentHashes) -> NDArray[np.bool_]:
 
 def _check_hashes(hashes: DocumentHashes) -> None:
     if hashes.ndim != 2 or hashes.shape[1] != 2 or hashes.dtype != np.uint64:
-        message = f"expected hashes as uint64[num_documents, 2], found {hashes.dtype}{list(hashes.shape)}"
-        raise ConfigError(message)
+        raise ConfigError(f"hashes: expected uint64[num_documents, 2], found {hashes.dtype}{list(hashes.shape)}")

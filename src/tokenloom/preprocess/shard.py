@@ -1,15 +1,14 @@
-"""One shard into its part: blocks of text tokenized by threads, and written in order; last of all, a report.
+"""One shard into its part: threads tokenize blocks, which are written in order; last of all, a report.
 
-Threads suffice up to some eight: nearly all the time is spent in native code that lets others run, and they share
-memory, so that blocks are never copied between processes. More come from more processes, each with shards of its own.
+Threads suffice up to some eight: nearly all the time is spent in native code that releases the GIL, and they share
+memory, so that blocks are never copied between processes. Beyond that there are more processes, each with its shards.
 
-A process can die of a text: native code may overflow its stack, or abort. So `KEY.journal` is there while a process
-works on a shard, and one that was left behind tells of a death. Records are then tokenized one at a time, with nothing
-beside them, and the journal names each. Dying there too, or taking for ever, condemns it: it is a bad record from then
-on. Only a process of ours that saw the death can do so, and only if the cause lies in the process itself: one that was
-killed from outside says nothing about its records.
+A text can kill a process: native code may overflow its stack, or abort. So `KEY.journal` exists while a process works
+on a shard, and one that is left behind shows a death. Records are then tokenized one at a time, and the journal names
+each. A record that kills or stops the process again is bad from then on. Only a process of ours that saw the death
+decides so, and only if the cause lies in the process itself: being killed from outside says nothing about records.
 
-Files of a part are not flushed to the disk one by one: after a loss of power the checksums tell which to make again.
+Files of a part are not fsynced one by one: after a loss of power checksums find the damaged ones.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine, Block, LeftOut
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.blocks import TokenizedBlock, isolated, json_line, rejected, rejected_path, singles
-from tokenloom.preprocess.folder import JobFolder, journal_path
+from tokenloom.preprocess.folder import JobFolder, Silence, journal_path
 from tokenloom.preprocess.sharded import Counts, RunShard
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.json_files import Crc32, UnusableJsonError, from_versioned, parse_json, versioned_members_of
@@ -59,14 +58,14 @@ Made = TypeVar("Made")
 
 _VERSION = 2
 _COUNTED = ("num_documents", "num_blank_lines", "num_rejected", "num_text_bytes", "num_tokens")
-_SECONDS_OF_A_LOOK = 1.0
+_MOST_SECONDS_BETWEEN_LOOKS = 1.0
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
 RECORDS = "records"
-"""Array of the records that gave no document, numbered over all slices of the shard from 0; not there without any."""
+"""Array of the records without a document, numbered over all slices of the shard from 0; absent if there are none."""
 
 HASHES = "hashes"
-"""Array of the hashes of documents; of those of the texts under one key, with `_` and its number behind."""
+"""Array of the hashes of documents; `hashes_N` of the texts under the key of number N."""
 
 Place = tuple[str, int]
 """The path of a file, and the number of a record as its block counts."""
@@ -74,21 +73,20 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """What came out of a shard.
+    """The report of a shard that is done.
 
     Attributes:
         key: key of the shard.
         slice_rows: records in each of its slices, blank lines and bad records included.
         num_documents: number of documents in each pair, those without tokens included.
-        num_blank_lines: lines of nothing but white space.
-        num_rejected: bad records set aside.
-        num_text_bytes: read, after decompression.
+        num_blank_lines, num_rejected: lines of white space, and bad records.
+        num_text_bytes: size of the input in bytes, after decompression.
         num_tokens: number of tokens under all keys.
-        arrays: checksums of the arrays that lie beside the pairs, by name.
-        engine, engine_reason: what tokenized, and why.
-        seconds: the shard took.
+        arrays: checksums of the arrays beside the pairs, by name.
+        engine, engine_reason: name of the engine, and why it was chosen.
+        seconds: time that the shard took.
         boot_id: boot id of the machine that did it, see `damaged_parts`.
-        numbers: further ones of the recipe, by name.
+        numbers: further counts of the recipe, by name.
     """
 
     key: str
@@ -107,11 +105,10 @@ class ShardReport:
 
     @property
     def counts(self) -> Counts:
-        """What was done, by name."""
+        """The counts that are summed over shards, by name."""
         return {name: getattr(self, name) for name in _COUNTED}
 
     def to_json(self) -> bytes:
-        """Returns the report as a file holds it."""
         return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
 
     @classmethod
@@ -136,15 +133,10 @@ def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[
 
 @dataclass(slots=True)
 class PartWriter:
-    """Writes the files of a part, and in the end its report: a part without one is as if it were not there.
-
-    Args:
-        plan: plan of the job.
-        shard: shard that becomes the part.
-        prefix: what the names of its files begin with.
+    """Writes the files of the part of a shard under a prefix, and in the end its report; without one, it is not done.
 
     Attributes:
-        counts: what was done so far, by name; whoever reads sets `num_text_bytes`.
+        counts: counts so far, by name; the caller sets `num_text_bytes`.
     """
 
     plan: JobPlan
@@ -165,7 +157,7 @@ class PartWriter:
         recipe = self.plan.recipe
         if recipe.hashes_documents:
             self._arrays[HASHES] = []
-        with ExitStack() as stack:  # undoes what was opened if one fails
+        with ExitStack() as stack:  # closes the others if one cannot be opened
             for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
                 builder = IndexedDatasetBuilder(
@@ -210,15 +202,14 @@ class PartWriter:
     def _reject(self, bad: BadLine) -> None:
         budget = self.plan.settings.bad_records
         if budget.is_exceeded(self.counts["num_rejected"] + 1):
-            # An error tells the place in the file; otherwise, that is known in the end.
+            # An error names the line of the file; for the others, it is computed in the end.
             slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == bad.path)
             num_before = sum(count_lines_before(each) for each in slices if each.numbers_records_from_its_start)
             bad = replace(bad, line=bad.line + num_before)
-            if budget.allows_none:
+            if budget.most == 0:
                 hint = f"correct the {bad.unit}, or let bad {bad.unit}s be set aside in a file with `bad_records`"
-                message = f"{bad.place}: {bad.reason}"
-                raise bad.error(message, hint=hint)
-            message = f"expected at most {budget} bad records, found one more: {bad.place}: {bad.reason}"
+                raise bad.error(f"{bad.place}: {bad.reason}", hint=hint)
+            message = f"{bad.place}: {bad.reason}: one bad record more than {budget} allowed"
             raise bad.error(message, hint=f"{ALLOW_MORE}; what is done is kept")
         if self._rejected is None:
             self._rejected = PendingFile(rejected_path(self.prefix))
@@ -233,20 +224,21 @@ class PartWriter:
         self.counts["num_rejected"] += 1
 
     def publish(self, making: Making, *, slice_rows: tuple[int, ...], started: float) -> ShardReport:
-        """Makes the files appear, then the report, and returns that."""
+        """Publishes the files, then the report, and returns the report."""
         recipe = self.plan.recipe
         kept, blank, rejected = (self.counts[name] for name in _COUNTED[:3])
         num_read = kept + blank + rejected
         ledger = DocumentLedger(num_read=num_read, num_kept=kept, num_blank=blank, num_rejected=rejected)
         files = tuple(slice_.file for slice_ in self.shard.slices)
 
-        def manifest(key: str, pair: PairFacts) -> Manifest:
+        def manifest(number: int, pair: PairFacts) -> Manifest:
             if recipe.is_multimodal:  # the bytes of images are no tokens
                 pair = replace(pair, largest_token=None if self.largest_token < 0 else self.largest_token)
-            return recipe.manifest(pair, files=files, key=key, split=None, ledger=ledger, engine=making.engine)
+            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first ones, one per key
+            return recipe.manifest(pair, planned, files=files, ledger=ledger, engine=making.engine)
 
         for number, builder in enumerate(self._builders):
-            make = partial(manifest, self.plan.columns[number])
+            make = partial(manifest, number)
             columns = {NAME: self._roles[number]} if self._roles else {}
             builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make, columns=columns)
         if self._left_out:
@@ -274,10 +266,10 @@ class PartWriter:
 
 
 def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
-    """Returns the shards whose files are not what was written, and in what.
+    """Returns the shards with damaged files, and the damage.
 
-    Sizes are compared for all; the bytes are read only of parts that this machine, as it runs now, did not write: what
-    it wrote it still has in memory, or on disk.
+    Sizes are compared for all; bytes are read only of parts that this machine, since it booted, did not write: those
+    that it wrote it still has in memory, or on disk.
     """
     damaged: list[tuple[PlannedShard, str]] = []
     for shard in plan.shards:
@@ -290,8 +282,7 @@ def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, 
 
 def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
     if (report := folder.report(shard)) is None:
-        message = "its report is missing"
-        raise StorageError(message)
+        raise StorageError("its report is missing")
     prefix, recipe = folder.part_prefix(shard), plan.recipe
     for number in range(len(plan.columns)):
         pair = part_pair(prefix, number)
@@ -303,25 +294,22 @@ def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
         if noted is not None and report.boot_id != boot_id():
             found = pair_facts(dataset)
             check_columns(dataset)
-            if recipe.is_multimodal:  # of the texts alone
+            if recipe.is_multimodal:  # whose largest token is of the texts alone
                 found = replace(found, largest_token=noted.largest_token)
         if noted is None or found != noted:
-            message = f"`{pair}` does not hold what its manifest says"
-            raise StorageError(message)
+            raise StorageError(f"`{pair}` does not hold what its manifest says")
     for name, crc32 in report.arrays.items():
         if zlib.crc32(map_file(f"{prefix}.{name}").data) != crc32:
-            message = f"`{prefix}.{name}` does not hold what its report says"
-            raise StorageError(message)
+            raise StorageError(f"`{prefix}.{name}` does not hold what its report says")
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
-        message = f"`{rejected_path(prefix)}` is missing"
-        raise StorageError(message)
+        raise StorageError(f"`{rejected_path(prefix)}` is missing")
 
 
 class WorkerThreads:
-    """Threads that can be left behind: native code cannot be interrupted, and the end of Python must not wait for it.
+    """Threads that can be abandoned: native code cannot be interrupted, and Python must be able to exit.
 
     Attributes:
-        count: likewise.
+        count: number of threads.
         is_left: whether one of them will not end.
     """
 
@@ -334,7 +322,6 @@ class WorkerThreads:
             thread.start()
 
     def submit(self, call: Callable[[], Made]) -> Future[Made]:
-        """Has a thread call something."""
         future: Future[Made] = Future()
         self._tasks.put((future, call))
         return future
@@ -343,7 +330,7 @@ class WorkerThreads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leaves without starting what waits; what is worked on is finished, and its result dropped."""
+        """Drops queued tasks and the results of running ones, which are waited for."""
         with suppress(queue.Empty):
             while True:
                 self._tasks.get_nowait()
@@ -357,33 +344,29 @@ class WorkerThreads:
             future, call = task
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - told where the result is asked for, an interruption too
+            except BaseException as error:  # noqa: BLE001 - raised by `result()`, an interruption too
                 future.set_exception(error)
             del task, future, call  # not held while waiting
 
 
-def _is_done(future: Future[Any], timeout_seconds: float, pulse: Callable[[], object]) -> bool:
-    """Waits until something is done; returns whether it is, after so long without another value of `pulse`."""
-    look = min(_SECONDS_OF_A_LOOK, timeout_seconds / 4)
-    waited, seen = 0.0, None
+def _is_done(future: Future[Any], timeout_seconds: float, beat: Callable[[], object]) -> bool:
+    """Waits until a future is done, or `beat` has not changed for so long; returns whether it is done."""
+    look = min(_MOST_SECONDS_BETWEEN_LOOKS, timeout_seconds / 4)
+    silence = Silence(2 * look)
     while not future.done():
-        began = time.monotonic()
         with suppress(TimeoutError):
             future.exception(timeout=look)
-        waited += min(time.monotonic() - began, 2 * look)  # time in which this process was stopped does not count
-        if (now := pulse()) != seen:
-            waited, seen = 0.0, now
-        if waited > timeout_seconds:
+        if silence.seconds(beat()) > timeout_seconds:
             return future.done()
     return True
 
 
 class ShardJournal:
-    """The journal of a shard, while a process works on it; it stays where records were found that never end.
+    """The journal of a shard, while a process works on it; it stays where a record exceeded its time.
 
     Attributes:
-        is_careful: whether an earlier attempt has left one, so that records are to be tokenized one by one.
-        num_noted: how many records were begun so.
+        is_careful: whether an earlier attempt has left one, so that records are tokenized one by one.
+        num_noted: number of records that were begun so.
     """
 
     def __init__(self, path: str) -> None:
@@ -394,7 +377,7 @@ class ShardJournal:
         self.note(None)
 
     def note(self, place: Place | None) -> None:
-        """Notes the record that is tokenized; None for none."""
+        """Writes down the record that is being tokenized, or None."""
         self.num_noted += 1
         _write_journal(self._path, place, self._condemned)
 
@@ -407,7 +390,7 @@ class ShardJournal:
                 os.unlink(self._path)
 
     def work(self, work: Callable[[Sequence[Block]], TokenizedBlock], bundle: Sequence[Block]) -> list[TokenizedBlock]:
-        """Returns what is made of some blocks; of the records one by one, if that is to be."""
+        """Returns the tokens of some blocks; of their records one by one where `is_careful`."""
         if not self.is_careful:
             return isolated(work, bundle)
         condemned = {(path, number): reason for path, number, reason in self._condemned}
@@ -424,11 +407,7 @@ class ShardJournal:
 
 
 def condemn(path: str, reason: str) -> Place | None:
-    """Makes the record a bad one that the process at a shard, which has ended of itself, was at alone.
-
-    Returns:
-        its place; None if that is not known.
-    """
+    """Makes the record bad that the process of a shard died at; returns its place, None if that is not known."""
     found = _read_journal(path)
     if (place := found.get("at")) is None:
         return None
@@ -437,7 +416,7 @@ def condemn(path: str, reason: str) -> Place | None:
 
 
 def _read_journal(path: str) -> dict[str, Any]:
-    """Returns what a journal says; nothing if there is none, or it was cut off."""
+    """Returns the content of a journal; empty if it is missing or cut off."""
     try:
         with open(path, "rb") as stream:
             return dict(json.load(stream))
@@ -452,9 +431,9 @@ def _write_journal(path: str, place: Place | None, condemned: list[list[Any]]) -
 
 @contextmanager
 def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
-    """Yields what tokenizes shards, one after the other; its threads and engines live as long as the `with` block."""
+    """Yields the function that tokenizes a shard; its threads and engines live as long as the `with` block."""
     with one_thread_per_call(), WorkerThreads(num_workers) as threads:
-        # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
+        # Not in this thread, where an interrupt is raised: `orjson` and `gigatoken` crash on one while they start.
         making = threads.submit(partial(plan.recipe.making, plan.shards[0].slices[0], num_workers=num_workers)).result()
         yield partial(_run, plan, making, threads)
 
@@ -468,7 +447,6 @@ def _run(
     *,
     progress: Callable[[Counts], None] | None = None,
 ) -> ShardReport:
-    """Writes the part of a shard, and returns its report once that is written too."""
     started = time.monotonic()
     reading = _Reading()
     with (
@@ -489,7 +467,7 @@ def _run(
 def _tokenized(
     plan: JobPlan, making: Making, threads: WorkerThreads, bundles: Iterator[list[Block]], journal: ShardJournal
 ) -> Iterator[list[TokenizedBlock]]:
-    """Yields what becomes of bundles, in order; as many are read ahead as keep the threads busy."""
+    """Yields the tokens of bundles, in order; reads ahead as many as keep the threads busy."""
     seconds = plan.settings.record_timeout_seconds
     num_ahead = 0 if journal.is_careful else threads.count + 1
     running: deque[tuple[Future[list[TokenizedBlock]], list[Block]]] = deque()
@@ -500,8 +478,7 @@ def _tokenized(
             threads.is_left = True
             place = "" if first.unit == "file" else f" from {first.unit} {first.first_record} on"
             message = f"tokenising `{first.path}`{place} takes longer than {seconds:g} seconds"
-            hint = "the same command again finds the record, and treats it as a bad one"
-            raise StuckRecordError(message, hint=hint)
+            raise StuckRecordError(message, hint="the same command again finds the record, and treats it as a bad one")
         return future.result()
 
     for bundle in bundles:
@@ -514,7 +491,7 @@ def _tokenized(
 
 
 class _Reading:
-    """How far the reading of a shard's slices is, one slice after the other."""
+    """Reads the slices of a shard, one after the other, and counts bytes and rows."""
 
     def __init__(self) -> None:
         self._reader: SliceReader | None = None
@@ -523,14 +500,13 @@ class _Reading:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Bytes of the input files that were read so far, and bytes of text, after decompression."""
+        """Bytes read so far of the input files, and of text, after decompression."""
         file_bytes, text_bytes = self._before
         if self._reader is None:
             return self._before
         return file_bytes + self._reader.position, text_bytes + self._reader.num_text_bytes
 
     def blocks(self, shard: PlannedShard, making: Making) -> Generator[Block]:
-        """Yields all blocks, in order."""
         for slice_ in shard.slices:
             with closing(making.open(slice_)) as reader:
                 self._reader = reader

@@ -1,6 +1,6 @@
-"""Work in shards: each is done once, by whichever process is free; then one process puts together what came out.
+"""Work in shards: any free process does the next one; in the end one process assembles all parts.
 
-What a shard is, its job knows: some of the input of a corpus, or rows of a table.
+A job defines its shards: some of the input of a corpus, or rows of a table.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LOGGER = logging.getLogger(__name__)
 AssembledT = TypeVar("AssembledT")
 
 Counts = Mapping[str, int]
-"""How far a shard is: numbers by name, such as `num_tokens`."""
+"""Progress of a shard: numbers by name, such as `num_tokens`."""
 
 RunShard = Callable[..., Any]
 """`run(shard, part_prefix, progress=None)`: writes the files of a shard, then its report to `{part_prefix}.json`, and
-returns that. `progress` is called often with `Counts`, from the calling thread."""
+returns the report. `progress` is called often with `Counts`, from the calling thread."""
 
 
 def hash_of(value: Any) -> str:
@@ -38,13 +38,13 @@ def hash_of(value: Any) -> str:
 
 
 class ShardedJob(ABC):
-    """What the folder, the processes and the runners of a job ask of it. Picklable, and every process makes the same.
+    """A job as its folder, processes and runners see it. Picklable, and equal in every process.
 
-    A shard has a `number` from 0, in the order of the job, and a `key`: 24 hex digits, a hash of what it is made of and
-    of the settings that decide it.
+    A shard has a `number` from 0, in the order of the job, and a `key`: 24 hex digits, a hash of its inputs and of the
+    settings that decide its bytes.
 
     Attributes:
-        shard_unit: what the job calls a shard.
+        shard_unit: name of a shard in messages.
     """
 
     shard_unit: ClassVar[str] = "shard"
@@ -56,68 +56,55 @@ class ShardedJob(ABC):
 
     @property
     def worker_timeout_seconds(self) -> float:
-        """Time after which a silent process loses its shard."""
+        """Time without a heartbeat after which a process loses its shard."""
         return 600.0
 
     @property
     def reads_streams(self) -> bool:
-        """Whether some of the input can be read once only, and by this process alone."""
+        """Whether some input can be read once only, by this process alone."""
         return False
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
+        """Returns the settings that processes of the job must share, as values for JSON."""
 
     def input_keys(self) -> list[str]:
-        """Returns a short hash of each input, sorted: a job may go on with more inputs, but not with fewer."""
+        """Returns a short hash of each input, sorted: a job may resume with more inputs, but not with fewer."""
         return []
 
     @abstractmethod
     def read_report(self, data: bytes, *, path: str) -> Any:
-        """Returns the report of a shard in a file.
-
-        Raises:
-            StorageError: it is not one.
-        """
+        """Returns the report of a shard in a file; a `StorageError` where it is none."""
 
     @abstractmethod
     def worker(self, num_workers: int) -> AbstractContextManager[RunShard]:
-        """Returns what does shards in this process, one after the other, with so many threads."""
+        """Returns the function that does shards in this process, one after the other, with so many threads."""
 
     @abstractmethod
     def counts_of(self, report: Any, shard: Any) -> Counts:
-        """Returns what a shard that is done comes to."""
+        """Returns the counts of a shard that is done."""
 
     @abstractmethod
     def whereabouts(self, shard: Any) -> str:
-        """Returns what a person finds a shard by, such as its first input."""
+        """Returns a phrase that says where a shard is, such as its first input."""
 
     def blame(self, journal_path: str, reason: str) -> str | None:
-        """Makes the record a bad one that a process was at alone, and that it died of.
-
-        Args:
-            journal_path: path of what the process had noted.
-            reason: why it is bad.
-
-        Returns:
-            the record, in words; None if that is not certain.
-        """
+        """Makes the record bad for a `reason` that a process died at; returns its name, None if it is not known."""
         return None
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that decides what the job does."""
+        """A hash of the settings and inputs that decide the bytes."""
         return hash_of([self.description(), [shard.key for shard in self.shards]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
         counts: counts of all shards, those of earlier runs included: of a corpus `num_file_bytes` (of the input files,
-            compressed as they may be), `num_text_bytes` (decompressed), `num_documents`, `num_tokens`, `num_rejected`;
-            0 for what was not told yet.
+            compressed as they may be), `num_text_bytes` (decompressed), `num_documents`, `num_tokens`, `num_rejected`.
         total: size of all inputs in bytes; 0 if that is not known.
         num_shards_done, num_shards: number of shards that are done, and of all.
     """
@@ -129,21 +116,21 @@ class JobProgress:
 
 
 class Book(Protocol):
-    """Hears how far shards are."""
+    """Receives the progress of shards."""
 
     def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Notes how far the shard of a number is; what was told of it before is forgotten."""
+        """Replaces the counts of the shard of a number."""
 
 
 class ProgressBook:
-    """Adds up what processes tell of their shards. Not safe from several threads.
+    """Sums the progress of shards. Not safe from several threads.
 
     Args:
-        job: whose shards they are.
-        title: what is done, in a few words.
-        unit, measure: what of it is counted, in the plural, and under which name.
-        total: how much there is of it; 0 if that is not known.
-        show: called with every change; None for nobody.
+        job: job of the shards.
+        title: name of the work.
+        unit, measure: unit of progress, in the plural, and its name in the counts.
+        total: total number of units; 0 if that is not known.
+        show: called with every change.
     """
 
     def __init__(
@@ -166,7 +153,7 @@ class ProgressBook:
 
     @property
     def done_words(self) -> str:
-        """How many shards are done, and what that means to somebody who stops the job here."""
+        """How many shards are done, and how to go on after an interrupt."""
         num_done, num_shards, unit = len(self._done), len(self._job.shards), self._job.shard_unit
         if num_done == num_shards:
             return f"all {num_shards:,} {unit}s are done: run the same command again to put them together"
@@ -176,7 +163,6 @@ class ProgressBook:
         return NOTHING_WRITTEN
 
     def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Notes how far the shard of a number is; what was told of it before is forgotten."""
         self._sums.subtract(self._of_shards.get(number, {}))
         self._sums.update(counts)
         self._of_shards[number] = counts
@@ -185,17 +171,12 @@ class ProgressBook:
         if self._task is not None:
             self._tell_task(self._task)
         if self._show is not None:
-            self._show(
-                JobProgress(
-                    counts=self._sums.copy(),
-                    total=self._total,
-                    num_shards_done=len(self._done),
-                    num_shards=len(self._job.shards),
-                )
-            )
+            num_done, num_shards = len(self._done), len(self._job.shards)
+            counts, total = self._sums.copy(), self._total
+            self._show(JobProgress(counts=counts, total=total, num_shards_done=num_done, num_shards=num_shards))
 
     def tell_done(self, folder: JobFolder) -> int:
-        """Notes the shards that are done; returns their number."""
+        """Tells the shards that are done; returns their number."""
         done = [(shard, report) for shard in self._job.shards if (report := folder.report(shard)) is not None]
         for shard, report in done:
             self.tell(shard.number, self._job.counts_of(report, shard), is_done=True)
@@ -204,8 +185,7 @@ class ProgressBook:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Shows to whoever looks on how far the job is, for as long as the `with` block lasts; what was told before is
-        what was done before."""
+        """Shows the progress while the `with` block lasts; shards that were told before count as done before."""
         done = {"done": self._sums[self._measure], "num_tokens": self._sums["num_tokens"]}
         with task(self._title, unit=self._unit, total=self._total or None, **done) as self._task:
             self._tell_task(self._task)
@@ -220,10 +200,10 @@ class ProgressBook:
 
 
 class Runner(Protocol):
-    """Does the shards of a job."""
+    """Runs the shards of a job."""
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Returns when all shards are done, by it or by others; tells the book of every step."""
+        """Returns when all shards are done, here or elsewhere; tells the book of every step."""
 
 
 def work_on_shards(
@@ -231,8 +211,8 @@ def work_on_shards(
 ) -> None:
     """Returns when all shards of the job are done, by this process or by others.
 
-    First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
-    leaves behind. A `FolderGoneError` says that the job was finished meanwhile.
+    First come the free shards, then those that other processes hold: it waits for these, and does those of a process
+    that dies. Raises a `FolderGoneError` if the job was finished meanwhile.
     """
     told: set[int] = set()
     with ExitStack() as stack:
@@ -272,30 +252,29 @@ def do_and_assemble(
     damaged: Callable[[], Sequence[tuple[Any, str]]],
     assemble: Callable[[list[Any]], AssembledT],
     pending: Sequence[str],
-) -> tuple[list[Any], AssembledT]:
-    """Returns the reports of all shards, and what became of them, once the folder is gone.
+) -> AssembledT:
+    """Runs all shards and assembles their parts; returns the result of `assemble`.
 
     Args:
-        job: what is done.
+        job: job to do.
         folder: folder of the job, joined.
-        book: hears of every step.
-        run: does the shards.
-        damaged: returns the shards whose files are not what was written, and in what: they are done again.
-        assemble: makes of the reports, and of the files beside them, what the job is for.
-        pending: beginnings of the paths that it writes on this machine.
+        book: receives the progress.
+        run: runs the shards.
+        damaged: returns the shards with damaged files, and the damage: they are done again.
+        assemble: makes the output of the reports, and of the files beside them.
+        pending: prefixes of the paths that it writes on this machine.
     """
     while True:
         run(job, folder, book)
-        # One process alone reads the parts; the others wait here until the folder is gone, or something is to be done.
+        # One process alone reads the parts; the others wait here until the folder is gone, or shards are damaged.
         with ExitStack() as held:
             with waiting_for(f"another process, which puts the parts in `{folder.path}` together"):
                 held.enter_context(folder.lock("assembly.lock", pending=pending))
             problems = damaged()
             if not problems:
-                reports = [report for shard in job.shards if (report := folder.report(shard)) is not None]
-                assembled = assemble(reports)
+                assembled = assemble([report for shard in job.shards if (report := folder.report(shard)) is not None])
                 folder.remove()
-                return reports, assembled
+                return assembled
             for shard, problem in problems:
                 _LOGGER.warning("%s %d is done again: %s", job.shard_unit, shard.number, problem)
                 folder.forget(shard)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,13 +22,11 @@ from tokenloom.preprocess.blocks import (
     BlockTokenizer,
     Column,
     DocumentTokens,
-    SentenceSplitter,
-    TemplateTokens,
     bundled,
     isolated,
     singles,
 )
-from tokenloom.preprocess.job import CorpusSummary, JobArguments, check_arguments, run_job
+from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
 from tokenloom.preprocess.plan import JobPlan, Making, Mask, PlannedDataset, Recipe, plan_job
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.settings import CorpusSettings
@@ -49,23 +46,9 @@ _MOST_THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRecipe(Recipe):
-    """The recipe for text; see `Recipe`.
-
-    Attributes:
-        settings: settings of the user's.
-    """
+    """The recipe for text; see `Recipe`."""
 
     settings: CorpusSettings
-
-    @property
-    def splitter(self) -> SentenceSplitter | None:
-        """What cuts texts into sentences; None if nothing does."""
-        return SentenceSplitter(keep_newlines=self.settings.keep_newlines) if self.settings.split_sentences else None
-
-    @property
-    def template_tokens(self) -> TemplateTokens:
-        """What is put around each text."""
-        return TemplateTokens.of(self.tokenizer) if self.settings.template_tokens else TemplateTokens()
 
     def of_shards(self) -> dict[str, Any]:
         return self.settings.of_shards()
@@ -87,19 +70,19 @@ class TextRecipe(Recipe):
         splits: list[tuple[int | None, str | None]] = list(enumerate(self.settings.shares)) or [(None, None)]
         for split_number, split in splits:
             for column, key in enumerate(self.settings.keys):
-                names = [prefix, *([] if split is None else [split])]
+                names = [prefix] if split is None else [prefix, split]
                 if not self.settings.exact_prefix:
-                    names += [key.replace("/", "_"), self.settings.level]
+                    names += [key.replace("/", "_"), "sentence" if self.settings.split_sentences else "document"]
                 name = "_".join(names)
                 yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
 
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
         texts: list[str] = []
-        if not first.file.is_stream:  # whose beginning is read once; every block is checked as it comes, anyhow
+        if not first.file.is_stream:  # a stream is read once; every block is checked as it comes, anyhow
             with closing(self.open(first, block_bytes=_SAMPLE_BYTES)) as reader:
                 block = next(iter(reader.blocks()), None)
             columns = [] if block is None else parse_block(block, self.settings.keys).columns
-            texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
+            texts = [text for column in columns for text in column.texts]  # the run itself reports bad records
         choice = choose_engine(self.settings.engine, self.tokenizer, texts)
         block_bytes = self.settings.block_bytes or choice.block_bytes
         return Making(
@@ -128,12 +111,11 @@ def plan_corpus(
 ) -> JobPlan:
     """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers."""
     found = find_inputs([os.fspath(name) for name in names], input_format=settings.input_format)
-    if settings.one_pair_per_file:
-        target = admit(checked_path("output_prefix", prefix))
-    else:
-        target = admit(checked_output_prefix("output_prefix", prefix))
+    target = checked_path("output_prefix", prefix)
+    target = target.rstrip(os.sep) if settings.one_pair_per_file else target  # there it is a folder
+    target = admit(checked_output_prefix("output_prefix", target))
     added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
-    # For work in pure Python, as a user's own tokenizing may be, processes that can import its class.
+    # Pure Python, such as a user's own tokenizer may be, needs processes, which must be able to import its class.
     is_python = overrides(tokenizer, "encode_texts") and type(tokenizer).__module__ != "__main__"
     recipe = TextRecipe(
         settings=settings,
@@ -149,7 +131,7 @@ def plan_corpus(
 
 
 def _names_of_own(files: Sequence[InputFile]) -> list[str]:
-    """Returns a name for the datasets of each file: that of the file, without what tells format and compression."""
+    """Returns a name for the datasets of each file: its own, without the suffixes of format and compression."""
     owners: dict[str, str] = {}
     for file in files:
         name = "stdin" if file.path == STDIN else PurePath(split_suffix(file.path)[0]).name
@@ -162,12 +144,11 @@ def _names_of_own(files: Sequence[InputFile]) -> list[str]:
 
 
 def _check_names(datasets: Iterable[PlannedDataset]) -> None:
-    """Refuses names that would be written twice."""
     owners: dict[str, PlannedDataset] = {}
     for dataset in datasets:
         owner = owners.setdefault(dataset.prefix, dataset)
         if owner is not dataset:
-            also = " of ".join(f"{name!r}" for name in (owner.key, owner.split) if name is not None)
+            also = " of ".join(repr(name) for name in (owner.key, owner.split) if name is not None)
             message = f"the datasets of {dataset.key!r} and of {also} would both be written as `{dataset.prefix}`"
             raise ConfigError(message, hint="choose other names for splits, or make them one by one")
 
@@ -182,27 +163,26 @@ def preprocess_corpus(
     """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
 
     The input is cut into shards, a function of the inputs and `shard_bytes` alone. Each is tokenized into a part in
-    `PREFIX.job` that appears whole; in the end the parts become the datasets, all at once, and the folder goes. The
-    same call again, after whatever ended an earlier one, does what is missing only; on several machines that share the
-    folder, all take part. The order of the documents is kept, and the bytes depend on neither the number of
-    processes and threads, nor on `shard_bytes`, `block_bytes`, the engine or the runner.
+    `PREFIX.job`, which appears whole; in the end the parts become the datasets, all at once, and the folder is removed.
+    The same call again, after an earlier one was interrupted or killed, does the missing shards only; on several
+    machines that share the folder, all take part. Documents keep their order, and the bytes depend on neither the
+    number of processes and threads, nor on `shard_bytes`, `block_bytes`, the engine or the runner.
 
-    Memory: some 120 MB per process and 60 MB per thread, more for text in which nearly all words are new; whatever the
-    size of the input, and up to 250 times the longest record: see `max_record_bytes`.
+    Memory: some 120 MB per process and 60 MB per thread, more for text in which nearly all words are new; up to 250
+    times the longest record (see `max_record_bytes`), whatever the size of the input.
 
     Args:
         inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.
-        output_prefix: prefix of the outputs; their folder must exist. With `one_pair_per_file` it is the folder, which
-            is made.
-        tokenizer: tokenizer from `load_tokenizer`, or what that takes.
+        output_prefix: prefix of the outputs; with `one_pair_per_file` their folder. Missing folders are made.
+        tokenizer: tokenizer, or what `load_tokenizer` takes for one.
         settings: see `CorpusSettings`.
         num_processes: number of processes on this machine; None for one per eight threads, or one per thread for pure
-            Python: cutting sentences, or an `encode_texts` of your own, of a class that can be imported.
+            Python: splitting sentences, or an `encode_texts` of your own, of a class that can be imported.
         num_workers: threads of each process; None to use all processors.
-        runner: does the shards in another way, such as `RayRunner`.
-        work_folder: where the parts lie instead of `PREFIX.job`; needed for outputs in object storage.
-        restart: give up what an earlier call did and did not finish, and begin anew.
-        overwrite: replace datasets that are there and were not made by this very job; they stay whole until the new
+        runner: runs the shards in another way, such as `RayRunner`.
+        work_folder: folder of the parts instead of `PREFIX.job`.
+        restart: discard the shards of an unfinished earlier call.
+        overwrite: replace datasets that are there and were not made by this job; they stay whole until the new
             ones are complete.
         progress: called often, from the calling thread.
 
@@ -211,19 +191,17 @@ def preprocess_corpus(
         OutputExistsError: there are other datasets under these names, and no `overwrite`.
         OutputBusyError: another process writes one of them.
         InputError: the input is bad, has no documents, or changed meanwhile.
-        TokenizerError: there is no `bos` or `eod` to add, or the engine asked for cannot be used.
+        TokenizerError: the tokenizer has no `bos` or `eod` to add, or cannot use the engine.
         WorkerError: processes keep dying.
         StorageError: reading or writing failed.
     """
-    check_arguments(how)
-    started = time.monotonic()
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
     names = checked_paths("inputs", names, example='such as "corpus.jsonl" or ["crawl/", "books.jsonl"]')
     if settings is not None and not isinstance(settings, CorpusSettings):
-        message = f"expected `CorpusSettings` as `settings`, found {settings!r}"
-        raise ConfigError(message, hint="such as `CorpusSettings(append_eod=True)`")
+        hint = "such as `CorpusSettings(append_eod=True)`"
+        raise ConfigError(f"`settings`: must be `CorpusSettings`, got {settings!r}", hint=hint)
     plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
-    return run_job(plan, started=started, **how)
+    return run_job(plan, **how)
 
 
 # --- what a job would do ----------------------------------------------------------------------------------------------
@@ -236,13 +214,13 @@ class DocumentPreview:
     Attributes:
         path: path of its file.
         key: key of its text.
-        text: decoded from the ids, special tokens spelled out; of several sequences, one after the other.
+        text: text decoded from the ids, special tokens spelled out; of several sequences, one after the other.
         first_ids, last_ids: first and last ids, at most eight of each.
-        num_tokens: those added included.
+        num_tokens: number of tokens, added ones included.
         num_sequences: number of sequences that have tokens.
         num_text_bytes: size of the original in bytes, as UTF-8.
-        is_doubled: whether it begins or ends with two of the tokens added, one of them spelled out in its own text.
-        is_exact: whether ids spell the original text; where not, the tokenizer normalises, or lacks characters.
+        is_doubled: whether it begins or ends with two of the added tokens, since its own text spells one out.
+        is_exact: whether the ids spell the original text; else the tokenizer normalises, or lacks characters.
     """
 
     path: str
@@ -259,16 +237,16 @@ class DocumentPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPreview:
-    """What a job would do.
+    """The first documents and the plan of a job that was not run.
 
     Attributes:
         documents: the first documents under each key, in order.
-        bad_lines: records up to there that cannot be used.
+        bad_lines: bad records among the first ones.
         num_files, num_ignored: input files that would be read, and other files in folders.
         num_bytes: size of the input in bytes, as it is.
         num_shards: shards it would be cut into.
         dtype: dtype of the tokens.
-        engine, engine_reason: what would encode the texts, and why.
+        engine, engine_reason: name of the engine, and why it was chosen.
     """
 
     documents: tuple[DocumentPreview, ...]
@@ -290,14 +268,9 @@ def preview_corpus(
     *,
     count: int = 5,
 ) -> CorpusPreview:
-    """Returns what `preprocess_corpus` would do to the first documents; writes nothing.
+    """Returns the first `count` documents as `preprocess_corpus` would store them; writes nothing.
 
-    Args:
-        inputs, output_prefix, tokenizer, settings: see `preprocess_corpus`.
-        count: number of documents.
-
-    Raises:
-        TokenloomError: as `preprocess_corpus`, but for bad records, which are listed.
+    Arguments and errors are those of `preprocess_corpus`, but bad records are listed.
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
     making = plan.recipe.making(plan.shards[0].slices[0], num_workers=1)

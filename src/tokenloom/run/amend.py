@@ -1,7 +1,7 @@
 """Writing `run.toml`: its first text, edits of it, and amendments, which change it and the lock from a position on.
 
-`tomlkit` keeps comments, blank lines and the order of keys. What comes out is read again, and has to say what was
-meant; of a file that is laid out otherwise than edits know, the lines to write by hand are shown.
+`tomlkit` keeps comments, blank lines and the order of keys. The result is parsed again, and must have the settings that
+were meant; if the layout is too unusual for an edit, the error shows the lines to write by hand.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _Body = list[tuple[Key | None, Item]]
 
 
 def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
-    """Returns the text of a run that says something else, and what it says.
+    """Returns the text of a run with other settings, and these settings.
 
-    What may differ are sizes and weights of stages; new are sources and denials behind the others, and stages, whose
-    followers are given what they had: their names, and their sequence length if they went by the one before.
+    Sizes and weights of stages may differ; sources and denials may be added at the end, and stages anywhere. The stages
+    behind a new one are given the name and sequence length that they had.
     """
     edit, old = _Edit(text, settings.path), parse_run(text, path=settings.path)
     for source in settings.sources[len(old.sources) :]:
@@ -79,14 +79,14 @@ def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
 
 
 class _Edit:
-    """A file that is edited, and all lines that were put in so far."""
+    """A file under edit, with all lines that were put in so far."""
 
     def __init__(self, text: str, path: str) -> None:
         self._text, self._path = text, path
         self.lines: list[str] = []
 
     def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
-        """Gives a stage its number of samples, in the place of the size that it has, and its weights."""
+        """Gives a stage a number of samples, in place of its size, and weights."""
         shares = stage.weights if sets_weights else None
         lines = _lines({"samples": stage.samples, "weights": shares and dict(shares)})
         self.lines += lines
@@ -104,7 +104,7 @@ class _Edit:
         body[:] = [*kept[:at], *added, *kept[at:], *trailing]
 
     def insert_stage(self, number: int, stages: Sequence[StageSettings]) -> None:
-        """Inserts one of the stages that there are going to be, before those that follow it."""
+        """Inserts one of the new stages, before those that follow it."""
         lines = ["[[stages]]", *stage_lines(stages[number])]
         self.lines += lines
         for place, (table, later) in enumerate(zip(self._tables[number:], stages[number + 1 :], strict=True)):
@@ -137,16 +137,16 @@ class _Edit:
         self._document.body.extend(_body_of(["", *lines]))
 
     def result(self, settings: RunSettings) -> tuple[str, RunSettings]:
-        """Returns the new text, which has to say what was meant, and what it says."""
+        """Returns the new text, and its settings, which must be those that were meant."""
         text = self._document.as_string()
         text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
         try:
             found = parse_run(text, path=self._path)
         except ConfigError as error:
-            message = f"`{self._path}` is left as it is, since the change would be wrong: {error.message}"
+            message = f"`{self._path}` is left as it is, since the edit would be wrong: {error.message}"
             raise ConfigError(message, hint=error.hint or self._by_hand()) from error
         if found.content() != settings.content():
-            self._refuse("the change would change something else, too")
+            self._refuse("the edit would change something else, too")
         return text, found
 
     @cached_property
@@ -165,15 +165,14 @@ class _Edit:
         """The stages as tables of the document."""
         stages = self._document["stages"]
         if not isinstance(stages, AoT):
-            self._refuse("expected lines `[[stages]]`, found stages that are written otherwise")
+            self._refuse("stages need lines `[[stages]]` to be edited")
         return stages
 
     def _by_hand(self) -> str:
         return "write by hand:" + "".join(f"\n    {line}" for line in self.lines)
 
     def _refuse(self, message: str) -> NoReturn:
-        message = f"`{self._path}` is left as it is: {message}"
-        raise ConfigError(message, hint=self._by_hand())
+        raise ConfigError(f"`{self._path}` is left as it is: {message}", hint=self._by_hand())
 
 
 def _body_of(lines: Sequence[str]) -> _Body:
@@ -181,7 +180,7 @@ def _body_of(lines: Sequence[str]) -> _Body:
 
 
 def _take_trailing(body: _Body) -> _Body:
-    """Removes blank lines and comments behind the last key, which belong to what follows; returns them."""
+    """Removes and returns blank lines and comments behind the last key, which belong to the next table."""
     if body and isinstance(body[-1][1], Table):
         return _take_trailing(body[-1][1].value.body)
     stop = max((place for place, (key, _) in enumerate(body, 1) if key is not None), default=0)
@@ -191,17 +190,7 @@ def _take_trailing(body: _Body) -> _Body:
 
 
 def stage_lines(stage: StageSettings) -> list[str]:
-    """Returns the lines below `[[stages]]`.
-
-    Example:
-        >>> shares = (("web", Fraction(8)), ("code", Fraction(5, 2)))
-        >>> stage = StageSettings(name="main", sequence_length=4096, tokens=9 * 10**11, weights=shares)
-        >>> print(*stage_lines(stage), sep=chr(10))
-        name = "main"
-        sequence_length = 4096
-        tokens = 900_000_000_000
-        weights = { web = 8, code = 2.5 }
-    """
+    """Returns the lines below `[[stages]]`."""
     tokens = () if stage.tokens is None else (f"tokens = {stage.tokens:_}",)
     first = _lines({"name": stage.name, "sequence_length": stage.sequence_length})
     shares = {key: each and dict(each) for key, each in (("passes", stage.passes), ("weights", stage.weights))}
@@ -210,7 +199,7 @@ def stage_lines(stage: StageSettings) -> list[str]:
 
 
 def source_value(source: SourceSettings) -> str:
-    """Returns what is behind the name of a source and `=`."""
+    """Returns the value behind the name of a source and `=`."""
     data = source.data[0] if len(source.data) == 1 else source.data
     holdout = None if source.holdout is None else f"{_value(source.holdout * 100)}%"
     return _value({"data": data, "holdout": holdout, "max_passes": source.max_passes})
@@ -224,12 +213,11 @@ def denial_lines(denial: DenialSettings) -> list[str]:
 
 
 def _lines(members: Mapping[str, object]) -> list[str]:
-    """Returns a line of TOML for each member; none for None."""
     return [f"{as_key(name)} = {_value(value)}" for name, value in members.items() if value is not None]
 
 
 def _value(value: object) -> str:
-    """Returns a value of TOML in one line; numbers from 0 on as decimals, exactly."""
+    """Returns a value as TOML in one line; fractions as exact decimals."""
     if isinstance(value, str):
         return as_text(value)
     if isinstance(value, Mapping):
@@ -245,15 +233,14 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Returns data and weights of a blend as Megatron has it: weights and prefixes by turns, or prefixes alone."""
+    """Returns data and weights of a blend of Megatron: weights and prefixes by turns, or prefixes alone."""
     prefixes, weights = by_turns(entries, "the blend")
     if weights is not None:
-        shares = zip(prefixes, entries[::2], strict=True)
-        return tuple(prefixes), tuple(weight_of(Decimal(weight), f"the weight of `{name}`") for name, weight in shares)
+        return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
     for row, entry in enumerate(entries, 1):
         if number_or_none(entry, f"entry {row} {entry!r}") is not None:
-            message = f"expected weights and prefixes by turns, or prefixes alone, found entry {row} {quoted(entry)}"
-            raise ConfigError(message, hint="such as `0.8 web 0.2 code`")
+            message = f"entry {row} of the blend, {quoted(entry)}, is neither a prefix nor the weight of one"
+            raise ConfigError(message, hint="write weights and prefixes by turns, such as `0.8 web 0.2 code`")
     return tuple(prefixes), ()
 
 
@@ -270,14 +257,13 @@ def draft_text(
     holdout: Fraction | None = None,
     settings: Mapping[str, bool] = MappingProxyType({}),
 ) -> str:
-    """Returns the text of a new `run.toml`, with comments for who reads it.
+    """Returns the text of a new `run.toml`, with comments.
 
     Args:
-        data: prefixes, globs or folders, each of which becomes a source; relative to the working directory.
+        data: prefixes, globs or folders, relative to the working directory: a source each.
         path: the file.
-        weights: weight of each; empty if they are to be read in proportion to their tokens.
-        tokens, samples: size of the stage; at most one. With none, data without weights are read once, and others for
-            ever.
+        weights: weight of each; empty for weights in proportion to their tokens.
+        tokens, samples: size of the stage; at most one. With none, data without weights are read once, others for ever.
         holdout: share of the documents of each source that is held out.
         settings: of [samples].
     """
@@ -309,8 +295,7 @@ def draft_text(
     prefixes = [find_pairs(source, run) for source in run.sources]
     counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
     if 0 in counts:
-        message = f"expected tokens in `{data[counts.index(0)]}`, found none"
-        raise ConfigError(message, hint="leave it out")
+        raise ConfigError(f"`{data[counts.index(0)]}` has no tokens", hint="leave it out")
     in_proportion = whole_weights(zip(names, map(Fraction, counts), strict=True))
     return text_of(weights=tuple((name, Fraction(weight)) for name, weight in in_proportion))
 
@@ -342,7 +327,7 @@ mix = "random"            # "even": sources by turns
 
 
 def _names(data: Sequence[str]) -> list[str]:
-    """Returns a name for each source, of the last part of its path that says something; each another one."""
+    """Returns a unique name for each source: the last part of its path with letters."""
     names: list[str] = []
     for entry in data:
         name = ""
@@ -360,15 +345,14 @@ class Amendment:
     """A change of a run from a position on.
 
     Attributes:
-        position: the first position that may hold something else.
-        weights, sequence_length: of a new stage that begins there; empty, and None, for those of now.
-        stage_name: name of the new stage; None for one of its position.
-        tokens, samples: size of the new stage; with none, it is what is left of the stage that it cuts short.
+        position: the first position that may change.
+        weights, sequence_length: of a new stage that begins there; empty weights or None keep the current ones.
+        stage_name: name of the new stage; None for one with its position.
+        tokens, samples: size of the new stage; with none, the rest of the stage that it cuts short.
         sources: data of new sources, by name.
-        denied: a file that lists documents to be padding from there on.
-        denied_documents: names of such documents.
-        reason: why they are denied, in words.
-        grows: whether sources take up pairs that they did not have.
+        denied, denied_documents: a file that lists documents to deny, and names of such documents.
+        reason: why they are denied.
+        grows: whether sources take up new pairs.
     """
 
     position: int
@@ -386,9 +370,8 @@ class Amendment:
     @property
     def has_stage(self) -> bool:
         """Whether a new stage begins."""
-        return bool(self.weights) or any(
-            each is not None for each in (self.stage_name, self.sequence_length, self.tokens, self.samples)
-        )
+        settings = self.weights or None, self.stage_name, self.sequence_length, self.tokens, self.samples
+        return any(each is not None for each in settings)
 
     @property
     def denies(self) -> bool:
@@ -398,7 +381,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """What an amendment came to: the text of `run.toml` before and after, and the locks."""
+    """The result of an amendment: the text of `run.toml` before and after, and the locks."""
 
     before: str
     after: str
@@ -412,10 +395,10 @@ def amend_run(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Amended:
-    """Changes a run from a position on; without `write` only to see what both files would be.
+    """Changes a run from a position on; without `write` a dry run.
 
     Raises:
-        ConfigError: the change is none, or a position before it would move. Both files are as they were, as always.
+        ConfigError: nothing would change, or a position before it would move. Both files stay as they were.
     """
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():  # else one of two changes would be lost
@@ -433,7 +416,7 @@ def amend_run(
         _check_growth(amendment, locked)
         if amendment.denies and not _added(locked):
             records = ", ".join(locked.empty_records[:3])
-            message = f"expected documents to deny, found none: {records or 'the list is empty'}"
+            message = f"no documents to deny: {records or 'the list is empty'}"
             hint = "records that were blank, bad or duplicates gave no document, or went into other data"
             raise ConfigError(message, hint=hint if records else None)
         if write:
@@ -442,38 +425,34 @@ def amend_run(
 
 
 def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
-    """Checks that there is something to change, and that it may begin there."""
+    """Checks that an amendment changes anything, and may begin there."""
+    path, position, end = settings.path, amendment.position, old.num_samples
     if not (amendment.has_stage or amendment.sources or amendment.denies or amendment.grows):
-        message = "expected a change: a stage, sources, documents to deny, or new data to take up; found none"
+        message = "nothing to change: no stage, source, documents to deny, or new data to take up"
         raise ConfigError(message, hint="such as `--weights web=5,code=5`")
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
-        message = f"expected `{settings.path}` as it was locked, found it changed since"
+        message = f"`{path}` was changed since it was locked"
         raise ConfigError(message, hint="lock it first: `tokenloom run lock`; new data are taken up with --grow, too")
     if known := next((source.name for source in settings.sources if source.name in amendment.sources), None):
-        message = f"`{settings.path}` has a source {known!r} already"
-        raise ConfigError(message, hint="choose another name")
-    if amendment.position < old.consumed:
-        message = f"training has read the {old.consumed} positions before {old.consumed}, found a change at "
-        message += f"{amendment.position}"
-        hint = f"name position {old.consumed} or a later one; after going back to an earlier checkpoint, say so first: "
-        hint += "`tokenloom run lock --consumed-samples N --drop consumed`"
-        raise ConfigError(message, hint=hint)
-    if (end := old.num_samples) is not None and amendment.position > end:
-        message = f"expected a position in the run, up to {end}, found {amendment.position}"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}` has a source {known!r} already", hint="choose another name")
+    if position < old.consumed:
+        message = f"position {position} was consumed: training has read {old.consumed} positions"
+        hint = f"name position {old.consumed} or a later one; after going back to a checkpoint: "
+        raise ConfigError(message, hint=f"{hint}`tokenloom run lock --consumed-samples N --drop consumed`")
+    if end is not None and position > end:
+        raise ConfigError(f"position {position} is behind the end of the run, {end}")
 
 
 def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
-    """Checks that new data are taken up where that was asked for, and nowhere else."""
+    """Checks that new data are taken up if, and only if, the amendment says so."""
     assert locked.old is not None
     changes = lock_changes(locked.old, locked.lock)
     grown = [(each.name, each.pairs[0].prefix) for each in changes.new_data if each.name not in changes.new_sources]
     if amendment.grows and not grown:
-        message = "expected new pairs in `data` of a source, found none that the lock does not have"
+        message = "no new pairs in `data` of any source: the lock has all of them"
         raise ConfigError(message, hint="write them where `data` of a source finds them, or change `data`")
     if grown and not amendment.grows:
-        name, prefix = grown[0]
-        message = f"expected no new pairs, found `{prefix}` in `data` of source {name!r}, which the lock does not have"
+        message = f"`data` of source {grown[0][0]!r} has a new pair, `{grown[0][1]}`"
         raise ConfigError(message, hint="take it up from this position on with --grow, or move it away")
 
 
@@ -491,7 +470,7 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     path, stages, position = settings.path, list(settings.stages), amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
     if segment.stage not in (known := [stage.name for stage in stages]):
-        message = f"the lock has a stage {segment.stage!r}, which `{path}` has not"
+        message = f"`{path}` has no stage {segment.stage!r}, but the lock has"
         raise ConfigError(message, hint=f"lock it first: tokenloom run lock {path}")
     number = known.index(segment.stage)
     current = stages[number]
@@ -502,19 +481,18 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     left = None
     if position == end and not following:
         if amendment.tokens is None and amendment.samples is None:
-            message = f"expected a size for a stage behind the end of the run, position {position}, found none"
+            message = f"a stage at the end of the run, position {position}, needs a size"
             raise ConfigError(message, hint="such as `--tokens 50B`")
     elif position in (start, end):
         name = current.name if position == start else next(each.stage for each in old.segments if each.start == end)
-        message = f"expected a position within a stage, found {position}, the first of stage {name!r}"
-        hint = f"nothing of that stage was read: change it in `{path}`, and lock with --consumed-samples {position}"
-        raise ConfigError(message, hint=hint)
+        message = f"position {position} is the first of stage {name!r}, of which nothing was read"
+        raise ConfigError(message, hint=f"change the stage in `{path}`, and lock with --consumed-samples {position}")
     else:
         left = None if end is None else end - position
         stages[number] = replace(current, tokens=None, samples=position - start, passes=None, weights=weights)
     names = [source.name for source in settings.sources]
     if (unknown := next((name for name, _ in amendment.weights if name not in names), None)) is not None:
-        message = f"expected weights of sources of the run, found one of {unknown!r}"
+        message = f"the weights name {unknown!r}, which is no source of the run"
         raise ConfigError(message, hint=did_you_mean(unknown, names) or "add it with `--add-source NAME=DATA`")
     in_order = sorted(amendment.weights, key=lambda each: names.index(each[0]))
     length = amendment.sequence_length or current.sequence_length
@@ -542,17 +520,17 @@ Documents = Mapping[int, NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Denied:
-    """What a denial came to.
+    """The result of a denial.
 
     Attributes:
         documents: all documents that it names.
-        again: those of them that were denied already, at its position or before.
-        held_out: those of them that are held out: training never reads them, and they are padding in what is held out.
+        again: those that were denied already, at its position or before.
+        held_out: those that are held out: training never reads them, and validation reads padding.
         changed: the spans that become padding, before `stop`.
-        stop: where the listing ends: at the end of the run, if it has one.
-        seen: the spans before the position, which training has read or is going to; None if that was not asked.
-        digests: digest of the order before the position, by the lock before and by the new one.
-        order_digests: digest of the order before `stop` without any denials, likewise.
+        stop: the end of the listing.
+        seen: the spans before the position; None if they were not asked for.
+        digests: digests of the order before the position, by the old and the new lock.
+        order_digests: digests of the order before `stop` without denials, likewise.
     """
 
     amended: Amended
@@ -580,18 +558,17 @@ def deny_documents(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Denied:
-    """Denies documents from a position on: adds a `[[denied]]` to `run.toml`, and locks the run anew.
+    """Denies documents from a position on: adds a `[[denied]]` to `run.toml`, and locks the run anew, see `amend_run`.
 
-    See `amend_run`. The listing of changes ends at `until`, else at the end of the run, or after a million positions of
-    an endless one; `since_start` tells where the documents are read before the position, too.
+    The listing of changes ends at `until`, else at the end of the run, or after a million positions of an endless one;
+    `since_start` lists where the documents are read before the position, too.
 
     Raises:
         ConfigError: there is no such document or record, nothing would be left of a source that is read on, or the
-            position was consumed. Both files are as they were, as always.
+            position was consumed. Both files stay as they were.
     """
     if until is not None and until < denial.position:
-        message = f"expected to list changes up to position {denial.position} or a later one, found {until}"
-        raise ConfigError(message)
+        raise ConfigError(f"changes are listed from position {denial.position} on, not up to {until}")
     path, reading = os.fspath(path), reading or Reading()
     amended = amend_run(path, denial, reading=reading, write=write)
     documents = _added(amended.locked)
@@ -602,12 +579,10 @@ def deny_documents(
     stop = min(ahead if until is None else until, new.end)
     changed = run.occurrences(documents, start=position, stop=stop)
     seen = run.occurrences(documents, stop=position) if since_start else None
-    again: dict[int, NDArray[np.int64]] = {}
-    held_out: dict[int, NDArray[np.int64]] = {}
+    again = {each: chosen[denied_from(old, each, chosen) <= position] for each, chosen in documents.items()}
+    held_out = {each: chosen[are_held_out(new, each, chosen)] for each, chosen in documents.items()}
     is_new = changed.denied.copy()
-    for source, chosen in documents.items():
-        again[source] = chosen[denied_from(old, source, chosen) <= position]
-        held_out[source] = chosen[are_held_out(new, source, chosen)]
+    for source in documents:
         rows = np.flatnonzero(changed.sources == source)
         is_new[rows] &= changed.positions[rows] < denied_from(old, source, changed.documents[rows])
     return Denied(
@@ -624,7 +599,7 @@ def deny_documents(
 
 
 def _added(locked: LockedRun) -> dict[int, NDArray[np.int64]]:
-    """Returns the documents of the denials that a lock has more than the one before."""
+    """Returns the documents of new denials of a lock."""
     assert locked.old is not None
     found: dict[int, set[int]] = {}
     for denial in Counter(locked.lock.denials) - Counter(locked.old.denials):

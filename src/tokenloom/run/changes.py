@@ -1,7 +1,6 @@
-"""How two locks differ: the first position that holds something else, what a new one has, what two runs have in common.
+"""How two locks differ: the first position that is decided differently, new parts, and data in common.
 
-Nothing but the locks is read. What two runs have in common are samples (one window of one walk, cut alike out of data
-of the same content, wherever in the run), and data: pairs of the same content under any name.
+The locks alone are read. Data in common are pairs of the same content under any name.
 """
 
 from __future__ import annotations
@@ -10,22 +9,17 @@ import os
 import zlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-
 from tokenloom.errors import ConfigError
 from tokenloom.rendering.words import counted
-from tokenloom.run.audit.trace import num_tokens_of, overlaps, windows_read
 from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import check_position, content_of, order_digest, run_identity
-from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.progress import MOST_WALKS, Int64s, mixed_size
+from tokenloom.run.progress import mixed_size
 from tokenloom.run.settings import WITHOUT_EFFECT
 from tokenloom.run.timeline import Timeline
 
@@ -34,65 +28,63 @@ MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
 
 _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
-_LARGEST_CHUNK = 1 << 18
-"""Positions that are compared at a time."""
-
-_MOST_COMPARED = 1 << 22
-"""Positions that are compared at most: what is decided otherwise may never show, such as a document denied twice."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position at which two locks differ, and what stands there, in words."""
+    """The first position from which two locks give another order, and what decides the sample there, in words."""
 
     position: int
     before: str
     after: str
 
 
-WHOLE = "the reference's order is reshuffled as a whole by any change"
+WHOLE = "any change reshuffles all of the reference's order"
 
 
 def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
     """Checks that a lock leaves the positions that were read as they are."""
     if (moved := first_moved(old, new, consumed)) is not None:
-        message = f"expected the {consumed} positions that were read to stay as they are, found position "
-        message += f"{moved.position} moved: {moved.before} would become {moved.after}"
+        where = f"position {moved.position} of the {consumed} that were read cannot change"
+        message = f"{where}: {moved.before} would become {moved.after}"
         hint = "undo that change; `tokenloom run amend` changes a run with `order = 1` from a later position on"
         raise ConfigError(message, hint=hint)
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
-    """Returns the first position before `stop` at which two locks differ; None if there is none.
+    """Returns the first position before `stop` that two locks decide differently; None if there is none.
 
-    Of the reference's order that is the very first for any difference. Where all windows agree, but not what decides
-    them, it is the first position that is decided otherwise: a digest of the order up to there is another one.
+    Samples before it are equal. The sample there may happen to be equal, too, such as after a change of weights.
     """
     if not stop:
         return None
     if old.is_megatron or new.is_megatron:
-        return _moved_as_a_whole(old, new)
+        one, other = stored_order_facts(old), stored_order_facts(new)
+        if (name := next((name for name in one if one[name] != other[name]), None)) is None:
+            return None
+        before, after = (f"a sample of {name} {facts[name]!s:.80}" for facts in (one, other))
+        return Moved(position=0, before=before, after=f"{after}: {WHOLE}")
     check_position(old, stop)
-    before, after = Timeline(old), Timeline(new)
     common = min(stop, new.end)
-    if order_digest(old, common) != order_digest(new, common):
-        differs = bisect_left(range(common), 1, key=lambda at: int(order_digest(old, at) != order_digest(new, at)))
-        first = max(0, differs - 1)
-        if (moved := _first_difference(before, after, first, common)) is not None:
-            return moved
-        if common == stop:
-            return _decided_otherwise(old, new, first)
-    if common < stop:
-        return Moved(position=common, before=_place(before, common), after="the end of the run")
-    return None
+
+    def differs(position: int) -> int:
+        return int(order_digest(old, position + 1) != order_digest(new, position + 1))
+
+    if not common or not differs(common - 1):
+        ends = Moved(position=common, before=_decided(old, common), after="the end of the run")
+        return ends if common < stop else None
+    position = bisect_left(range(common), 1, key=differs)
+    if names := [name for name in MAKE_SAMPLES if getattr(old, name) != getattr(new, name)]:
+        before, after = (", ".join(f"{name} {getattr(lock, name)!r}" for name in names) for lock in (old, new))
+        return Moved(position=position, before=f"a sample of {before}", after=f"one of {after}")
+    before, after = _decided(old, position), _decided(new, position)
+    after += " with other data, or other documents denied" if before == after else ""
+    return Moved(position=position, before=before, after=after)
 
 
-def _moved_as_a_whole(old: RunLock, new: RunLock) -> Moved | None:
-    before, after = stored_order_facts(old), stored_order_facts(new)
-    if (name := next((name for name in before if before[name] != after[name]), None)) is None:
-        return None
-    was, now = (f"a sample of {name} {facts[name]!s:.80}" for facts in (before, after))
-    return Moved(position=0, before=was, after=f"{now}: {WHOLE}")
+def _decided(lock: RunLock, position: int) -> str:
+    """Returns the segment at a position in words."""
+    number = sum(segment.start <= position for segment in lock.segments) - 1
+    return f"a sample of {_stages(lock)[number]}, in blocks of {lock.mixing_block}"
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:
@@ -111,76 +103,12 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
     }
 
 
-def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) -> Moved | None:
-    names = [name for name in MAKE_SAMPLES if getattr(before.lock, name) != getattr(after.lock, name)]
-    if names and start < stop:
-        old, new = (", ".join(f"{name} {getattr(of.lock, name)!r}" for name in names) for of in (before, after))
-        return Moved(position=start, before=f"a sample of {old}", after=f"one of {new}")
-    stop = min(stop, start + _MOST_COMPARED)
-    numbers: dict[Hashable, int] = {}
-    one, other = _samples_of(before, numbers), _samples_of(after, numbers)
-    size = 1 << 10
-    while start < stop:
-        positions = np.arange(start, min(start + size, stop), dtype=np.int64)
-        differs = (one(positions) != other(positions)).any(axis=0)
-        if differs.any():
-            position = int(positions[differs.argmax()])
-            old, new = _place(before, position), _place(after, position)
-            new = new if old != new else f"{new} in changed data, or cut otherwise"
-            return Moved(position=position, before=old, after=new)
-        start, size = start + size, min(2 * size, _LARGEST_CHUNK)
-    return None
-
-
-def _samples_of(timeline: Timeline, numbers: dict[Hashable, int]) -> Callable[[Int64s], Int64s]:
-    """Returns what tells the samples at positions of a run as numbers, which are equal for one sample of two runs.
-
-    These are the number of the walk with its data and denials, and windows in it: int64[2, num_positions].
-    """
-    lock, denied = timeline.lock, DeniedDocuments(timeline.lock)
-    starts = sorted({0, *(denial.start for denial in lock.denials)})
-
-    @cache
-    def number_of(walk: int, level: int) -> int:
-        source, number = divmod(walk, MOST_WALKS)
-        locked, walked = lock.sources[source], timeline.walk_of(source, number)
-        data = tuple(tuple(content_of(pair)) for pair in locked.pairs[walked.first_pair : walked.last_pair])
-        without = denied.of(source, denied.level(source, starts[level]))
-        return numbers.setdefault((locked.name, walked, data, without), len(numbers))
-
-    def at(positions: Int64s) -> Int64s:
-        found = timeline.locate(positions)
-        levels = np.searchsorted(starts, positions, side="right") - 1
-        walks = (found.sources * np.int64(MOST_WALKS) + found.walks) * len(starts) + levels
-        groups, which = np.unique(walks, return_inverse=True)
-        known = [number_of(*divmod(group, len(starts))) for group in groups.tolist()]
-        return np.stack([np.array(known, dtype=np.int64)[which], found.windows])
-
-    return at
-
-
-def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
-    before, after = (
-        f"a sample of {_stages(lock)[sum(segment.start <= position for segment in lock.segments) - 1]}, "
-        f"in blocks of {lock.mixing_block}"
-        for lock in (old, new)
-    )
-    after += " with other documents denied or other data" if before == after else ""
-    return Moved(position=position, before=before, after=after)
-
-
-def _place(timeline: Timeline, position: int) -> str:
-    place = place_at(timeline, position)
-    walk = f"walk {place.walk} (pass {place.pass_number}) through source {place.source!r}"
-    return f"sample {place.window} of {place.sequence_length} tokens in {walk}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockChanges:
     """How a lock differs from an older one.
 
-    Sources with pairs that were not there (of `new_sources` none was), names of sources that are gone, segments that
-    were not there or were otherwise, documents that are denied now and were not, or later, and names of other settings.
+    Sources with their new pairs (those of `new_sources` are new as a whole), names of sources that are gone, new or
+    changed segments, the number of documents that are denied now or earlier, and names of other settings.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -226,8 +154,8 @@ def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
 def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields the names of documents that a lock denied, and that the new one denies later or not at all.
 
-    A document is known by what its pair holds and its number there, so that a pair may move; where the new lock has no
-    such pair, by the name and number that it had. What no source of its name holds any more cannot be read.
+    A document is known by the content of its pair and its number there, since pairs may move; else by its name. A
+    document whose pair and source are gone cannot be read.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -242,7 +170,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
 
 
 def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, int]]:
-    """Returns, by source and number, from where on documents are denied, what their pairs are known by, and rows."""
+    """Returns, by source and number, the first position of a denial, the content of the pair, and the row there."""
     found: dict[tuple[str, int], tuple[int, Hashable, int]] = {}
     for denial in lock.denials:
         for number, documents in denial.documents:
@@ -254,7 +182,7 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
 
 
 def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
-    """Returns what tells the data of a pair from others, wherever they lie; 6 parts have the checksum of tokens."""
+    """Returns the content of a pair, wherever it lies; 6 parts have the checksum of tokens."""
     return tuple(content_of(pair)[:parts])
 
 
@@ -264,7 +192,7 @@ def _named_content(pair: LockedPair) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedSetting:
-    """A setting that two runs have otherwise, in words; or "sources", "data of NAME", "stages", "denied"."""
+    """A setting that differs, in words; or "sources", "data of NAME", "stages", "denied"."""
 
     name: str
     before: str
@@ -273,18 +201,12 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """What two runs have in common of the source of one name. Tokens are of whole samples, each time they are read.
+    """Tokens of the pairs of the source of one name in both locks; `common_data` are of pairs in both runs.
 
-    Attributes:
-        tokens_before, tokens_after, common_tokens: tokens that each reads of it, and those of samples that both read.
-        data_before, data_after: tokens of its pairs in each lock.
-        common_data: those of pairs of the first run that the second has, too, in its sources `names_after`.
+    The second run has these in its sources `names_after`.
     """
 
     name: str
-    tokens_before: int
-    tokens_after: int
-    common_tokens: int
     data_before: int
     data_after: int
     common_data: int
@@ -298,13 +220,12 @@ class RunDifferences:
     Attributes:
         runs: identities of both.
         ends: one past the last position of each; None for a run without an end.
-        stop: the position before which they were compared; None if neither has an end and none was asked for.
-        position: the first position that differs, or at which one of them ends; None if they are equal.
-        before, after: what stands there; None behind the end of a run, and where the order is not computed.
-        reason: what differs there, in words, where it is not the place.
-        settings: what they have otherwise, wherever that shows.
-        sources: what they have in common of each source before `stop`; None without one, or of an order that is not
-            computed.
+        stop: the position before which they were compared; None for no end.
+        position: the first position that is decided differently, or at which one of them ends; None for equal runs.
+        before, after: what stands there; None behind the end of a run, and in a stored order.
+        reason: what differs there, in words; None if a run ends.
+        settings: differing settings, at whatever positions.
+        sources: data in common.
     """
 
     runs: tuple[str, str]
@@ -315,16 +236,12 @@ class RunDifferences:
     after: Place | None
     reason: str | None
     settings: tuple[ChangedSetting, ...]
-    sources: tuple[SharedSource, ...] | None
+    sources: tuple[SharedSource, ...]
 
     @property
     def are_equal(self) -> bool:
         """Whether nothing differs at the positions that were compared."""
         return self.position is None
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns all of it as `json` writes it."""
-        return asdict(self)
 
 
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
@@ -332,66 +249,45 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
     ends = old.num_samples, new.num_samples
     longest = max(old.end, new.end)
     if until is not None and until > longest:
-        message = f"expected a position up to {longest}, where the longer run ends, found {until}"
-        raise ConfigError(message)
+        raise ConfigError(f"position {until} out of range: the longer run has {longest} samples")
     shorter, longer = sorted(min(lock.end, longest if until is None else until) for lock in (old, new))
     moved, is_stored = first_moved(old, new, shorter), old.is_megatron or new.is_megatron
     position = moved.position if moved is not None else shorter if shorter != longer else None
-    reason = None if moved is None else f"{moved.before} → {moved.after}"
     stop = shorter if until is None or is_stored else until
-    before, after, sources = None, None, None
-    if is_stored and (moved is not None or ends[0] != ends[1]):
-        position, reason = 0, 'with `order = "megatron"` any difference shuffles all samples anew'
-    if not is_stored:
-        timelines = Timeline(old), Timeline(new)
-        if position is not None:
-            before, after = (place_at(each, position) if position < each.lock.end else None for each in timelines)
-        sources = _shared(*timelines, stop) if stop != MOST_SAMPLES else None
+    before, after = (
+        None if is_stored or position is None or position >= lock.end else place_at(Timeline(lock), position)
+        for lock in (old, new)
+    )
     return RunDifferences(
         runs=(run_identity(old), run_identity(new)),
         ends=ends,
-        stop=stop if is_stored or stop != MOST_SAMPLES else None,
+        stop=None if stop == MOST_SAMPLES else stop,
         position=position,
         before=before,
         after=after,
-        reason=reason,
+        reason=None if moved is None else f"{moved.before} → {moved.after}",
         settings=tuple(_changed(old, new)),
-        sources=sources,
+        sources=tuple(_shared(old, new)),
     )
 
 
-def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource, ...]:
-    """Returns what two runs have in common of each source, in the order of the first run."""
-    old, new = before.lock, after.lock
-    read, other = (
-        {each.lock.sources[number].name: cuts for number, cuts in windows_read(each, 0, stop).items()}
-        for each in (before, after)
-    )
-    have_samples = all(_setting(old, name) == _setting(new, name) for name in MAKE_SAMPLES)
+def _shared(old: RunLock, new: RunLock) -> Iterator[SharedSource]:
+    """Yields the data in common of each source, in the order of the first run."""
     owners: dict[tuple[object, ...], set[str]] = {}
     for owner in new.sources:
         for pair in owner.pairs:
             owners.setdefault(_content(pair, 6), set()).add(owner.name)
-    found = []
     sources, others = ({source.name: source for source in lock.sources} for lock in (old, new))
     for name in {**sources, **others}:
-        mine, its = read.get(name, {}), other.get(name, {})
         pairs = sources[name].pairs if name in sources else ()
         shared = [pair for pair in pairs if _content(pair, 6) in owners]
-        common = {cut: list(overlaps(ranges, its[cut])) for cut, ranges in mine.items() if cut in its}
-        found.append(
-            SharedSource(
-                name=name,
-                tokens_before=num_tokens_of(mine),
-                tokens_after=num_tokens_of(its),
-                common_tokens=num_tokens_of(common) if have_samples else 0,
-                data_before=sum(pair.num_tokens for pair in pairs),
-                data_after=others[name].num_tokens if name in others else 0,
-                common_data=sum(pair.num_tokens for pair in shared),
-                names_after=tuple(sorted({owner for pair in shared for owner in owners[_content(pair, 6)]})),
-            )
+        yield SharedSource(
+            name=name,
+            data_before=sum(pair.num_tokens for pair in pairs),
+            data_after=others[name].num_tokens if name in others else 0,
+            common_data=sum(pair.num_tokens for pair in shared),
+            names_after=tuple(sorted({owner for pair in shared for owner in owners[_content(pair, 6)]})),
         )
-    return tuple(found)
 
 
 def _changed(old: RunLock, new: RunLock) -> Iterator[ChangedSetting]:
@@ -423,7 +319,7 @@ def _some(names: list[str]) -> str:
 
 
 def _stages(lock: RunLock) -> list[str]:
-    """Returns the segments in words, with all that decides their positions."""
+    """Returns the segments in words."""
     told = []
     for segment in lock.segments:
         shares = ", ".join(f"{name}: {share}" for name, share in lock.ratio_of(segment))

@@ -1,7 +1,4 @@
-"""A run as a dataset: the samples of all its positions, from whatever source each of them is.
-
-Sources are made when the first sample of one is asked for, their pairs opened likewise.
-"""
+"""A run as a dataset: the samples of all its positions. Sources and pairs are opened at their first sample."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from numpy.typing import NDArray
 from tokenloom._native import SourceDocuments
 from tokenloom.blending.array_order import number_type
 from tokenloom.blending.composite import Composite, Share, with_dataset_id
+from tokenloom.datasets.base import positions_and_fillers
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind
 from tokenloom.datasets.ledger import SlotCounts
 from tokenloom.datasets.outputs import INTEGERS, BatchLayout, recycled_empty
-from tokenloom.datasets.pair_samples import positions_and_fillers
 from tokenloom.datasets.protocols import Positions
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
@@ -84,17 +81,16 @@ def place_at(timeline: Timeline, position: int) -> Place:
 
 
 class RunDataset(Composite):
-    """The samples of a run by position: those of its sources, with the number of the source as `dataset_id` in front.
+    """The samples of a run by position, with the number of their source as `dataset_id` in front.
 
-    A position may count from the end where the run has one; None gives a sample with an all-zero `loss_mask`. Nothing
-    is opened before the first sample of a source is asked for, and then only what that sample needs. Safe from several
-    threads, after a fork, and picklable.
+    A position may count from the end of a run that has one; None gives a sample with an all-zero `loss_mask`. The first
+    sample of a source opens what it needs. Thread-safe, fork-safe and picklable.
 
     Args:
-        timeline: what stands at which position.
+        timeline: the windows of the positions.
         tokenizer: the tokenizer of the run.
         reading: how the data are read.
-        held_out_of: the run of which this is what is held out; None for a run itself.
+        held_out_of: the run whose held-out documents these are; None for a run itself.
     """
 
     def __init__(
@@ -141,11 +137,11 @@ class RunDataset(Composite):
         return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns what the lock says, and what is open; see `HasFacts`."""
+        """Returns the facts of the lock, and the number of open pairs; see `HasFacts`."""
         return lock_facts(self.lock) | {"open pairs": sum(data.pairs.num_open for data in self._opened.values())}
 
     def place(self, idx: int) -> Place:
-        """Returns what stands at a position; opens nothing."""
+        """Returns source and window of a position; opens nothing."""
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
@@ -213,8 +209,7 @@ class RunDataset(Composite):
     def _position(self, idx: int) -> int:
         position, count = operator.index(idx), len(self)
         if not -count <= position < count or (position < 0 and self.lock.num_samples is None):
-            message = f"sample {position} of the run was asked for, but it has {count}"
-            raise IndexError(message)
+            raise IndexError(f"position {position} out of range: the run has {count} samples")
         return position if position >= 0 else position + count
 
     def _group(self, idx: int | None) -> Share:
@@ -253,11 +248,8 @@ class RunDataset(Composite):
     def layout(self) -> BatchLayout:
         """The arrays of a sample: those of the dataset of a source, with `dataset_id` in front."""
         if not self.fills_batches:
-            found = f"samples of {', '.join(map(str, self._lengths))} tokens"
-            if self.lock.dataset in CONVERSATIONS:
-                found = f"conversations (dataset = {self.lock.dataset!r})"
-            message = f"expected documents as samples of one length, for filling given arrays, found {found}"
-            raise ConfigError(message, hint="ask for batches without `out`")
+            kind = "conversations" if self.lock.dataset in CONVERSATIONS else f"samples of {self._lengths} tokens"
+            raise ConfigError(f"`batch` cannot fill given arrays with {kind}", hint="call it without `out`")
         return self._layouts.get(self._lengths[0]) or self._group(0).call(self._layout_of)
 
     def _layout_of(self, dataset: Any) -> BatchLayout:
@@ -328,7 +320,7 @@ class RunDataset(Composite):
         """Whether tokens decide which slots of documents have loss, and not their places alone; opens nothing."""
         config = next(iter(self._configs.values()))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AmbiguousPadWarning)  # said where samples are made of it
+            warnings.simplefilter("ignore", AmbiguousPadWarning)  # samples warn of it
             pad = pad_token_id(self.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
         return bool(config.eod_mask_loss) or pad >= 0 or bool(self.lock.samples.get("fim_rate"))
 
@@ -379,17 +371,14 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
 
 
 _NEAR = 2048
-"""Positions of a batch that differ by less are looked up with those around them."""
+"""Positions of a batch that differ by less are located with those around them."""
 
 _KEPT = 4
-"""Lookups that are kept: as many as threads ask for batches in different places, mostly."""
+"""Cached lookups: mostly as many as threads that read in different places."""
 
 
 class Samples(NamedTuple):
-    """What stands at some positions: samples of `length` tokens, of int32[count] sources.
-
-    Their int64[count] numbers are `walk << WINDOW_BITS | window`.
-    """
+    """Samples of `length` tokens: int32[count] sources, int64[count] numbers, `walk << WINDOW_BITS | window`."""
 
     length: int
     sources: NDArray[np.int32]
@@ -397,7 +386,7 @@ class Samples(NamedTuple):
 
 
 class Lookups:
-    """What stands at positions, remembered for the next batches. Safe from several threads."""
+    """Samples at positions, cached for the next batches. Thread-safe."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -406,10 +395,10 @@ class Lookups:
         self._asked = -_NEAR
 
     def at(self, positions: NDArray[np.int64]) -> Samples:
-        """Returns what stands at positions, which are in the run.
+        """Returns the samples at positions in the run.
 
-        Training asks for positions that lie near each other, batch after batch: from the second of these on, some
-        thousand are looked up at once. Others are looked up by themselves.
+        Training reads positions near each other, batch after batch: from the second batch on, some thousand positions
+        are located at once.
         """
         if not len(positions):
             return Samples(0, np.empty(0, np.int32), positions)
@@ -432,16 +421,16 @@ class Lookups:
         if len(self._lengths) > 1:
             for other in (segments[number] for number in np.unique(found.segments).tolist()):
                 if other.sequence_length != first.sequence_length:
-                    message = f"expected samples of one length in a batch, found {first.sequence_length} tokens of "
-                    message += f"stage {first.stage!r} and {other.sequence_length} of stage {other.stage!r}, "
-                    message += f"which begins at position {other.start}"
+                    lengths = f"{first.sequence_length} tokens (stage {first.stage!r}) and {other.sequence_length}"
+                    stage = f"stage {other.stage!r}, from position {other.start} on"
+                    message = f"a batch has samples of {lengths} ({stage})"
                     raise ConfigError(message, hint="let stages of another sequence length begin where a batch does")
         return Samples(first.sequence_length, found.sources, sample_numbers(found.walks, found.windows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How the data of a run are read; without effect on what is read.
+    """How the data of a run are read, without effect on samples.
 
     Attributes:
         mmap: whether to map tokens.
@@ -471,12 +460,12 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 
 
 class SourceData:
-    """The data of one source, whatever is made of them: its pairs, and which of their documents are read."""
+    """The data of one source: its pairs, and which of their documents are read."""
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
         self.held: bool = held
-        """Whether what is held out is read, as it lies there."""
+        """Whether held-out documents are read, in the order of the file."""
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
         self._reads: Kind = "conversations" if lock.dataset in CONVERSATIONS else "documents"
@@ -505,7 +494,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents that are read, of which each pair has so many tokens or packs."""
+        """Returns the documents that are read, for so many tokens or packs of each pair."""
         rows = [
             (pair.num_documents, size, pair.held_blocks, pair.held_documents)
             for pair, size in zip(self.source.pairs, sizes, strict=True)
@@ -567,34 +556,29 @@ class Member:
 
 
 _KNOWN = ("loaded", "eos", "special_tokens_dict")
-"""What a tokenizer is not loaded for: whether a pad id is another token, too, the lock has decided."""
+"""Attributes that load no tokenizer: whether a pad id is another token, too, is decided by the lock."""
 
 
 class RunTokenizer:
-    """What samples ask of a tokenizer, from the lock alone: a start loads none.
-
-    Attributes:
-        vocab_size: one more than the largest id; None if it is not known.
-        unique_identifiers: what tells this tokenizer from another.
-    """
+    """The tokenizer of a run: `eod`, `pad`, `vocab_size` and `unique_identifiers` from the lock, all else loaded."""
 
     def __init__(self, locked: LockedTokenizer | None, located: str | None) -> None:
         self._locked, self._located = locked, located
-        self.vocab_size = None if locked is None else locked.vocab_size
-        self.unique_identifiers = {"run": None if locked is None else locked.fingerprint}
+        self.vocab_size: int | None = None if locked is None else locked.vocab_size
+        self.unique_identifiers: dict[str, str | None] = {"run": None if locked is None else locked.fingerprint}
 
     @property
     def eod(self) -> int:
         """The id that ends a document."""
         if self._locked is None or self._locked.eod is None:
-            found = "none" if self._locked is None else f"{self._locked.name!r}, which has none"
-            message = f"expected a `tokenizer` in run.toml with an end-of-document id, found {found}"
+            what = "run.toml has no `tokenizer`, so" if self._locked is None else f"tokenizer {self._locked.name!r} has"
+            message = f"{what} no end-of-document id"
             raise ConfigError(message, hint="`reset_position_ids`, `reset_attention_mask` and `eod_mask_loss` need it")
         return self._locked.eod
 
     @property
     def pad(self) -> int:
-        """The id that fills up samples; `NotImplementedError` where padding is told by position."""
+        """The id that fills up samples; `NotImplementedError` if padding is known by position."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad
@@ -603,12 +587,12 @@ class RunTokenizer:
     def loaded(self) -> Any:
         """The tokenizer itself."""
         if self._located is None:
-            message = "expected a `tokenizer` in run.toml, where texts are needed, found none"
+            message = "run.toml has no `tokenizer`, but texts are needed"
             raise ConfigError(message, hint="name the tokenizer that made the data")
         return load_tokenizer(self._located)
 
     def __getattr__(self, name: str) -> Any:
-        """Returns whatever else is asked for from the tokenizer itself, such as `tokenize`."""
+        """Returns any other attribute of the tokenizer itself, such as `tokenize`."""
         if name.startswith("_") or name in _KNOWN:
             raise AttributeError(name)
         return getattr(self.loaded, name)

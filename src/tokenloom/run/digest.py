@@ -1,6 +1,6 @@
-"""What decides the positions before a given one, as a hash; and the name of a run that stays while it changes.
+"""A hash of all that decides the positions before a given one; and the identity of a run, which stays while it changes.
 
-What comes later is left out, and so is what decides nothing: where files lie, names of stages, caps, the size of a
+Later parts are left out, and so are facts that decide nothing: where files lie, names of stages, caps, the size of a
 stage beyond the last mixing block that was touched, sources and data that were not read yet.
 """
 
@@ -18,9 +18,9 @@ from tokenloom.run.progress import are_packs, mixed_size, planned_size
 
 
 def order_digest(lock: RunLock, position: int) -> str:
-    """Returns the digest of what decides the positions before one: 64 hexadecimal digits.
+    """Returns a SHA-256 in hex of all that decides the positions before one.
 
-    Takes time with sources, pairs and segments that begin before the position, not with positions.
+    Costs as much as the sources, pairs and segments that begin before it, whatever the position.
     """
     check_position(lock, position)
     segments = [segment for segment in lock.segments if segment.start < position]
@@ -44,10 +44,10 @@ def order_digest(lock: RunLock, position: int) -> str:
 
 
 def run_identity(lock: RunLock) -> str:
-    """Returns what names a run for ever: 64 hexadecimal digits, from its seed and the data that it began with.
+    """Returns the identity of a run: a SHA-256 in hex of its seed and its first data.
 
-    Those are the sources that position 0 may come from, with the pairs that they had then. Stages, settings of samples
-    and later data may change under one name; `order_digest` tells how far they have not.
+    These are the sources of the first segment, with their first pairs. Stages, settings of samples and later data may
+    change under one identity; `order_digest` shows how far they did not.
     """
     hashed = hashlib.sha256()
     _add(hashed, ["run", lock.order, lock.seed])
@@ -58,10 +58,7 @@ def run_identity(lock: RunLock) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOrder:
-    """What tells the order of a run from others, for the states of loaders.
-
-    `digest_at` returns the digest of what decides the positions before one, `why` says why it may be another one.
-    """
+    """The order of a run in states of loaders; `digest_at` is `order_digest`, `why` an explanation of other digests."""
 
     run: str
     num_samples: int
@@ -69,32 +66,30 @@ class KnownOrder:
     why: str = ""
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns what to keep of a run that has consumed the samples before a position."""
+        """Returns the state of a run that has consumed the samples before a position."""
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position that a state is of."""
+        """Returns the position of a state of this run."""
         position: int = state["position"]
         if state["run"] != self.run:
             message = f"expected a state of this run, {self.run[:16]}…, found one of {state['run'][:16]}…"
-            hint = "another seed, another order or other data at its beginning make another run; use its lock"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(message, hint="seed, order or the first data differ; use the lock of that run")
         if position > self.num_samples:
-            message = f"expected one of the {self.num_samples} positions of this run, found position {position}"
+            message = f"position {position} is behind the end of the run, {self.num_samples}"
             raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
-        if state["digest"] != (found := self.digest_at(position)):
-            message = f"expected the order that was read before position {position}, of digest "
-            message += f"{state['digest'][:16]}…, found {found[:16]}…{self.why}"
-            hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
-            raise ConfigError(message, hint=hint)
+        if (found := self.digest_at(position)) != (expected := state["digest"]):
+            digests = f"expected digest {expected[:16]}…, found {found[:16]}…"
+            message = f"the order before position {position} is not the one that was read: {digests}{self.why}"
+            raise ConfigError(message, hint="the lock was edited, or consumed data were replaced; restore `run.lock`")
         return position
 
 
 def check_position(lock: RunLock, position: int) -> None:
     """Checks that a position is in a run, or just behind it."""
     if not 0 <= position <= lock.end:
-        message = f"expected a position in [0, {lock.end}] of the run, found {position}"
-        raise ConfigError(message, hint="the run has no more samples; lengthen its last stage, or add one")
+        message = f"position {position} out of range: the run has {lock.end} samples"
+        raise ConfigError(message, hint="lengthen its last stage, or add one")
 
 
 def _add(hashed: Any, facts: object) -> None:
@@ -102,7 +97,7 @@ def _add(hashed: Any, facts: object) -> None:
 
 
 def _ids(lock: RunLock) -> list[object]:
-    """Returns what samples have of the tokenizer; nothing where they ask it nothing."""
+    """Returns the ids of the tokenizer that samples depend on."""
     if lock.tokenizer is None:
         return []
     if lock.dataset == "fim":
@@ -112,10 +107,10 @@ def _ids(lock: RunLock) -> list[object]:
 
 
 def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, ...]:
-    """Returns what decides the positions of a segment before one, but for weights.
+    """Returns all but weights that decides the positions of a segment before one.
 
-    Beside its start and sequence length that is the length of the mixing block of its last position there: the blocks
-    before are whole. Of passes that several lengths share also their stretches, and how far it was planned.
+    Besides start and sequence length that is the length of the last mixing block, since earlier ones are whole; and for
+    passes that several lengths share their stretches, and the planned size.
     """
     stop = min(position, segment.stop or position) - segment.start
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
@@ -125,7 +120,7 @@ def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int,
 
 
 def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[object]:
-    """Returns what decides the windows of a source: its name, and its pairs with the segment that first reads each."""
+    """Returns the name of a source, and its pairs with the start of the segment that first reads each."""
     pairs: list[object] = []
     for pair in source.pairs:
         start = next((start for start in starts if start >= pair.since), None)
@@ -135,6 +130,6 @@ def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[
 
 
 def content_of(pair: LockedPair) -> list[object]:
-    """Returns what tells the content of a pair from that of others, as far as it decides samples."""
+    """Returns the facts of a pair by which its content is compared."""
     counts = [pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes]
     return [*counts, pair.index_start_crc32, pair.tokens_crc32, pair.held_blocks, pair.held_documents, pair.held_tokens]

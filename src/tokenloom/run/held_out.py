@@ -1,7 +1,6 @@
-"""Which documents training does not read: those held out, which are a dataset of their own, and those denied.
+"""Documents that training does not read: held-out ones, which are a dataset of their own, and denied ones.
 
-What is held out of a pair depends on its place in the source and on nothing that comes after it: a source that grows
-does not move what was held out before.
+A holdout depends on the pairs of a source up to each one, so growth does not move it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
 from tokenloom.order.walk_order import source_key
-from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedDenial, LockedPair, LockedSegment, RunLock
+from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedPair, LockedSegment, RunLock
 from tokenloom.run.progress import extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
 
@@ -43,9 +42,9 @@ def holds_blocks(pairs: Sequence[LockedPair], share: Fraction) -> bool:
 def with_holdout(
     pairs: Sequence[LockedPair], share: Fraction | None, *, by_blocks: bool, after: Sequence[LockedPair] = ()
 ) -> list[LockedPair]:
-    """Returns pairs with as many held-out blocks or documents as the share says; their tokens are not counted yet.
+    """Returns pairs with their held-out blocks or documents, whose tokens are not counted yet.
 
-    The numbers of all pairs up to any one come to the share of those pairs, rounded to the nearest, half up.
+    Up to any pair these come to the share of all pairs so far, rounded to the nearest, half up.
     """
     if share is None:
         return list(pairs)
@@ -127,8 +126,8 @@ def check_not_emptied(lock: RunLock) -> None:
         held[list(documents)] = True
         last = next((each for each in reversed(lock.segments) if source in dict(each.weights)), None)
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
-            message = f"expected documents of source {locked.name!r} that are not denied, found none from position "
-            message += f"{starts[-1]} on, where stage {last.stage!r} reads it"
+            where = f"from position {starts[-1]} on, but stage {last.stage!r} reads it"
+            message = f"all documents of source {locked.name!r} are denied {where}"
             hint = "take it out instead: begin a stage there that gives it no weight, with `tokenloom run amend`"
             raise ConfigError(message, hint=hint)
 
@@ -136,12 +135,11 @@ def check_not_emptied(lock: RunLock) -> None:
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
     """Returns what is held out as a run of its own: each window once, sources in proportion to what each holds out."""
     if lock.dataset in CONVERSATIONS:
-        message = f"expected documents of which some are held out, found conversations (dataset = {lock.dataset!r})"
+        message = f"no conversations are held out (dataset = {lock.dataset!r})"
         raise ConfigError(message, hint="make a source of its own for those that validate, and give it no weight")
     by_name = {source.name: number for number, source in enumerate(lock.sources)}
     if unknown := [name for name in names if name not in by_name]:
-        message = f"expected sources of the run, found {quoted(unknown[0])}"
-        raise ConfigError(message, hint=f"it has {', '.join(by_name)}")
+        raise ConfigError(f"{quoted(unknown[0])} is no source of the run", hint=f"it has {', '.join(by_name)}")
     nothing: Any = {"held_tokens": 0, "held_blocks": 0, "held_documents": 0, "since": 0}
     sources = []
     for each in lock.sources:
@@ -156,22 +154,13 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
     weights = tuple((number, count) for number, count in windows.items() if count)
     if not weights or (names and len(weights) < len(windows)):
         empty = next(sources[number] for number, count in windows.items() if not count)
-        message = f"expected sources that hold out a sample of {sequence_length} tokens or more, found source "
-        message += f"{empty.name!r} with {empty.num_tokens}"
+        held = f"source {empty.name!r} holds out {empty.num_tokens} tokens"
+        message = f"{held}, less than a sample of {sequence_length}"
         raise ConfigError(message, hint='give sources a `holdout` in run.toml, such as "0.1%", before they are locked')
+    size = sum(windows.values())
     segment = LockedSegment(
-        stage="holdout",
-        start=0,
-        num_samples=sum(count for _, count in weights),
-        sequence_length=sequence_length,
-        weights=weights,
+        stage="holdout", start=0, num_samples=size, sequence_length=sequence_length, weights=weights
     )
-    return replace(
-        lock,
-        documents="file",
-        windows="concat",
-        sources=tuple(sources),
-        denials=tuple(LockedDenial(start=0, documents=denial.documents) for denial in lock.denials),
-        segments=(segment,),
-        consumed=0,
-    )
+    denials = tuple(replace(denial, start=0) for denial in lock.denials)
+    others: Any = {"documents": "file", "windows": "concat", "segments": (segment,), "consumed": 0}
+    return replace(lock, sources=tuple(sources), denials=denials, **others)

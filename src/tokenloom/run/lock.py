@@ -1,8 +1,8 @@
-"""What a start knows of a run: sources with their pairs, and segments; and `run.lock`, the file that holds them.
+"""The facts of a run: sources with their pairs, and segments; and `run.lock`, their file.
 
 Numbers of sources are places in `RunLock.sources` and never change: new sources are appended, old ones stay even if no
-stage names them any more. Pairs of a source are appended too. Numbers of documents count over its pairs in this order.
-Local pairs below the folder of the file are named from there on, so that a run may be moved with its data.
+stage names them any more. Pairs of a source are appended too, and documents are numbered over its pairs in this order.
+Local pairs below the folder of the file have relative names, so a run may be moved with its data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_SAMPLES = 1 << 60
 """Positions of a run; so many that no sum of theirs leaves 64 bits."""
 
 BLOCK_DOCUMENTS = 256
-"""Documents in a block: what a holdout takes as a whole, and what is shuffled together."""
+"""Documents in a block, which is held out as a whole, and shuffled together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +49,15 @@ class LockedPair:
     """A pair as it was when it was locked.
 
     Attributes:
-        prefix: its prefix; of local pairs as it is to be opened from the working directory.
-        num_documents: its sequences, each of which is a document here.
+        prefix: its prefix; of local pairs relative to the working directory.
+        num_documents: its sequences, each a document of the run.
         index_start_crc32: checksum of the start of the `.idx` file, see `manifests.index_start_crc32`.
-        tokens_crc32, index_crc32, fingerprint: checksums of both files, and the tokenizer's fingerprint, as the
-            manifest has them; None without a manifest.
-        held_blocks, held_documents: blocks of `BLOCK_DOCUMENTS`, or single documents, that are held out; one is 0.
-        held_tokens: tokens of all that is held out.
-        packs: (sequence length, packs in a pass), where a window is a pack.
-        since: position from which on the source has this pair.
+        tokens_crc32, index_crc32, fingerprint: checksums of both files, and the tokenizer's fingerprint, from the
+            manifest; None without one.
+        held_blocks, held_documents: held-out blocks of `BLOCK_DOCUMENTS`, or single documents; one is 0.
+        held_tokens: tokens of these.
+        packs: (sequence length, packs in a pass), if windows are packs.
+        since: first position at which the source has this pair.
     """
 
     prefix: str
@@ -78,7 +78,7 @@ class LockedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedSource:
-    """The pairs under one name, in the order in which they were added: first those that it began with."""
+    """The pairs under one name, in the order in which they were added."""
 
     name: str
     pairs: tuple[LockedPair, ...]
@@ -95,7 +95,7 @@ class LockedSource:
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
-        """Returns the pair that each document lies in, and its row there: both int64[num_documents]."""
+        """Returns the pair of each document, and its row there: both int64[num_documents]."""
         asked = np.asarray(documents, dtype=np.int64)
         bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
         numbers: Int64s = np.searchsorted(bounds, asked, side="right") - 1
@@ -109,14 +109,12 @@ class LockedSegment:
     Attributes:
         stage: name of the stage.
         start: its first position.
-        num_samples: how many positions; None for an endless one, which is the last.
-        mixed_as: size that its mixing blocks go by, at least `num_samples`, which a cut has left as it was; None if it
-            is the same.
+        num_samples: its positions; None for an endless one, which is the last.
+        mixed_as: size of its mixture, larger than `num_samples` after a cut; None for the same.
         sequence_length: tokens in a sample.
         weights: (number of a source, weight above 0), by number.
-        stretch_length: tokens of the stretches that passes which begin here are cut into, since windows of another
-            length are to go on with them; None where no other length follows.
-        planned: positions that it was to have when it was begun, which stretches go by; None for `num_samples`.
+        stretch_length: tokens of the stretches that its passes are cut into, if another length goes on with them.
+        planned: positions that it was planned to have, which stretches go by; None for `num_samples`.
         exhausted: numbers of sources of its stage that had been read `max_passes` times; None for none.
     """
 
@@ -138,7 +136,7 @@ class LockedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDenial:
-    """Documents that are padding from a position on: of sources by number, numbers of their documents, rising."""
+    """Documents that are padding from a position on: (source, numbers of its documents), rising."""
 
     start: int
     documents: tuple[tuple[int, tuple[int, ...]], ...]
@@ -164,11 +162,11 @@ class RunLock:
         seed, documents, windows, mixing_block, dataset, samples: see `RunSettings`.
         segments: its segments, in the order of their positions, without gaps.
         denials: documents that are no longer read, by `start`.
-        consumed: positions that training is known to have read: what lies before it may not move.
-        amended: where the latest amendment begins: what lies before it stays as it is, read or not, until `run.toml`
-            says otherwise.
+        consumed: positions that training has read, which may not move.
+        amended: first position of the latest amendment: positions before it stay, consumed or not, as long as
+            `run.toml` agrees.
         cut_short: the source whose `max_passes` end the run before its stages end; None for none.
-        settings_sha256, content_sha256: hashes of `run.toml`, and of what it says whatever its comments and layout.
+        settings_sha256, content_sha256: hashes of `run.toml`, and of its settings without comments and layout.
     """
 
     order: int
@@ -215,7 +213,7 @@ class RunLock:
 
     @property
     def early_end(self) -> str | None:
-        """Says that the run ends before its stages do, and why; None if it does not."""
+        """A warning that the run ends before its stages do, with the reason; None if it does not."""
         if self.cut_short is None:
             return None
         return (
@@ -226,10 +224,7 @@ class RunLock:
 
 _FIRST_LINE = re.compile(rb'\{"format": "tokenloom run lock", "version": (\d{1,9}), "sha256": "([0-9a-f]{64})",\r?\n')
 
-_LOCK_AGAIN = (
-    "restore the lock that was there, or remove it and run `tokenloom run lock` again, which knows nothing of what was "
-    "trained on"
-)
+_LOCK_AGAIN = "restore it, or remove it and run `tokenloom run lock` again, which does not know what was consumed"
 
 
 def lock_path(run_path: str) -> str:
@@ -239,22 +234,21 @@ def lock_path(run_path: str) -> str:
 
 
 def write_lock(path: str, lock: RunLock) -> None:
-    """Writes a lock, which appears whole in place of the one that was there."""
+    """Replaces a lock atomically."""
     data = lock_bytes(lock, path=path)
     with open_pending(path) as file:
         file.write(data)
 
 
 def read_lock(path: str) -> RunLock:
-    """Returns the lock that a file holds, by its path or address; a `ConfigError` if there is none."""
+    """Returns the lock of a path or address; a `ConfigError` if there is none."""
     if (lock := read_lock_if_there(path)) is None:
-        message = f"no file `{path}`, which says what the run reads"
-        raise ConfigError(message, hint="run `tokenloom run lock`")
+        raise ConfigError(f"no file `{path}`", hint="run `tokenloom run lock`")
     return lock
 
 
 def read_lock_if_there(path: str) -> RunLock | None:
-    """Returns the lock that a file holds, None if there is no file; an edited or newer one is a `ConfigError`."""
+    """Returns the lock of a path or address, None if there is no file; an edited or newer one is a `ConfigError`."""
     recover(path)
     try:
         data = map_whole(path).data
@@ -266,7 +260,7 @@ def read_lock_if_there(path: str) -> RunLock | None:
 
 
 def lock_bytes(lock: RunLock, *, path: str) -> bytes:
-    """Returns the file of a lock."""
+    """Returns the bytes of the file."""
     content = "\n".join(_lines(lock, path)).encode()
     digest = hashlib.sha256(content).hexdigest()
     first = json.dumps({"format": "tokenloom run lock", "version": VERSION, "sha256": digest})
@@ -274,7 +268,7 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
 
 
 def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
-    """Returns the lock that some bytes hold."""
+    """Returns the lock of the bytes of a file."""
     _check_whole(data, path)
     try:
         # no copy of the bytes, which would leave a hole in the memory of a run
@@ -284,26 +278,25 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
         rows = {name: tuple(members[name]) for name in ("sources", "segments", "denials")}
         tokenizer = None if head["tokenizer"] is None else LockedTokenizer(**head["tokenizer"])
         return RunLock(**{**head, **rows, "tokenizer": tokenizer})
-    except (KeyError, TypeError, ValueError) as error:  # a writer that is none of ours
-        message = f"`{path}` does not hold what a lock of version {VERSION} does: {type(error).__name__}: {error}"
+    except (KeyError, TypeError, ValueError) as error:  # written by another program
+        message = f"`{path}` is no lock of version {VERSION}: {type(error).__name__}: {error}"
         raise ConfigError(message, hint=_LOCK_AGAIN) from error
 
 
 def _check_whole(data: bytes | memoryview, path: str) -> None:
-    """Checks that bytes are those of a lock as it was written, which is all that is checked of them."""
+    """Checks that bytes are a lock as it was written; nothing else is checked of them."""
     if (first := _FIRST_LINE.match(data)) is None:
-        message = f"`{path}` is no lock of a run, or was edited: expected its checksum in the first line, found none"
+        message = f"`{path}` is no lock of a run, or was edited: its first line has no checksum"
         raise ConfigError(message, hint=f"name the lock of a run; if it is one, {_LOCK_AGAIN}")
     if (version := int(first[1])) != VERSION:
-        message = f"`{path}`: expected version {VERSION} of a lock, found {version}"
-        raise ConfigError(message, hint="it was written by a newer tokenloom; use that")
+        message = f"`{path}` is a lock of version {version}, which this tokenloom does not know"
+        raise ConfigError(message, hint="use the newer tokenloom that wrote it")
     found, expected = hashlib.sha256(data[first.end() :]).hexdigest(), first[2].decode()
-    if found == expected:
-        return
-    is_merge = b"<<<<<<< " in bytes(data)
-    how = "holds two versions, as a merge has left them" if is_merge else "was edited by hand, or truncated"
-    message = f"`{path}` {how}: expected content with sha256 {expected[:12]}…, as its first line says, found "
-    raise ConfigError(message + f"{found[:12]}…", hint=f"what people change is `run.toml`; {_LOCK_AGAIN}")
+    if found != expected:
+        is_merge = b"<<<<<<< " in bytes(data)
+        how = "has two versions, left by a merge" if is_merge else "was edited by hand, or truncated"
+        message = f"`{path}` {how}: expected sha256 {expected[:12]}…, found {found[:12]}…"
+        raise ConfigError(message, hint=f"edit `run.toml` instead; {_LOCK_AGAIN}")
 
 
 def _lines(lock: RunLock, path: str) -> Iterator[str]:
@@ -342,11 +335,11 @@ _PAIR = {
     each.name: None if each.default is dataclasses.MISSING else each.default for each in dataclasses.fields(LockedPair)
 }
 _SETTERS = [(name, getattr(LockedPair, name).__set__) for name in _PAIR]
-"""What sets the slots of a pair: a third of what the constructor of a frozen dataclass takes."""
+"""Setters of the slots of a pair, three times as fast as the constructor of a frozen dataclass."""
 
 
 def _pair_members(pair: LockedPair, path: str) -> dict[str, Any]:
-    """Returns what the row of a pair holds, which leaves out what is as it is by default."""
+    """Returns the row of a pair, without members that have their default."""
     written = members_of(pair)
     members = {name: written[name] for name, default in _PAIR.items() if getattr(pair, name) != default}
     name, folder = relative_name(pair.prefix, owner=path), os.path.join(os.path.dirname(path), "")
@@ -355,18 +348,14 @@ def _pair_members(pair: LockedPair, path: str) -> dict[str, Any]:
 
 
 class _RowReader:
-    """Makes dataclasses of objects of JSON as soon as these are read, so that few objects are there at a time.
-
-    40,000 sources are read at every start, by every process: that the bytes are as they were written is checked, not
-    each row.
-    """
+    """Makes dataclasses of JSON objects while these are parsed: 40,000 sources at every start, by every process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._folder = None if is_remote(path) else os.path.join(os.path.dirname(path), "")
 
     def read(self, members: dict[str, Any]) -> Any:
-        """Returns what an object stands for; one that is no row, as it is."""
+        """Returns the dataclass of an object; other objects as they are."""
         if "prefix" in members and "suffix" not in members:  # else tokens of fill in the middle
             return self._pair(members)
         if "pairs" in members:

@@ -1,8 +1,8 @@
-"""Locking a run: from what `run.toml` asks for to exactly which data that is, without moving what is consumed.
+"""Locking a run: from `run.toml` to exact data and segments, without moving what is consumed.
 
-A stage is one segment, or several: where a source that it reads grows, and where one has been read `max_passes` times.
-Segments that training has begun to read stay what they are. One that now ends elsewhere, but whose last mixing block
-was touched, is kept with the size that it is mixed by: cut, or followed by another segment of its stage.
+A stage is one segment, or several: where a source grows, and where one has been read `max_passes` times. Segments that
+training has begun stay. One that now ends elsewhere, but whose last mixing block was touched, keeps the size that it is
+mixed by: it is cut, or followed by another segment of its stage.
 """
 
 from __future__ import annotations
@@ -62,16 +62,14 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedRun:
-    """What locking came to.
+    """A new lock, and the `old` one.
 
     Attributes:
-        old: the lock that was there.
-        moved: the first position where something else stands than before; None if all positions of the old lock are as
-            they were.
-        exhausted: where sources have been read as often as they may be.
+        moved: the first position that is decided differently than in the old lock; None for none.
+        exhausted: where sources have been read `max_passes` times.
         is_stopped: whether the run ends before its last stage does, because of that.
-        empty_records: names of records that are denied and gave no document.
-        unknown_pairs: prefixes of pairs that do not know their input, where records are denied: they may hold the same.
+        empty_records: names of denied records that gave no document.
+        unknown_pairs: if records are denied, prefixes of pairs without origins: they may hold the same records.
         dropped: names of documents that the old lock denies, and this one later or not at all.
     """
 
@@ -86,7 +84,7 @@ class LockedRun:
 
 
 DROPS = ("consumed", "denials")
-"""What of an old lock a new one may be told to drop."""
+"""Parts of an old lock that a new one may drop."""
 
 
 def lock_run(
@@ -99,21 +97,21 @@ def lock_run(
     drop: Collection[str] = (),
     write: bool = True,
 ) -> LockedRun:
-    """Locks a run anew: what `run.toml` says now, with all that is consumed as it was.
+    """Locks a run as `run.toml` says now; consumed positions stay.
 
     Args:
         path: path of `run.toml`.
-        consumed: positions that training has read, which must not move; None for what the lock knows of that.
-        at: position from which on the run is amended, where it is: what lies before it must not move, read or not.
-        settings: what `run.toml` is going to say, where that is not what it says yet.
+        consumed: positions that training has read, which must not move; None for those of the lock.
+        at: position of an amendment: positions before it must not move, consumed or not.
+        settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
-        drop: what of the old lock may go: "denials" that `run.toml` has no more, or later; and what was "consumed",
-            where `consumed` is less than the lock says.
-        write: whether to write the lock; else only to see what it would be.
+        drop: parts of the old lock that may go: "denials" that `run.toml` has no more, or later; and what was
+            "consumed", if `consumed` is less than in the lock.
+        write: whether to write the lock.
 
     Raises:
-        ConfigError: `run.toml` is wrong; a consumed position would move, or one of which nobody said whether it is
-            consumed; or something would be dropped that `drop` does not name. The lock is as it was.
+        ConfigError: `run.toml` is wrong; a consumed position would move, or one that may be consumed; or a part would
+            be dropped that `drop` does not name. The lock is as it was.
         OutputBusyError: another process is changing the run; likewise.
     """
     with OutputLock(lock_path(os.fspath(path))) if write else nullcontext():
@@ -132,16 +130,25 @@ def _locked(
         checked_integer("consumed", consumed, at_least=0)
     known = (0 if old is None else old.consumed) if consumed is None else consumed
     if old is not None and known < old.consumed and "consumed" not in drop:
-        message = f"the lock of `{settings.path}` says that {old.consumed} positions were consumed, found {known}"
-        hint = "if training went back to an earlier checkpoint: `tokenloom run lock --drop consumed`"
-        raise ConfigError(message, hint=hint)
+        message = f"{known} positions are fewer than the {old.consumed} that the lock has as consumed"
+        raise ConfigError(message, hint="after going back to a checkpoint: `tokenloom run lock --drop consumed`")
     begin = 0 if at is None else checked_integer("at", at, at_least=known)
     amended = 0 if old is None else max(begin, 0 if consumed == 0 else old.amended)
     kept = 0 if old is None else max(known, amended)
     read = old if kept else None  # else nothing that was locked has to stay
     new, named = _with_data(settings, read, since=kept if at is None else begin, reading=reading)
     if settings.order == "megatron":
-        resolved = Resolved(segments=(_megatron_segment(settings, new.sources),))
+        [stage] = settings.stages
+        shares = dict(stage.weights or ())
+        weights = [(number, shares[each.name]) for number, each in enumerate(new.sources) if each.name in shares]
+        segment = LockedSegment(
+            stage=stage.name,
+            start=0,
+            num_samples=stage.num_samples,
+            sequence_length=stage.sequence_length,
+            weights=tuple(whole_weights(weights)),
+        )
+        resolved = Resolved(segments=(segment,))
     else:
         resolved = resolve(settings, new.sources, read, kept)
     new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short, consumed=known, amended=amended)
@@ -162,12 +169,10 @@ def _locked(
     if dropped and "denials" not in drop:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         names = ", ".join(dropped[:_MOST_NAMED]) + more
-        message = f"`{settings.path}` would deny no more, or later, what the lock denies: {names}"
-        hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
-        raise ConfigError(message, hint=hint)
+        message = f"`{settings.path}` lacks denials of the lock, or has them later: {names}"
+        raise ConfigError(message, hint="restore its `[[denied]]`; or drop them: `tokenloom run lock --drop denials`")
     if moved is not None and consumed is None and at is None and not old.consumed:
-        change = f"{moved.before} would become {moved.after}"
-        message = f"`{settings.path}` would change what stands at position {moved.position}: {change}"
+        message = f"position {moved.position} may be consumed: {moved.before} would become {moved.after}"
         hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
         raise ConfigError(message, hint=hint)
     return replace(locked, moved=moved, dropped=dropped)
@@ -176,9 +181,9 @@ def _locked(
 def _with_data(
     settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
 ) -> tuple[RunLock, list[NamedDocuments]]:
-    """Returns the lock of a run without its segments, and what the names in each `[[denied]]` stand for.
+    """Returns the lock of a run without its segments, and the documents of each `[[denied]]`.
 
-    `read` is the lock before, None where nothing of it has to stay; new pairs are there from position `since` on.
+    `read` is the lock before, None if nothing of it has to stay; new pairs are there from position `since` on.
     """
     tokenizer = locked = None
     if settings.tokenizer is not None:
@@ -208,13 +213,13 @@ def _with_data(
 
 
 def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) -> LockedTokenizer:
-    """Returns what a lock holds of a tokenizer."""
+    """Returns the entry of a tokenizer in a lock."""
     fingerprint, vocab_size = fingerprint_of(tokenizer), optional_number(tokenizer, "vocab_size")
     if fingerprint is None or vocab_size is None:
-        message = f"expected a tokenizer with `sha256` and `vocab_size`, found `{name}`"
+        message = f"tokenizer `{name}` has no `sha256` or no `vocab_size`"
         raise TokenizerError(message, hint="name one that `load_tokenizer` takes")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AmbiguousPadWarning)  # said where samples are made of it
+        warnings.simplefilter("ignore", AmbiguousPadWarning)  # samples warn of it
         pad = pad_token_id(tokenizer, allow_ambiguous=allow_ambiguous_pad)
     eod = optional_token_id(tokenizer, "eod")
     return LockedTokenizer(
@@ -226,29 +231,12 @@ def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) ->
     )
 
 
-def _megatron_segment(settings: RunSettings, sources: Sequence[LockedSource]) -> LockedSegment:
-    """Returns the only segment of a run in the reference's order."""
-    [stage] = settings.stages
-    assert stage.weights is not None
-    assert stage.num_samples is not None
-    shares = dict(stage.weights)
-    weights = [(number, shares[source.name]) for number, source in enumerate(sources) if source.name in shares]
-    return LockedSegment(
-        stage=stage.name,
-        start=0,
-        num_samples=stage.num_samples,
-        sequence_length=stage.sequence_length,
-        weights=tuple(whole_weights(weights)),
-    )
-
-
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns what a run denies of its sources, by position; and what the names in each `[[denied]]` stand for.
+    """Returns the denials of a run, by position, and the documents of each `[[denied]]`.
 
-    What a record became in pairs that come later is denied from where these come: so a source that grows, and has a
-    record once more, leaves what was read as it was.
+    Documents of a record in later pairs are denied from where these begin: so growth leaves the past as it was.
     """
     denials, named = [], []
     for denial in settings.denied:
@@ -277,12 +265,12 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
             try:
                 yield parse_name(line, names)
             except ConfigError as error:
-                message = f"`{path}`, line {number}: {error.message}"
-                raise ConfigError(message, hint=error.hint) from None
+                error.message = f"`{path}`, line {number}: {error.message}"
+                raise
 
 
 def write_both(path: str, text: str, lock: RunLock) -> None:
-    """Writes `run.toml` and its lock, both or none; the caller holds the `OutputLock` of the lock."""
+    """Writes `run.toml` and its lock, both or none, below the `OutputLock` of the lock."""
     key = lock_path(path)
     files = [PendingFile(path), PendingFile(key)]
     try:
@@ -300,7 +288,7 @@ Weights = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhausted:
-    """A source that has been read as often as it may be: where, in which stage, and what follows (`on_exhausted`)."""
+    """A source that has been read `max_passes` times: where, in which stage, and what follows (`on_exhausted`)."""
 
     source: str
     stage: str
@@ -324,7 +312,7 @@ def resolve(
     """Returns the segments of a run, of which the first `consumed` positions stay as the old lock has them."""
     consumed = 0 if old is None else consumed
     if old is not None and consumed > old.end:
-        message = f"expected at most the {old.end} positions of the run to have been read, found {consumed}"
+        message = f"{consumed} consumed positions are more than the {old.end} of the run"
         raise ConfigError(message, hint="is it the lock of another run?")
     resolving = _Resolving(settings, sources, old, consumed)
     stopped = next((stage for stage in settings.stages if not resolving.add_stage(stage)), None)
@@ -365,19 +353,18 @@ class _Resolving:
         return stop
 
     def add_stage(self, stage: StageSettings) -> bool:
-        """Adds the segments of a stage; returns whether the run goes on behind it."""
+        """Adds the segments of a stage; returns whether the run goes on."""
         weights, size = self._weights_and_size(stage)
         stop = None if size is None else self.position + size
         if stop is not None and stop > MOST_SAMPLES:
-            message = f"expected at most 2**60 samples up to the end of stage {stage.name!r}, found {stop}"
-            raise ConfigError(message)
+            raise ConfigError(f"stage {stage.name!r} ends behind position 2**60, at {stop}")
         while (not self.segments or self.segments[-1].num_samples is not None) and self.position != stop:
             if not self._add_segment(stage, weights, stop):
                 return False
         return True
 
     def _add_segment(self, stage: StageSettings, weights: Weights, stop: int | None) -> bool:
-        """Adds a segment of a stage from here on; returns whether there was anything left to read."""
+        """Adds a segment of a stage from here on; returns whether anything was left to read."""
         start = self.position
         read = self._history.get((start, stage.name))
         gone = self._gone(stage, weights, read)
@@ -406,10 +393,7 @@ class _Resolving:
         return True
 
     def _weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
-        """Returns the weights of a stage, and its samples; None for an endless one.
-
-        Passes are quotas: as many whole windows as they make, at least one of each source.
-        """
+        """Returns the weights of a stage, and its samples; passes are quotas of whole windows, at least one each."""
         if stage.passes is None:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
@@ -422,10 +406,7 @@ class _Resolving:
         return _smallest(quotas), sum(quotas.values())
 
     def _gone(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
-        """Returns the sources of a stage that are not read from here on: those that have been read often enough.
-
-        Of a segment that was begun those are what it says, and sources that came later; caps may be others now.
-        """
+        """Returns the sources of a stage that are not read from here on; a begun segment keeps its own."""
         sources = {source for source, _ in weights}
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
@@ -442,7 +423,7 @@ class _Resolving:
         return {each for leaf, (each, cap) in enumerate(caps.items()) if not entered.takes_within(leaf, cap)}
 
     def _segment(self, stage: StageSettings, weights: Weights) -> LockedSegment:
-        """Returns a segment from here on, whose end is not known yet."""
+        """Returns a segment from here on, without an end."""
         return LockedSegment(
             stage=stage.name,
             start=self.position,
@@ -455,7 +436,7 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, gone: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training was in, ended where it is to end now: also where `gone` sources return."""
+        """Returns the segment that training was in with its new end, also where `gone` sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -472,10 +453,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns where the mixture of a segment takes the first window that a cap forbids.
-
-        None: nowhere before `stop`. Where exhausted sources are read again, that is only noted.
-        """
+        """Returns where a segment takes the first window that a cap forbids; None for nowhere, or if read again."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -505,10 +483,7 @@ def _smallest(weights: dict[int, int]) -> Weights:
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
-    """Returns a segment that was begun, ended at a position; what was read of it stays as it is.
-
-    If the mixing block of its new end was touched, it goes on to be mixed by the length that it had.
-    """
+    """Returns a begun segment with another end; if the mixing block there was touched, its mixed size stays."""
     if stop == read.stop:
         return read
     if stop is None:
@@ -523,8 +498,7 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
     """Returns, by stage, the length of the stretches that its passes are cut into; None for its windows alone.
 
-    That is the longest of the stages from this one on, as far as each length divides all longer ones before it, or is a
-    multiple of them.
+    That is the longest length from this stage on, as long as one of each two divides the other.
     """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):

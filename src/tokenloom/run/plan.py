@@ -1,7 +1,7 @@
-"""What a run will have read, from its lock alone: samples, tokens and passes per segment and source, and what stays.
+"""What a run will read, from its lock alone: samples, tokens and passes per segment and source, and what is left.
 
-Everything is counted, not estimated, but for `pass_ends`: those are positions before mixing, so the last window of a
-pass may stand elsewhere in the same mixing block. Numbers end where an endless stage begins.
+All numbers are exact but `pass_ends`: these are positions before mixing, so the last window of a pass may stand
+elsewhere in the same mixing block. Numbers end where an endless stage begins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenloom.run.timeline import Timeline
 Float64s = NDArray[np.float64]
 
 MOST_PASS_ENDS = 5
-"""Positions of passes that a plan names, per segment and source."""
+"""Ends of passes that a plan lists, per segment and source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +41,17 @@ class PlannedWalks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReading:
-    """What a segment reads of a source.
+    """What a segment reads of a source; None for numbers that follow from the end of an endless segment.
 
     Attributes:
-        weight, weights: its weight, and the sum of all: the share that is wanted.
-        num_samples, num_tokens, share: samples that it gives, their tokens, and its share of those of the segment; None
-            in an endless segment, as all that follows from its end.
+        weight, weights: its weight, and the sum of all.
+        num_samples, num_tokens, share: samples of it, their tokens, and its share of all samples.
         num_windows: samples of one of its passes.
         begun_before, begun_after: passes that were begun before the segment, and after it.
         left_before, left_after: samples that are left of those.
-        taken_over: those of them that are left of a pass that was begun in samples of another length.
+        taken_over: those that are left of a pass that was begun in samples of another length.
         walks: walks that begin in the segment.
-        num_pass_ends, pass_ends: passes that end in it, and where the first of them have ended, before mixing.
+        num_pass_ends, pass_ends: passes that end in it, and where the first of them end, before mixing.
     """
 
     source: str
@@ -90,12 +89,12 @@ class PlannedSource:
 
     Attributes:
         num_passes, num_walks: passes and walks that were begun.
-        offered_tokens: tokens that those walks go over, in all; of packs the slots that they have.
+        offered_tokens: tokens of those walks, in all; of packs their slots.
         seen_tokens: those in samples that are read.
-        unseen_tokens: those in samples that are left of a pass when another sequence length, or the end, follows.
-        unseen_samples: as many samples, by phase: of stages of one sequence length.
+        unseen_tokens, unseen_samples: those in samples that are left of a pass when another sequence length, or the
+            end, follows; and these samples, by phase.
         uncovered_tokens: those behind the last whole sample of each walk.
-        difference: what is left over; 0.
+        difference: offered minus these: 0.
     """
 
     name: str
@@ -114,9 +113,8 @@ class PlannedCap:
     """Where a source has been read `max_passes` times.
 
     Attributes:
-        position: the first position at which another pass would begin, before mixing; None: it does not come to that.
-        follows: "stop" where the run ends there, "renormalise" where other sources are read, "repeat" where the source
-            is; None without a position.
+        position: the first position at which another pass would begin, before mixing; None for nowhere.
+        follows: "stop" if the run ends there, "renormalise" if other sources are read, "repeat" if the source is.
     """
 
     source: str
@@ -127,13 +125,7 @@ class PlannedCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan(HasFacts):
-    """What a run reads.
-
-    Attributes:
-        num_samples, num_tokens: how much, in all; None if its last stage is endless.
-        sources: what becomes of each source, up to an endless stage.
-        caps: sources that may not be read as often as one likes.
-    """
+    """What a run reads: `num_samples` and `num_tokens` in all are None if its last stage is endless."""
 
     num_samples: int | None
     num_tokens: int | None
@@ -141,12 +133,8 @@ class RunPlan(HasFacts):
     sources: tuple[PlannedSource, ...]
     caps: tuple[PlannedCap, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the plan as `json` writes it."""
-        return asdict(self)
-
     def facts(self) -> dict[str, Any]:
-        """Returns what the run reads of its sources; see `HasFacts`."""
+        """Returns sizes, sources and caps; see `HasFacts`."""
         sources = [
             {
                 "source": source.name,
@@ -163,7 +151,7 @@ class RunPlan(HasFacts):
 
 
 def plan_of(lock: RunLock) -> RunPlan:
-    """Returns what a run reads, in time that grows with segments and sources alone."""
+    """Returns the plan of a run; costs as much as segments and sources."""
     planning = _Planning(lock)
     segments = tuple(map(planning.add, lock.segments))
     return RunPlan(
@@ -270,7 +258,7 @@ class _Planning:
         )
 
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
-        """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
+        """Returns, by leaf, the walks that a segment begins: regular ones, and those over new pairs alone."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
         leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
         walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
@@ -317,7 +305,7 @@ class _Planning:
 
 
 def closed_at(lock: RunLock, position: int) -> RunLock:
-    """Returns the lock of a run that ends at a position, and whose positions before it are the same."""
+    """Returns the lock of a run that ends at a position."""
     segments = []
     for segment in lock.segments:
         if segment.start >= position:
@@ -331,7 +319,7 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
 
 
 NUM_POINTS = 200
-"""Points of a history, at most, unless they are chosen: the starts of stages, and the end, come on top."""
+"""Points of a history at most, besides the starts of stages and the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,13 +335,13 @@ class RunHistory:
     """What a run has read before some of its positions.
 
     Attributes:
-        positions: int64[num_points], rising; a point is about what stands before its position.
+        positions: int64[num_points], rising.
         sources: names of all sources of the run.
         samples: int64[num_points, num_sources], samples of each source.
         passes: float64[num_points, num_sources], how often each source was read: 1.25 is a pass and a quarter. In the
             reference's order, which shuffles passes together, tokens that were read over those of the source.
         stages: where stages begin, before the last point.
-        steps: int64[num_points], the step that reads the position, where somebody who knows batch sizes has added it.
+        steps: int64[num_points], the step that reads the position, if the caller has added it.
     """
 
     positions: Int64s
@@ -382,7 +370,7 @@ def history_of(
     *,
     until: int | None = None,
 ) -> RunHistory:
-    """Returns what a run has read before positions, see `Run.history`; without these, before mixing blocks."""
+    """Returns the history of a run, see `Run.history`; default points are at mixing blocks."""
     points = _points(lock, until) if positions is None else _checked(lock, positions)
     samples, passes = read_before(points)
     last = points.max(initial=0)
@@ -419,10 +407,8 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
 
 
 def _points(lock: RunLock, until: int | None) -> Int64s:
-    """Returns the points of a history for which none were chosen."""
     if (stop := lock.num_samples if until is None else checked_integer("until", until, at_least=1)) is None:
-        message = "expected a position up to which the history goes, of a run without an end, found none"
-        raise ConfigError(message, hint="name one with `until`")
+        raise ConfigError("the run has no end, so its history needs `until`")
     check_position(lock, stop)
     even = np.array([stop * number // NUM_POINTS for number in range(NUM_POINTS)], dtype=np.int64)  # exact
     starts = np.array([segment.start for segment in lock.segments if segment.start < stop], dtype=np.int64)
@@ -435,8 +421,7 @@ def _checked(lock: RunLock, positions: Sequence[int] | NDArray[np.integer[Any]])
     points = np.asarray(positions)
     is_whole = points.ndim == 1 and (points.dtype.kind in "iu" or not len(points))
     if not is_whole or (np.diff(points, prepend=-1) <= 0).any():
-        message = f"expected whole numbers that rise from 0 on, as the positions of a history, found {positions!r:.80}"
-        raise ConfigError(message)
+        raise ConfigError(f"positions of a history must be whole numbers that rise from 0 on, got {positions!r:.80}")
     points = points.astype(np.int64)
     check_position(lock, int(points.max(initial=0)))
     return points

@@ -76,7 +76,7 @@ class TakeMap:
 
     @classmethod
     def merged(cls, maps: Sequence[TakeMap]) -> TakeMap:
-        """Returns maps as one, evenly mixed, so that all end together; none is empty."""
+        """Mixes maps evenly into one, so that all end together; none may be empty."""
         return cls(TakeMap.of((-1, 0, sum(map(len, maps)))).parts, (_Merge(maps),))
 
     def __len__(self) -> int:
@@ -237,7 +237,7 @@ class Entered:
         )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
-        """Returns the walk and window of takes that count from the start of the segment."""
+        """Returns the walk and window of each take, counted from the start of the segment."""
         later = takes - self.early_counts[leaves] if self.early else takes
         walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
         walks += self.walks[leaves]
@@ -538,9 +538,9 @@ class Progress:
         sizes = self._num_windows[sources]
         for number in sources[(sizes <= 0) | (sizes >= MOST_WINDOWS)].tolist():
             size, num_pairs = int(self._num_windows[number]), int(self._num_pairs[number])
-            found = f"{size} in the {self.sizes.tokens(number, 0, num_pairs)} tokens of {num_pairs} pairs"
-            message = f"expected a number of samples in [1, 2**40) of {self._sequence_length} tokens in source "
-            message += f"{self._sources[number].name!r} at position {start} (stage {stage!r}), found {found}"
+            tokens = f"{self.sizes.tokens(number, 0, num_pairs)} tokens in {num_pairs} pairs"
+            source = f"source {self._sources[number].name!r} at position {start} (stage {stage!r})"
+            message = f"{source} has {size} samples of {self._sequence_length} tokens, not 1 to 2**40: it has {tokens}"
             hint = None if size else "add data to it, read shorter sequences, or leave it out of the stage"
             raise ConfigError(message, hint=hint)
 
@@ -552,7 +552,7 @@ def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
 
 def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
     """Returns the error of a source that is read too often."""
-    message = f"expected at most 2**22 walks through source {source!r} up to {where}, found walk {walk}"
+    message = f"source {source!r} would be walked through {walk} times up to {where}, more than 2**22"
     return ConfigError(message, hint="give a source that is so small less weight, or more data")
 
 

@@ -32,23 +32,22 @@ if TYPE_CHECKING:
     from tokenloom.run.plan import RunHistory, RunPlan
     from tokenloom.run.stored import StoredOrder
 
-# What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
+# Modules that a start does not need are imported at their use: 0.1 s, half of a start.
 
 _POSITIONS_AT_ONCE = 1 << 16
-"""Positions whose spans are looked at together."""
+"""Positions that are traced together."""
 
 
 class Run(HasFacts):
-    """The data of a training run, from its first sample to its last, in an order that is computed.
+    """The data of a training run, from its first sample to its last, in a computed order.
 
-    `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written
-    by `tokenloom run lock`, or when a run without a lock is opened first. Which tokens stand at a position is
-    arithmetic over the lock: no index is built or stored, and opening reads these two files alone. Positions follow
-    neither from ranks nor from batch sizes. With `order = "megatron"` the order is built and cached by the builder, and
-    questions are answered from its index.
+    People write `run.toml`; `run.lock`, with the exact data, is written by `tokenloom run lock`, or when a run without
+    one is opened. The tokens of a position are arithmetic over the lock: no index is built, and opening reads these two
+    files alone. Positions depend neither on ranks nor on batch sizes. With `order = "megatron"` the builder builds and
+    caches the order, and its index answers questions.
 
-    Methods raise `ConfigError` for a position or document that the run does not have, and for what the reference's
-    order cannot tell; and `DatasetFormatError` or `DatasetNotFoundError` where data are not what was locked.
+    Methods raise `ConfigError` for a position or document that the run does not have, and for questions that the
+    reference's order cannot answer; `DatasetFormatError` or `DatasetNotFoundError` if data changed since the lock.
 
     Example:
         >>> import tempfile
@@ -78,7 +77,7 @@ class Run(HasFacts):
 
     Attributes:
         path: path of `run.toml`.
-        lock: all that decides which tokens are read.
+        lock: the lock.
     """
 
     def __init__(
@@ -102,11 +101,11 @@ class Run(HasFacts):
                 lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
             )
         elif path_to_cache is not None:
-            message = f"expected no `path_to_cache` for `{path}`, found {path_to_cache!r}"
-            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
+            message = f"`path_to_cache` has no effect for `{path}`, whose order is computed"
+            raise ConfigError(message, hint="leave it out")
 
     def facts(self) -> dict[str, Any]:
-        """Returns what the lock says; see `HasFacts`."""
+        """Returns the facts of the lock; see `HasFacts`."""
         return {"path": self.path} | lock_facts(self.lock)
 
     @classmethod
@@ -125,19 +124,17 @@ class Run(HasFacts):
 
         Args:
             path: path of `run.toml`; its lock lies beside it.
-            tokenizer: tokenizer to use instead of the one that `run.toml` names, which is loaded only where texts are
-                needed, as for fill in the middle.
-            mmap, object_storage, allow_tokenizer_mismatch, allow_data_mismatch: how data are read, see `Reading`.
+            tokenizer: tokenizer to use instead of that of `run.toml`, which is loaded only if texts are needed.
+            mmap, object_storage, allow_tokenizer_mismatch, allow_data_mismatch: see `Reading`.
             path_to_cache: folder for the index arrays of `order = "megatron"`; None for beside the data.
 
         Warns:
             CutShortWarning: the run ends before its stages do.
 
         Raises:
-            ConfigError: `run.toml` is wrong, or was changed since it was locked; or the order is computed, and there is
-                nothing to cache.
-            DatasetFormatError: the lock is damaged, was edited by hand, or was written by something newer.
-            DatasetNotFoundError: there is no such file, or the run has no lock, and data that it needs is not there.
+            ConfigError: `run.toml` is wrong, or was changed since it was locked; the lock is damaged, edited, or newer;
+                or `path_to_cache` has no effect.
+            DatasetNotFoundError: there is no such file, or a run without a lock lacks data.
         """
         path = checked_path("path", path, example="the path of a `run.toml`")
         reading = Reading(
@@ -148,8 +145,7 @@ class Run(HasFacts):
         )
         recover(lock_path(path))
         if not os.path.exists(path):
-            message = f"expected a run at `{path}`, found no such file"
-            raise DatasetNotFoundError(message, hint="write one, or make one with `tokenloom run init`")
+            raise DatasetNotFoundError(f"no file `{path}`", hint="write a run, or make one with `tokenloom run init`")
         with waiting_for(f"`{lock_path(path)}`, which is being written"):
             while (lock := read_locked(path)) is None:
                 from tokenloom.run.locking import lock_run
@@ -165,16 +161,15 @@ class Run(HasFacts):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """What stands at which position, and at which position what stands."""
+        """The order as a function with an inverse."""
         if self._stored is not None:
-            message = 'expected a run whose order is computed, found `order = "megatron"`'
-            hint = "that order is built and cached, and cannot change; write `order = 1` for that"
-            raise ConfigError(message, hint=hint)
+            message = 'the order of this run is stored (`order = "megatron"`), not computed'
+            raise ConfigError(message, hint="write `order = 1` for an order that is computed, and can change")
         return Timeline(self.lock)
 
     @property
     def identity(self) -> str:
-        """What the run reads from its first position on, as a SHA-256 in hex: the same for as long as it only grows."""
+        """A SHA-256 in hex of seed and first data, which stays while the run changes and goes on."""
         return run_identity(self.lock)
 
     @property
@@ -192,32 +187,31 @@ class Run(HasFacts):
         return RunTokenizer(locked, located)
 
     def digest(self, position: int) -> str:
-        """Returns a SHA-256, in hex, of all that decides what stands before a position, and of nothing else."""
+        """Returns a SHA-256 in hex of all that decides the samples before a position, and of nothing else."""
         return order_digest(self.lock, position) if self._stored is None else self._stored.digest(position)
 
     def place(self, position: int) -> Place:
-        """Returns what stands at a position; opens nothing."""
+        """Returns source and window of a position; opens nothing."""
         return place_at(self.timeline, position)
 
     def dataset(self) -> Any:
-        """Returns the samples of all positions, as a map-style dataset: a `RunDataset`.
+        """Returns the samples of all positions as a map-style dataset, a `RunDataset`.
 
-        With `order = "megatron"` it is what `BlendedMegatronDatasetBuilder` returns, and all ranks have to call this.
+        With `order = "megatron"` it is the dataset of `BlendedMegatronDatasetBuilder`, and all ranks must call this.
         """
         if self._stored is not None:
             return self._stored.dataset()
         return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
 
     @cached_property
-    def _asked(self) -> Any:  # again and again, so that pairs stay open
+    def _asked(self) -> Any:  # kept, so that pairs stay open
         return self.dataset()
 
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
-        """Returns which tokens of which documents stand at positions, a row per span; reads no token.
+        """Returns the spans of documents at positions, a row each; reads no token.
 
-        Pairs are opened when they are first needed and stay open. `SpanTable.with_steps` and `with_origins` add step
-        and rank, and the record of the input file that a document was made of. What is held out is traced by
-        `trace_dataset(run.holdout(), positions)`.
+        Pairs are opened when needed and stay open. `SpanTable.with_steps` and `with_origins` add step and rank, and the
+        record of the input file; for held-out documents call `trace_dataset(run.holdout(), positions)`.
 
         Args:
             positions: integers[num_positions], in any order, repeats allowed.
@@ -227,16 +221,14 @@ class Run(HasFacts):
         return trace_dataset(self._asked, positions) if self._stored is None else self._stored.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns where documents are read, past and to come, a row per span, in the order of positions.
+        """Returns where documents are read, past and future, a row per span, in the order of positions.
 
-        By arithmetic: 10 us for a document and a pass through a million, of any number of positions. Documents that
-        are held out have no rows; from where they are denied, rows are marked.
+        Costs 10 us for a document and a pass through a million, whatever the number of positions. Held-out documents
+        have no rows; rows of denied ones are marked from the denial on.
 
         Args:
-            documents: their names, such as `web:12345`, number 12,345 of source `web`; or records of input files such
-                as `crawl/0007.jsonl:88`.
-            start: the first position.
-            stop: one past the last; None for the end of the run.
+            documents: names such as `web:12345`, number 12,345 of source `web`, or `crawl/0007.jsonl:88`, a record.
+            start, stop: the positions [start, stop); None for the end of the run.
         """
         from tokenloom.run.audit.source_origins import resolve_names
 
@@ -246,7 +238,7 @@ class Run(HasFacts):
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
     def occurrences(self, documents: Mapping[int, Documents], *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns the same as `when` for numbers of documents, by number of their source."""
+        """Returns the same as `when`, for documents by number of their source."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
@@ -262,10 +254,10 @@ class Run(HasFacts):
         return joined_tables(tables)
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
-        """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
+        """Returns held-out documents for validation: each window once, sources in proportion to their holdouts.
 
         Args:
-            names: names of sources; none for all that hold something out.
+            names: names of sources; none for all with a holdout.
             sequence_length: tokens of a sample; None for that of the first stage.
         """
         length = self.timeline.lock.segments[0].sequence_length if sequence_length is None else sequence_length
@@ -273,7 +265,7 @@ class Run(HasFacts):
         return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
 
     def plan(self) -> RunPlan:
-        """Returns what the run will read of each source, and when: arithmetic over the lock."""
+        """Returns what the run reads of each source, and when, by arithmetic over the lock."""
         from tokenloom.run.plan import plan_of
 
         return plan_of(self.timeline.lock)
@@ -282,12 +274,11 @@ class Run(HasFacts):
         """Returns where the tokens of each source went before a position, per stage, and what filled the samples.
 
         Args:
-            until: the position; None for the whole of a run that has an end.
-            reads_data: whether to look into the data where they decide what has loss; else that is not counted.
+            until: the position; None for the end of the run.
+            reads_data: whether to read data if they decide which slots have loss; else these are not counted.
         """
-        position = self.num_samples if until is None else until
-        if position is None:
-            message = "expected a position up to which the ledger goes, of a run without an end, found none"
+        if (position := self.num_samples if until is None else until) is None:
+            message = "the run has no end, so its ledger needs a position"
             raise ConfigError(message, hint="name one, as a step or a position")
         check_position(self.lock, position)
         with task("ledger", unit="samples") as advance:
@@ -301,10 +292,10 @@ class Run(HasFacts):
     def history(
         self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
     ) -> RunHistory:
-        """Returns samples and passes of each source before positions, exact, as arrays: what pictures are drawn from.
+        """Returns samples and passes of each source before positions, exact, as arrays.
 
         Args:
-            positions: integers[num_points], rising; None for up to 200 up to `until`, and the starts of stages.
+            positions: integers[num_points], rising; None for up to 200 before `until`, and the starts of stages.
             until: the last of these; None for the end of the run.
         """
         from tokenloom.run.plan import computed_history, history_of

@@ -1,7 +1,4 @@
-"""A run as people write it: `run.toml`, read strictly, into what the program computes with.
-
-Nothing is opened but the file itself. Whether data are there, fit together and suffice, `run.lock` knows.
-"""
+"""The settings of a run: `run.toml`, read strictly. Data are not opened; locking checks them."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import asdict, dataclass, field, fields
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -28,6 +26,7 @@ from tokenloom.inputs.find import is_pattern
 from tokenloom.numbers import quoted
 from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
 from tokenloom.run.toml_file import (
+    MISSING,
     Convert,
     Table,
     as_key,
@@ -84,16 +83,16 @@ Shares = tuple[tuple[str, Fraction], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSettings:
-    """A stretch of a run. At most one of `tokens`, `samples` and `passes` is given; none: it goes on for ever.
+    """A stretch of a run. At most one of `tokens`, `samples` and `passes` is given; with none it has no end.
 
     Attributes:
-        name: its name, which no other stage has.
+        name: its unique name.
         sequence_length: tokens of a sample.
-        samples: how many samples.
-        tokens: how many tokens it reads; a last, incomplete sample is not read.
+        samples: number of samples.
+        tokens: number of tokens; a last, incomplete sample is not read.
         passes: how often each source is read in it, instead of weights; fractions, too.
-        weights: shares of the samples; sources that are not named are not read.
-        on_exhausted: what happens where a source has been read `max_passes` times.
+        weights: shares of the samples; other sources are not read.
+        on_exhausted: what happens when a source has been read `max_passes` times.
     """
 
     name: str
@@ -111,21 +110,19 @@ class StageSettings:
 
     @property
     def num_samples(self) -> int | None:
-        """Samples, as far as the settings alone tell: None for an endless stage, and for passes."""
+        """Samples; None for an endless stage, and for passes."""
         return self.samples if self.tokens is None else self.tokens // self.sequence_length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenialSettings:
-    """Documents, listed here (sorted) or in a file, that are padding from position `start` on; `reason` is only kept.
-
-    Which documents records became is looked up when the run is locked.
+    """Documents that are padding from position `start` on.
 
     Attributes:
         start: the first position at which they are padding.
-        file: a file that lists them, one a line; None where they are listed here.
+        file: a file that lists them, one a line; None if they are listed here.
         documents: (source, number of the document in it) or (input file, record), sorted.
-        reason: why, in words of whoever denied them.
+        reason: why, without effect.
     """
 
     start: int
@@ -136,7 +133,7 @@ class DenialSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """All that a `run.toml` says.
+    """The settings of a `run.toml`.
 
     Attributes:
         order: version of the order, or "megatron".
@@ -174,11 +171,11 @@ class RunSettings:
 
     @property
     def content_sha256(self) -> str:
-        """Hash of what matters of the file."""
+        """Hash of `content`."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns what matters of the file, for `json`: comments, layout and the order of sources do not.
+        """Returns the settings for `json`, without comments, layout and the order of sources.
 
         Weights are the smallest whole numbers of the same ratio.
         """
@@ -196,31 +193,26 @@ class RunSettings:
 
 
 def located_tokenizer(name: str, folder: str) -> str:
-    """Returns the tokenizer of a run as `load_tokenizer` takes it."""
+    """Returns the tokenizer of a run for `load_tokenizer`."""
     is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
     found = located(name, folder) if is_file else name
     return name if not os.path.exists(found) and local_file(name) is not None else found
 
 
 def located(name: str, folder: str) -> str:
-    """Returns a path or glob of `run.toml` as it is to be opened; addresses and absolute paths are so already."""
+    """Returns a path or glob of `run.toml`, relative to the working directory; addresses and absolute paths as is."""
     if is_remote(name) or not folder:
         return name
     return os.path.join(glob.escape(folder) if is_pattern(name) else folder, name)
 
 
 def from_folder(name: str, folder: str) -> str:
-    """Returns a path of the working directory as it is from a folder on; addresses and absolute paths as they are."""
+    """Returns a path of the working directory relative to a folder; addresses and absolute paths as is."""
     return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
 
 
 def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, int]]:
-    """Returns weights as the smallest whole numbers of the same ratio.
-
-    Example:
-        >>> whole_weights((("web", Fraction(8, 10)), ("code", Fraction(2, 10))))
-        [('web', 4), ('code', 1)]
-    """
+    """Returns weights as the smallest whole numbers of the same ratio."""
     weights = list(weights)
     common = math.lcm(*(weight.denominator for _, weight in weights))
     divisor = math.gcd(*(int(weight * common) for _, weight in weights))
@@ -228,68 +220,67 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Returns what a `run.toml` says."""
+    """Returns the settings of a `run.toml`."""
     recover(lock_path(os.fspath(path)))
     return parse_run(read_text(path), path=os.fspath(path))
 
 
-def name_of(value: Any, what: str) -> str:
-    """Returns a value that has to be a name of a source or a stage."""
-    name = text(value, what)
+def name_of(value: Any) -> str:
+    """Reads the name of a source or a stage."""
+    name = text(value)
     if name.strip() != name or not name.isprintable() or len(name) > 200:
-        refuse(what, "a name of at most 200 printable characters without blanks around it", name)
+        refuse("a name of at most 200 printable characters without blanks around it", name)
     return name
 
 
 def parse_name(text: str, sources: Collection[str]) -> DocumentName:
-    """Returns what a document is named by; whether there is such a record is not looked at."""
+    """Returns source or input file, and number, of the name of a document; whether it exists is not checked."""
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
-        message = f"expected a document such as `web:12345` or `crawl/0007.jsonl:88`, found {quoted(text)}"
-        hint = "the name of a source and the number of a document in it, from 0; or an input file and a record, from 1"
-        raise ConfigError(message, hint=hint)
+        message = f"not a document such as `web:12345` or `crawl/0007.jsonl:88`: {quoted(text)}"
+        raise ConfigError(message, hint="a source and a document from 0, or an input file and a record from 1")
     if name not in sources and not _like_file(name):
-        message = f"expected a document of a source of this run, found {quoted(text)}"
+        message = f"{quoted(text)} names no source of this run"
         hint = did_you_mean(name, sources) or f"an input file without a folder is written `./{name}:{number}`"
         raise ConfigError(message, hint=hint)
     return name, int(number)
 
 
 def record_name(text: str, sources: Collection[str]) -> str:
-    """Returns a name of a record as it is told from that of a document of a source."""
+    """Returns the name of a record such that it cannot be that of a document of a source."""
     name = text.strip().rpartition(":")[0]
     return text.strip() if _like_file(name) and name not in sources else f"./{text.strip()}"
 
 
 def _like_file(name: str) -> bool:
-    """Whether a name may be one of an input file: it has a folder, or an ending."""
+    """Whether a name may be an input file: it has a folder, or an ending."""
     return "/" in name or "." in name
 
 
-def _order(value: Any, what: str) -> int | Literal["megatron"]:
+def _order(value: Any) -> int | Literal["megatron"]:
     if value != "megatron" and (type(value) is not int or value != NEWEST_ORDER):
         is_newer = type(value) is int and value > NEWEST_ORDER
         hint = "it is of a newer version of tokenloom" if is_newer else f"write `order = {NEWEST_ORDER}`"
-        refuse(what, f'one of {NEWEST_ORDER} and "megatron"', value, hint=hint)
+        refuse(f'one of {NEWEST_ORDER} and "megatron"', value, hint=hint)
     order: int | Literal["megatron"] = value
     return order
 
 
-def _data(value: Any, what: str) -> tuple[str, ...]:
+def _data(value: Any) -> tuple[str, ...]:
     found = []
     for entry in value if isinstance(value, list) and value else [value]:
         if not isinstance(entry, str) or not entry.strip() or not can_be_path(entry):
-            refuse(what, "a path, or a list of paths", entry, hint=_SOURCE_EXAMPLE)
+            refuse("a path, or a list of paths", entry, hint=_SOURCE_EXAMPLE)
         found.append(admit(entry))
         if is_remote(found[-1]):
             parse_address(found[-1], is_folder=found[-1].endswith("/"))
     return tuple(found)
 
 
-def _documents(value: Any, what: str) -> Any:
+def _documents(value: Any) -> Any:
     for entry in value if isinstance(value, list) and value else [value]:
         if not isinstance(entry, str) or not entry.strip():
-            refuse(what, 'the name of a file, or a list such as ["web:12345"]', entry)
+            refuse('the name of a file, or a list such as ["web:12345"]', entry)
     return value
 
 
@@ -299,7 +290,7 @@ KINDS: Mapping[str, type[GPTDatasetConfig]] = {
     "sft": SFTDatasetConfig,
     "varlen": VarlenDatasetConfig,
 }
-"""What holds the settings of a kind of dataset, by its name in a run."""
+"""Settings of samples, by the kind of dataset in a run."""
 
 CONVERSATIONS = ("sft", "varlen")
 """Kinds whose samples hold whole conversations."""
@@ -310,10 +301,10 @@ DEFAULTS: Mapping[str, Any] = {
     "eod_mask_loss": False,
     "create_attention_mask": False,
 }
-"""What a run has where nothing is said; of other settings, what the class has."""
+"""Defaults of a run, besides those of the class."""
 
 WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
-"""Settings that change no sample: whether some data may be read at all."""
+"""Settings that change no sample: they allow data to be read."""
 
 _HINTS = (
     ("write `seed` at the top of the file", "random_seed"),
@@ -322,22 +313,19 @@ _HINTS = (
     ("write `windows` at the top of the file", "window_policy"),
     ("write `documents` at the top of the file", "block_shuffle"),
     ("name data in [sources], and weights in a stage", "blend", "blend_per_split"),
-    ("give sources a `holdout`", "split"),
-    ("held-out documents are a dataset of their own", "multiple_validation_sets", "full_validation"),
-    ("leave it out: every pass has whole windows only", "drop_last_partial_validation_sequence"),
-    ("leave it out: a run builds and caches no index", "path_to_cache", "fast_cache_load", "defer_npy_index_mmap"),
-    ("leave it out: a run builds and caches no index", "num_dataset_builder_threads", "mid_level_dataset_surplus"),
-    ("say with `max_passes` of a source how often it is read", "extend_short_datasets"),
-    ("leave it out: the lock of a run has these numbers", "sequences_per_dataset"),
-    ("it is said where the run is opened", "object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
-    ("leave it out: a run reads what is tokenized already", "chat_template", "schema", "skip_bad_lines"),
-    ("leave it out: a run has no made-up data", "mock_dataset_config"),
+    ("give sources a `holdout`", "split", "multiple_validation_sets", "full_validation"),
+    ("limit how often a source is read with its `max_passes`", "extend_short_datasets"),
+    ("give it where the run is opened", "object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
+    ("leave it out: a run builds no index", "path_to_cache", "fast_cache_load", "defer_npy_index_mmap"),
+    ("leave it out: a run builds no index", "num_dataset_builder_threads", "mid_level_dataset_surplus"),
+    ("leave it out", "drop_last_partial_validation_sequence", "sequences_per_dataset", "mock_dataset_config"),
+    ("leave it out: data are tokenized already", "chat_template", "schema", "skip_bad_lines"),
 )
 NOT_HERE = {name: hint for hint, *names in _HINTS for name in names}
-"""Settings of those classes that are none of samples, and what to do instead."""
+"""Hints for settings of those classes that are no settings of samples."""
 
 _PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
-"""What the slots of conversations are a multiple of follows from these."""
+"""The slots of conversations are a multiple that follows from these."""
 
 TOP_KEYS: Mapping[str, Convert[Any] | None] = {
     "order": _order,
@@ -390,36 +378,33 @@ _NOT_IN_MEGATRON = (
     *("documents", "windows", "mix", "mixing_block", "denied", "loss_weights"),
     *("holdout", "max_passes", "passes", "on_exhausted"),
 )
-"""Keys of any table that the reference's order, which is stored and mixes evenly, cannot follow."""
+"""Keys of any table without effect on the reference's order, which is stored and mixes evenly."""
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
-    """Returns what the text of a `run.toml` says."""
+    """Returns the settings of the text of a `run.toml`."""
     top = parse_toml(text, path=path)
     if not top.values:
-        top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
+        top.refuse(None, "the file is empty", hint="`tokenloom run init` writes one")
     required = {"order": f"`order = {NEWEST_ORDER}`", "seed": "`seed = 1234`"}
     given = top.read_all(TOP_KEYS, required=required, elsewhere=_ELSEWHERE)
     dataset, windows, mix = given.get("dataset", "gpt"), given.get("windows", "concat"), given.get("mix", "random")
     block: int = given.get("mixing_block", _MIXING_BLOCK if mix == "random" else 1)
     if "mix" in given and (mix == "even") != (block == 1):
-        beside = f'{"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`'
-        message = f"expected a `mixing_block` {beside}, found {block}"
+        message = f'must be {"1" if mix == "even" else "above 1"} with `mix = "{mix}"`, got {block}'
         top.refuse("mixing_block", message, hint="leave one of the two out")
     if windows == "best_fit" and dataset in CONVERSATIONS:
-        message = f'expected no `windows` for dataset "{dataset}", found "best_fit"'
-        top.refuse("windows", message, hint="leave it out: conversations are packed whole")
-    sources = top.table("sources", name=" in [sources]", hint=_SOURCE_EXAMPLE)
+        top.refuse("windows", f'has no effect with dataset "{dataset}"', hint="conversations are packed whole")
+    sources = top.table("sources", hint=_SOURCE_EXAMPLE)
     stages = top.tables("stages", hint=_STAGE_EXAMPLE)
     for key, found, example in (("sources", sources.values, _SOURCE_EXAMPLE), ("stages", stages, _STAGE_EXAMPLE)):
         if not found:
-            message = f"expected a {key[:-1]}, found none"
-            top.refuse(key if key in top.values else None, message, hint=example)
-    denied = top.tables("denied", name=" of [[denied]]", hint="begin each with a line `[[denied]]`")
+            top.refuse(key, MISSING, hint=example)
+    denied = top.tables("denied", hint="begin each with a line `[[denied]]`")
     settings = RunSettings(
         **{name: value for name, value in given.items() if name not in ("mix", "mixing_block")},
         mixing_block=block,
-        samples=sample_settings(top.table("samples", name=" of [samples]"), dataset, windows),
+        samples=sample_settings(top.table("samples"), dataset, windows),
         sources=tuple(_source(sources, name) for name in sources.values),
         stages=_stages(stages, sources.values),
         denied=tuple(_denial(table, sources.values) for table in denied),
@@ -430,32 +415,30 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         _check_megatron(settings, top, sources, stages)
     for name in settings.samples.get("loss_weights", {}):
         if name not in sources.values:
-            message = f"expected a source in `loss_weights` of [samples], found {name!r}, which [sources] does not have"
+            message = f"`loss_weights` of {name!r}, which [sources] does not have"
             top.refuse("samples", message, hint=did_you_mean(name, sources.values))
     return settings
 
 
 def _source(sources: Table, name: str) -> SourceSettings:
-    sources.read(name, lambda *_: name_of(name, "the name of a source"))
+    sources.read(name, lambda _: name_of(name))
     if isinstance(sources.values[name], (str, list)):
         return SourceSettings(name=name, data=sources.read(name, _data))
-    table = sources.table(name, name=f" of source {name!r}", hint=_SOURCE_EXAMPLE)
     required = {"data": _SOURCE_EXAMPLE.removeprefix("such as ")}
+    table = sources.table(name, hint=_SOURCE_EXAMPLE)
     return SourceSettings(name=name, **table.read_all(SOURCE_KEYS, elsewhere=_ELSEWHERE, required=required))
 
 
 def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSettings, ...]:
     stages: list[StageSettings] = []
-    for number, unnamed in enumerate(tables, 1):
-        name = unnamed.read("name", name_of) if "name" in unnamed.values else f"stage {number}"
-        table = replace(unnamed, name=f" of stage {name!r}")
+    for number, table in enumerate(tables, 1):
+        name = table.read("name", name_of) if "name" in table.values else f"stage {number}"
         if (other := next((row for row, stage in enumerate(stages, 1) if stage.name == name), None)) is not None:
-            message = f"expected another name than {name!r}, which stage {other} of the file has"
-            table.refuse("name" if "name" in table.values else None, message)
+            table.refuse("name" if "name" in table.values else None, f"stage {other} has the name {name!r}, too")
         stage = _stage(table, name, stages[-1].sequence_length if stages else None, sources)
         if stage.is_endless and number < len(tables):
-            message = f"expected `tokens`, `samples` or `passes`{table.name}, found none; stages follow it"
-            table.refuse(None, message, hint="only the last stage may go on for ever")
+            hint = "only the last stage may go on for ever"
+            table.refuse(None, f"needs one of {listed(SIZES)}, since stages follow", hint=hint)
         stages.append(stage)
     return tuple(stages)
 
@@ -463,38 +446,31 @@ def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSet
 def _stage(table: Table, name: str, length: int | None, sources: Collection[str]) -> StageSettings:
     given = {"sequence_length": length, **table.read_all(STAGE_KEYS, elsewhere=_ELSEWHERE), "name": name}
     if given["sequence_length"] is None:
-        example = "such as `sequence_length = 4096`; later stages may leave it out"
-        table.refuse_missing("sequence_length", hint=example)
-    sizes = [key for key in SIZES if key in table.values]
-    if len(sizes) > 1:
-        message = f"expected one of {listed(SIZES)}{table.name}, found {' and '.join(f'`{key}`' for key in sizes)}"
-        table.refuse(sizes[1], message, hint="leave all but one out")
+        hint = "such as `sequence_length = 4096`; later stages may leave it out"
+        table.refuse("sequence_length", MISSING, hint=hint)
+    for keys in (SIZES, ("passes", "weights")):
+        if len(both := [key for key in keys if key in table.values]) > 1:
+            table.refuse(both[1], f"excludes `{both[0]}`", hint=f"write one of {listed(keys)}")
     if given.get("tokens", given["sequence_length"]) < given["sequence_length"]:
-        message = f"expected at least the {given['sequence_length']} tokens of a sample as `tokens`{table.name}"
-        table.refuse("tokens", f"{message}, found {given['tokens']}")
-    shares = [key for key in ("passes", "weights") if key in table.values]
-    if len(shares) > 1:
-        message = f"expected `passes` or `weights`{table.name}, found both"
-        table.refuse("weights", message, hint="leave one of the two out: passes are weights, too")
-    if not shares:
-        table.refuse_missing("weights", hint=f"such as `weights = {{ {as_key(next(iter(sources)))} = 1 }}`")
-    given[shares[0]] = _shares(table, shares[0], sources)
+        table.refuse("tokens", f"a sample has {given['sequence_length']} tokens, got {given['tokens']}")
+    key = "passes" if "passes" in table.values else "weights"
+    if key not in table.values:
+        table.refuse(key, MISSING, hint=f"such as `weights = {{ {as_key(next(iter(sources)))} = 1 }}`")
+    given[key] = _shares(table, key, sources)
     return StageSettings(**given)
 
 
 def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
     example = ", ".join(f"{as_key(name)} = 1" for name, _ in zip(sources, range(2), strict=False))
-    table = stage.table(key, name=f" in `{key}`{stage.name}", hint=f"write `{key} = {{ {example} }}`")
+    table = stage.table(key, hint=f"write `{key} = {{ {example} }}`")
     for name in table.values:
         if name not in sources:
-            message = f"expected a source in `{key}`{stage.name}, found {name!r}, which [sources] does not have"
             hint = did_you_mean(name, sources) or f"there are {', '.join(list(sources)[:10])}"
-            table.refuse(name, message, hint=hint)
+            table.refuse(name, "no source of [sources]", hint=hint)
     found = {name: table.read(name, weight_of) for name in table.values}
     shares = tuple((name, found[name]) for name in sources if found.get(name))
     if not shares:
-        what = "only 0" if found else "none"
-        stage.refuse(key, f"expected a source with a number above 0 in `{key}`{stage.name}, found {what}")
+        stage.refuse(key, "no source has a number above 0")
     return shares
 
 
@@ -503,43 +479,36 @@ def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
     start, reason, documents = given.get("from", 0), given.get("reason"), given["documents"]
     if isinstance(documents, str):
         return DenialSettings(start=start, file=documents, reason=reason)
-    names = table.read("documents", lambda value, _: tuple(sorted({parse_name(each, sources) for each in value})))
+    names = table.read("documents", lambda value: tuple(sorted({parse_name(each, sources) for each in value})))
     return DenialSettings(start=start, documents=names, reason=reason)
 
 
 def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: Sequence[Table]) -> None:
-    """Refuses settings of a run in the reference's order that this order cannot follow."""
-    named = [name for name, value in sources.values.items() if isinstance(value, dict)]
-    of_sources = [sources.table(name, name=f" of source {name!r}") for name in named]
-    samples = top.table("samples", name=" of [samples]")
-    ours = 'with `order = "megatron"`'
-    for table in (top, samples, *of_sources, *stages):
+    """Refuses settings that the reference's order cannot follow."""
+    of_sources = [sources.table(name) for name, value in sources.values.items() if isinstance(value, dict)]
+    for table in (top, top.table("samples"), *of_sources, *stages):
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
-            message = f"expected no `{key}`{table.name} {ours}, found it: the reference has a rule of its own"
-            table.refuse(key, message, hint="leave it out, or write `order = 1`")
+            table.refuse(key, f"has no effect {_OURS}", hint="leave it out, or write `order = 1`")
     if settings.seed >= 1 << 32:
-        top.refuse("seed", f"expected `seed` in [0, 2**32) {ours}, found {settings.seed}")
+        top.refuse("seed", f"must be in [0, 2**32) {_OURS}, got {settings.seed}")
     if len(stages) > 1:
-        message = f"expected one stage {ours}, found {len(stages)}: the reference's order cannot change while it runs"
-        stages[1].refuse(None, message, hint="leave the others out, or write `order = 1`")
+        stages[1].refuse(None, f"only one stage is possible {_OURS}", hint="leave it out, or write `order = 1`")
     if settings.stages[0].is_endless:
-        message = f"expected `tokens` or `samples` {ours}, found none: the reference's order is stored, so it ends"
-        stages[0].refuse(None, message)
+        stages[0].refuse(None, f'needs "tokens" or "samples" {_OURS}, which is stored, so it ends')
 
+
+_OURS = 'with `order = "megatron"`'
 
 _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str)
-"""Stands for the tokenizer of the run where its settings are checked."""
+"""A stand-in for the tokenizer while settings are checked."""
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Returns the settings that the dataset class is given, sorted by name; what equals its defaults is left out.
-
-    The four of `DEFAULTS` are always there.
-    """
+    """Returns settings for the dataset class, sorted by name, without its defaults but with those of `DEFAULTS`."""
     no_effect = "leave it out: it has no effect on such samples"
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
-        each.name: None if each.default is MISSING else each.default
+        each.name: None if each.default is NO_DEFAULT else each.default
         for each in fields(KINDS[dataset])
         if each.init and each.name not in elsewhere
     }
@@ -569,25 +538,25 @@ def most_in_pack(dataset: str, samples: Mapping[str, Any]) -> int | None:
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what."""
+    """Returns the settings of samples with a stand-in for the tokenizer, for counting them."""
     return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_ANY_TOKENIZER, **samples)
 
 
-def _plain(value: Any, what: str) -> Any:
+def _plain(value: Any) -> Any:
     """Returns a value as JSON may hold it."""
     if isinstance(value, dict):
-        return {key: _plain(each, what) for key, each in value.items()}
+        return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each, what) for each in value]
+        return list(map(_plain, value))
     if isinstance(value, Decimal) and value.is_finite():
         return float(value)
     if not isinstance(value, (bool, str)) and not (isinstance(value, int) and abs(value) < 1 << 63):
-        refuse(what, "a text, number, true or false", value)
+        refuse("a text, number, true or false", value)
     return value
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Returns the lock of a run, None if there is none; both files are read as they were at one moment."""
+    """Returns the lock of a run, None if there is none; both files are read as of one moment."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)
@@ -613,5 +582,4 @@ def _check_unchanged(path: str, lock: RunLock) -> None:
     with open(path, "rb") as stream:
         is_same = hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256
     if not is_same and read_run(path).content_sha256 != lock.content_sha256:
-        message = f"`{path}` was changed since it was locked"
-        raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
+        raise ConfigError(f"`{path}` was changed since it was locked", hint=f"lock it again: tokenloom run lock {path}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -61,14 +61,17 @@ def lock_sources(
 ) -> tuple[LockedSource, ...]:
     """Returns the sources of a run, by number.
 
-    Sources and pairs of an older lock keep their numbers, places and held-out documents; a source that the settings do
-    not name any more stays as it is, and is not looked at. New pairs follow behind, in the order in which they are
-    found, from position `at` on.
+    Sources and pairs of an older lock keep their numbers, places and held-out documents; a source that the settings
+    name no more stays as it is, unread. New pairs follow, in the order in which they are found, from position `at` on.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
     prefixes = {asked.name: find_pairs(asked, settings) for asked in settings.sources}
     known = {name: [pair.prefix for pair in source.pairs] for name, source in sources.items()}
-    _check_each_in_one_source(known | prefixes)
+    owners: dict[str, str] = {}
+    for name, prefix in ((name, prefix) for name, found in (known | prefixes).items() for prefix in found):
+        if (owner := owners.setdefault(place_of(prefix), name)) != name:
+            message = f"`{prefix}` is in two sources, {owner!r} and {name!r}"
+            raise ConfigError(message, hint="a pair stays in its source; change the weights of stages instead")
     reads: Kind | None = "conversations" if settings.dataset in CONVERSATIONS else "documents"
     if allow_data_mismatch or settings.samples.get("allow_data_mismatch"):
         reads = None
@@ -90,16 +93,18 @@ def lock_sources(
         sources[name] = source  # which keeps its number, or is appended
     for source in sources.values() if is_computed else ():
         if len(dtypes := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
-            listed = " and ".join(f"{dtype} in `{prefix}`" for dtype, prefix in list(dtypes.items())[:2])
-            message = f"source {source.name!r}: expected tokens of one dtype, found {listed}"
-            raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
+            message = f"source {source.name!r} has tokens of two dtypes: {_two(dtypes)}"
+            raise ConfigError(message, hint="make a source of its own of one, or tokenize it again")
     tokenizers = {pair.fingerprint: pair.prefix for source in sources.values() for pair in source.pairs}
     tokenizers.pop(None, None)
     if len(tokenizers) > 1:
-        listed = " and ".join(f"{fingerprint} of `{prefix}`" for fingerprint, prefix in list(tokenizers.items())[:2])
-        message = f"expected one tokenizer for all data, found those with sha256 {listed}"
+        message = f"the data have two tokenizers, by sha256: {_two(tokenizers)}"
         raise TokenizerError(message, hint="tokenize one of them again")
     return tuple(sources.values())
+
+
+def _two(prefixes: Mapping[Any, str]) -> str:
+    return " and ".join(f"{key} in `{prefix}`" for key, prefix in list(prefixes.items())[:2])
 
 
 def lock_pair(
@@ -109,24 +114,21 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Returns what a lock says of a pair, with nothing held out; None takes any tokenizer or kind of data."""
+    """Returns the facts of a pair with nothing held out; None takes any tokenizer, or any kind of data."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
-        message = f"`{bin_path(prefix)}`: expected tokens of an integer dtype, found {pair.dtype.name}"
-        raise ConfigError(message, hint="a run reads token ids")
+        raise ConfigError(f"`{bin_path(prefix)}`: a run reads integers as token ids, got {pair.dtype.name}")
     if pair.index.has_modes:
-        message = f"`{idx_path(prefix)}`: expected text alone, found a multimodal pair"
-        raise ConfigError(message, hint="a run reads text; read it with `IndexedDataset(prefix, multimodal=True)`")
-    if reads is not None and (found := misread(pair, reads, reads_roles=True)) is not None:
-        message = f"`{prefix}`: {found[1]}"
-        hint = "all samples of a run are of one kind: make another run for these data (`dataset` says of which kind), "
-        hint += "or read them all the same with `allow_data_mismatch = true` in [samples]"
-        raise ConfigError(message, hint=hint)
+        message = f"`{idx_path(prefix)}`: a run reads text, got a multimodal pair"
+        raise ConfigError(message, hint="read it with `IndexedDataset(prefix, multimodal=True)`")
+    if reads is not None and (wrong := misread(pair, reads, reads_roles=True)) is not None:
+        message = f"`{prefix}`: {wrong[1]}"
+        hint = "a run has samples of one kind: make another run for these data (with its `dataset`), or read "
+        raise ConfigError(message, hint=f"{hint}them with `allow_data_mismatch = true` in [samples]")
     head = None if tokenizer is None else manifest_head_of(pair)
     if head is not None and (other := mismatch(head, tokenizer)) is not None:
-        made_by = head.tokenizer.describe()
-        message = f"`{prefix}`: expected the tokenizer that made the data, {made_by}, found {other}"
+        message = f"`{prefix}`: made by the tokenizer {head.tokenizer.describe()}, not by {other}"
         raise TokenizerError(message, hint="name that one as `tokenizer`, or tokenize the data again")
     locked = facts_of(pair)
     try:
@@ -136,19 +138,17 @@ def lock_pair(
     if manifest is None:
         return locked
     if (facts := manifest.pair) is not None:
-        if (facts.num_tokens, facts.index.num_bytes) != (locked.num_tokens, locked.idx_bytes):
-            message = f"`{manifest_path(prefix)}`: expected {locked.num_tokens} tokens and an index of "
-            message += (
-                f"{locked.idx_bytes} bytes, as the pair has, found {facts.num_tokens} and {facts.index.num_bytes}"
-            )
+        known, found = (locked.num_tokens, locked.idx_bytes), (facts.num_tokens, facts.index.num_bytes)
+        if known != found:
+            sizes = f"expected {known[0]} tokens and {known[1]} bytes of index, found {found[0]} and {found[1]}"
             hint = "if the data were replaced on purpose, remove it; else write them again"
-            raise DatasetFormatError(message, hint=hint)
+            raise DatasetFormatError(f"`{manifest_path(prefix)}` is of another pair: {sizes}", hint=hint)
         locked = replace(locked, tokens_crc32=facts.tokens.crc32, index_crc32=facts.index.crc32)
     return replace(locked, fingerprint=manifest.tokenizer.sha256)
 
 
 def facts_of(pair: IndexedDataset) -> LockedPair:
-    """Returns what is known of a pair once it is open."""
+    """Returns the facts of an opened pair."""
     header = pair.index.header
     return LockedPair(
         prefix=pair.path_prefix,
@@ -161,14 +161,13 @@ def facts_of(pair: IndexedDataset) -> LockedPair:
 
 
 def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
-    """Returns the error of a file that is not what was locked."""
-    message = f"`{path}` changed after it was locked: expected {expected}, found {found}"
-    hint = "restore the data; what was trained on cannot change. Before training, remove the lock and run "
-    return DatasetFormatError(message, hint=f"{hint}`tokenloom run lock`")
+    """Returns the error of a file that changed since it was locked."""
+    hint = "restore the data; before training, remove the lock and run `tokenloom run lock`"
+    return DatasetFormatError(f"`{path}` changed after it was locked: expected {expected}, found {found}", hint=hint)
 
 
 def difference(locked: LockedPair, found: LockedPair) -> tuple[str, DatasetFormatError] | None:
-    """Returns the file and error of a pair that is not what was locked, None if nothing is known to differ."""
+    """Returns file and error of a pair that changed since it was locked; None if no difference is known."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
         if None not in (expected, value) and expected != value:
@@ -187,7 +186,7 @@ _FACTS = (
     ("index_crc32", idx_path, "an index with CRC-32"),
     ("tokens_crc32", bin_path, "tokens with CRC-32"),
 )
-"""Members of a pair that tell it from others, whose file they are of, and what a message calls them."""
+"""Members of a pair by which it is compared, their file, and their name in a message."""
 
 
 def _lock_source(
@@ -199,12 +198,12 @@ def _lock_source(
     at: int,
     object_storage: ObjectStorageSettings | None,
 ) -> LockedSource:
-    """Returns a source with what was locked of it, and behind that what is new."""
+    """Returns a source: pairs of the lock, then new ones."""
     kept, new = _told_apart(settings.name, found, () if old is None else old.pairs)
     if new and kept and kept[-1].since > at:
-        message = f"source {settings.name!r} has its latest pairs from position {kept[-1].since} on, found new ones "
-        message += f"(`{new[0].prefix}`) from position {at} on"
-        raise ConfigError(message, hint=f"take them up from position {kept[-1].since} on, or later")
+        since, prefix = kept[-1].since, new[0].prefix
+        message = f"source {settings.name!r} took up pairs at position {since}, so `{prefix}` cannot come at {at}"
+        raise ConfigError(message, hint=f"take it up from position {since} on, or later")
     by_blocks = any(pair.held_blocks for pair in kept)
     if settings.holdout is not None and not kept:
         by_blocks = holds_blocks(new, settings.holdout)
@@ -217,7 +216,7 @@ def _lock_source(
             tokens = held_tokens(pair, lengths, key=source_key(seed, settings.name), number=len(pairs))
         pairs.append(replace(pair, held_tokens=tokens, since=at))
     if not sum(pair.num_tokens for pair in pairs):
-        message = f"source {settings.name!r}: expected tokens, found none in {len(pairs)} pairs"
+        message = f"source {settings.name!r} has no tokens in {len(pairs)} pairs"
         raise ConfigError(message, hint="remove the source, or write its data again")
     return LockedSource(name=settings.name, pairs=tuple(pairs), max_passes=settings.max_passes)
 
@@ -225,10 +224,7 @@ def _lock_source(
 def _with_packs(
     source: LockedSource, settings: RunSettings, old: RunLock | None, object_storage: ObjectStorageSettings | None
 ) -> LockedSource:
-    """Returns a source whose pairs say how many packs a walk makes of them, of all stages and what an older lock has.
-
-    Of conversations packs are samples with conversations in them, of `VarlenDataset` conversations.
-    """
+    """Returns a source whose pairs know their packs in a walk, by length; those of conversations are samples."""
     lengths = {stage.sequence_length for stage in settings.stages}
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
     decide = ("seed", "dataset", "windows", "samples")
@@ -265,10 +261,7 @@ def _with_packs(
 def _told_apart(
     source: str, found: Sequence[LockedPair], old: Sequence[LockedPair]
 ) -> tuple[list[LockedPair], list[LockedPair]]:
-    """Returns the pairs of the lock, where they are now, and the new ones.
-
-    A pair that is not where it was is taken for one of the same name elsewhere that holds the same.
-    """
+    """Returns the pairs of the lock, where they are now, and new ones; a moved pair is found by name and content."""
     left = {place_of(pair.prefix): pair for pair in found}
     there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
     kept = []
@@ -281,33 +274,22 @@ def _told_apart(
             named = [place for place, each in left.items() if os.path.basename(each.prefix) == name]
             alike = [place for place in named if difference(locked, left[place]) is None]
             if len(alike) != 1:
-                message = f"source {source!r}: expected the pair `{locked.prefix}`, as the lock has, found it nowhere "
-                hint = "what was read stays in `data`; give the source no weight to read no more of it"
-                raise ConfigError(message + "in `data`", hint=hint)
+                message = f"source {source!r}: `{locked.prefix}` is in the lock, but no more in `data`"
+                raise ConfigError(message, hint="leave it there; give the source no weight to read no more of it")
             pair = left.pop(alike[0])
         kept.append(replace(locked, prefix=pair.prefix))
     return kept, list(left.values())
 
 
 def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_blocks: bool) -> None:
-    """Checks that a share gives what was held out of pairs of the lock."""
     plain = [replace(pair, held_blocks=0, held_documents=0) for pair in kept]
     again = with_holdout(plain, settings.holdout, by_blocks=by_blocks)
     for locked, pair in zip(kept, again, strict=True):
         held, share = locked.held_blocks or locked.held_documents, pair.held_blocks or pair.held_documents
         if held != share:
-            what = f"{held} {'blocks' if by_blocks else 'documents'} of `{locked.prefix}`"
-            message = f"source {settings.name!r}: expected a `holdout` of {what}, as the lock has, found one of {share}"
+            what = f"{held} to {share} {'blocks' if by_blocks else 'documents'} of `{locked.prefix}`"
+            message = f"source {settings.name!r}: `holdout` cannot change, here from {what}"
             raise ConfigError(message, hint="a holdout is chosen before training; set it as it was")
-
-
-def _check_each_in_one_source(prefixes: dict[str, list[str]]) -> None:
-    owners: dict[str, str] = {}
-    for source, found in prefixes.items():
-        for prefix in found:
-            if (owner := owners.setdefault(place_of(prefix), source)) != source:
-                message = f"expected `{prefix}` in one source, found it in {owner!r} and {source!r}"
-                raise ConfigError(message, hint="a source keeps its name and its pairs; weights are the stages' affair")
 
 
 NUM_THREADS = 16
@@ -325,18 +307,18 @@ def find_pairs(source: SourceSettings, settings: RunSettings) -> list[str]:
     for prefix in pairs:
         if (other := seen.setdefault(place_of(prefix), prefix)) is not prefix:
             also = "" if other == prefix else f", as `{other}` too"
-            message = f"source {source.name!r}: expected each pair once, found `{prefix}` twice{also}"
+            message = f"source {source.name!r} has `{prefix}` twice{also}"
             raise ConfigError(message, hint="a source is read several times by `passes` or `weights` of a stage")
     return pairs
 
 
 def place_of(prefix: str) -> str:
-    """Returns what is equal for two names of one pair: through links, and by relative paths."""
+    """Returns the same for all names of one pair: links, and relative paths."""
     return prefix if is_remote(prefix) else os.path.realpath(idx_path(prefix))
 
 
 def _datasets_of(entry: str, source: str) -> list[str]:
-    """Returns the prefixes of pairs and catalogues that an entry of `data` stands for."""
+    """Returns the prefixes of pairs and catalogues of an entry of `data`."""
     prefix = prefix_of(entry)
     if not is_pattern(entry) or (not is_remote(entry) and os.path.lexists(idx_path(prefix))):
         return expand_prefixes([entry])
@@ -361,16 +343,15 @@ def _datasets_of(entry: str, source: str) -> list[str]:
 
 
 def _pairs_of(prefix: str) -> Iterable[str]:
-    """Returns the pairs that a catalogue names; a pair alone."""
     catalogue = None if exists(bin_path(prefix)) else read_catalogue(prefix)
     return (prefix,) if catalogue is None else [part.prefix for part in catalogue.parts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with a pair of a source, in one sentence about a file, or the pair (`path`).
+    """A fault of a pair of a source, as a sentence about a file, or the pair (`path`).
 
-    With `is_unknown` nothing is wrong as far as can be told: the lock has no checksum to compare with.
+    With `is_unknown` no fault is known: the lock has no checksum to compare with.
     """
 
     source: str
@@ -380,17 +361,14 @@ class Problem:
 
 
 def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
-    """Returns how the pairs of a lock differ from what was locked, in the order of the lock.
+    """Returns the pairs that changed since they were locked, in the order of the lock.
 
-    Sizes, counts, the start of each index and the checksums in manifests are compared; with `full`, also the checksums
-    of all bytes.
+    Compares sizes, counts, the start of each index and the checksums in manifests; with `full` also those of all bytes.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
     sizes = [pair.num_tokens * np.dtype(pair.dtype).itemsize + pair.idx_bytes if full else 1 for _, pair in pairs]
-    with (
-        task("check", unit="bytes" if full else "pairs", total=sum(sizes)) as advance,
-        ThreadPoolExecutor(NUM_THREADS) as executor,
-    ):
+    unit = "bytes" if full else "pairs"
+    with task("check", unit=unit, total=sum(sizes)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
 
         def look(named: tuple[str, LockedPair], size: int) -> list[Problem]:
             problems = list(_problems(*named, full=full))
@@ -401,7 +379,7 @@ def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
 
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
-    """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs."""
+    """Checks that an opened pair is as it was locked, as far as can be told without reading; costs some µs."""
     if (changed := difference(locked, facts_of(pair))) is not None:
         raise changed[1]
 
@@ -419,7 +397,7 @@ def _problems(source: str, locked: LockedPair, *, full: bool) -> Iterator[Proble
             (idx_path(prefix), locked.index_crc32, pair.index_source()),
         ):
             if expected is None:
-                message = f"`{path}`: no checksum is known, since there was no manifest when it was locked"
+                message = f"`{path}`: no checksum is known, since it was locked without a manifest"
                 yield Problem(source=source, path=path, message=message, is_unknown=True)
                 continue
             if (found := source_checksum(file).crc32) != expected:

@@ -1,7 +1,7 @@
-"""The reference's order as a run: built and cached by the builder, and never to be changed.
+"""The reference's order as a run: built and cached by the builder, and fixed.
 
-`run.lock` holds which data it reads, as for every run. What only a computed order can do is refused with the reason.
-Of each pair it is one stream over as many epochs as its samples need, whose windows are shuffled together.
+`run.lock` holds its data, as for every run. Each pair is one stream over as many epochs as its samples need, and the
+windows of the stream are shuffled together.
 """
 
 from __future__ import annotations
@@ -30,14 +30,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.policies import ArrayOrder
-from tokenloom.run.audit.ledger import (
-    LedgerRow,
-    LedgerStage,
-    Report,
-    RunLedger,
-    chunks_of,
-    not_counted,
-)
+from tokenloom.run.audit.ledger import LedgerRow, LedgerStage, Report, RunLedger, chunks_of, not_counted
 from tokenloom.run.audit.trace import (
     Asked,
     Documents,
@@ -61,7 +54,7 @@ from tokenloom.run.sources import check_opened
 
 
 def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
-    """Returns what tells the order of a run from others: all of it is one thing, of one digest."""
+    """Returns the order of a run for states of loaders: one digest for all positions."""
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -71,9 +64,9 @@ def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> Known
 
 
 def _digest_at(digest: str, num_samples: int, position: int) -> str:
-    """Returns a digest of what decides the positions before one: nothing at 0, else everything."""
+    """Returns the digest of the positions before one: of nothing at 0, else of everything."""
     if not 0 <= position <= num_samples:
-        message = f"expected a position in [0, {num_samples}] of the run, found {position}"
+        message = f"position {position} out of range: the run has {num_samples} samples"
         raise ConfigError(message, hint="a longer run in the reference's order is another run")
     return digest if position else hashlib.sha256(b"").hexdigest()
 
@@ -87,7 +80,9 @@ class StoredOrder:
     def __init__(
         self, lock: RunLock, *, path: str, tokenizer: Any, reading: Reading, path_to_cache: str | None
     ) -> None:
-        self.path, self.lock, self.tokenizer = path, lock, tokenizer
+        self.path = path
+        self.lock = lock
+        self.tokenizer = tokenizer
         self._reading = reading
         self._path_to_cache = path_to_cache
         self._pair_rows = PairRows.of_lock(lock)
@@ -96,10 +91,10 @@ class StoredOrder:
         return known_order(read_run(self.path), self.lock, self.lock.end).digest_at(position)
 
     def dataset(self) -> Any:
-        """Returns what the builder returns, which knows its order besides: the dataset of one pair, or a blend.
+        """Returns the dataset of the builder, with `run_order`: that of one pair, or a blend.
 
-        Under `torch.distributed` all ranks call this, and one builds. A dataset of which the blend takes more samples
-        than the reference builds is built longer, where the reference stops.
+        Under `torch.distributed` all ranks call this, and one builds. If the blend takes more samples of a dataset than
+        the reference builds, it is built longer, where the reference stops.
         """
         settings, lock, tokenizer = read_run(self.path), self.lock, self.tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
@@ -156,7 +151,7 @@ class StoredOrder:
         return spans_of(asked, trace_stored(self._asked, asked, firsts), lock=self.lock, pair_rows=self._pair_rows)
 
     def positions_reading(self, source: int, documents: Documents, *, start: int, stop: int | None) -> Int64s:
-        """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
+        """Like that of a computed order, in time proportional to the index: about 5 ns per row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._asked), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -208,7 +203,7 @@ class StoredOrder:
 
 
 _ROWS_AT_ONCE = 1 << 22
-"""Rows of an index that are looked at together."""
+"""Rows of an index that are read together."""
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
@@ -233,7 +228,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
 
 
 def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
-    """Returns the row of a dataset of which some samples were read, each once; None looks into none of them."""
+    """Returns the row of a dataset of which some samples were read, each once; without `report` reads no data."""
     length, has_conversations = dataset.config.sequence_length, isinstance(dataset, ConversationSamples)
     is_plain = not has_conversations and not dataset.counts_need_tokens
     counts = NO_SLOTS
@@ -263,9 +258,9 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
-    """Returns the pairs that a run blends, in the order of the lock, and their weights; None for a single pair.
+    """Returns the pairs of a blend, in the order of the lock, and their weights; None for a single pair.
 
-    A source of several pairs divides its weight among them by their tokens; pairs without tokens are left out.
+    Pairs of a source divide its weight by their tokens; pairs without tokens are left out.
     """
     shares = dict(settings.stages[0].weights or ())
     pairs: list[LockedPair] = []

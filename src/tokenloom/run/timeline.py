@@ -43,7 +43,7 @@ class EnteredSegment:
 
 
 class Timeline:
-    """The order of a run as a function with an inverse. Safe from several threads; pickled as its lock."""
+    """The order of a run as a function with an inverse. Thread-safe; pickled as its lock."""
 
     def __init__(self, lock: RunLock) -> None:
         self.lock = lock
@@ -60,8 +60,8 @@ class Timeline:
         stop = self.lock.end
         first, last = bounds_of(positions) if len(positions) else (0, -1)
         if first < 0 or last >= stop:
-            message = f"expected positions in [0, {stop}), found {positions[(positions < 0) | (positions >= stop)][0]}"
-            raise IndexError(message)
+            wrong = positions[(positions < 0) | (positions >= stop)][0]
+            raise IndexError(f"position {wrong} out of range: the run has {stop} samples")
         number = int(np.searchsorted(self._starts, first, side="right")) - 1
         if first <= last < self._end_of(first):  # all in one segment, as nearly always
             sources, walks, windows = self._locate(number, positions)
@@ -108,9 +108,12 @@ class Timeline:
             if segment.entered.walks[leaf] <= walk:
                 regular = segment.entered.regular_walk(leaf, walk)
         if (found := self._progress.special.get((source, walk), regular)) is None or not 0 <= walk < MOST_WALKS:
-            message = f"expected a walk of source {source} that the run comes to, found {walk}"
-            raise IndexError(message)
+            raise IndexError(f"walk {walk} out of range: the run does not come to it in source {source}")
         return found
+
+    def special_walks(self, source: int) -> list[int]:
+        """Returns the numbers of walks of a source that differ from regular ones, in segments that were entered."""
+        return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:
         """Yields the segments that read a source, and its leaf there."""

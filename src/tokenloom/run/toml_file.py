@@ -1,6 +1,6 @@
-"""A TOML file: `tomllib` reads it, a `Table` checks its values, and every error names the key.
+"""A TOML file: `tomllib` reads it, a `Table` checks its values, and every error names file and key.
 
-Numbers as people write them, counts such as "900B", weights, and shares such as "0.1%", are exact.
+Counts such as "900B", weights, and shares such as "0.1%" are exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def read_text(path: str | os.PathLike[str], *, missing: str = "`tokenloom run init` writes one") -> str:
-    """Returns the text of a local file, whose content is not checked; `missing` is the hint where there is none."""
+    """Returns the text of a local file; `missing` is the hint if there is no such file."""
     name = os.fspath(path)
     try:
         with open(name, encoding="utf-8", newline="") as stream:
@@ -40,35 +40,26 @@ def read_text(path: str | os.PathLike[str], *, missing: str = "`tokenloom run in
 
 
 def parse_toml(text: str, *, path: str) -> Table:
-    """Returns the table that a file is; fractions are `Decimal`, exactly as they are written."""
+    """Returns the table of a whole file; fractions are `Decimal`, exactly as written."""
     try:
         values = tomllib.loads(text, parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:  # also numbers and arrays beyond all bounds
-        message = f"{path}: expected TOML, found something else: {redacted(str(error))}"
         hint = "save it as UTF-8 without a byte order mark" if text.startswith("\ufeff") else None
-        raise ConfigError(message, hint=hint) from error
+        raise ConfigError(f"{path}: not TOML: {redacted(str(error))}", hint=hint) from error
     return Table(path=path, where=(), values=values)
 
 
-Convert = Callable[[Any, str], T]
-"""Takes a value, and words for it; returns what it stands for, or raises a `ConfigError`."""
+Convert = Callable[[Any], T]
+"""Returns the meaning of a value, or raises a `ConfigError` about it, without its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of a file, whose values are checked as they are taken out.
-
-    Attributes:
-        path: the file.
-        where: the table in it.
-        values: its keys and values.
-        name: what it is, for messages: " of source 'web'"; nothing for the file.
-    """
+    """A table of a file, with its keys and `values`, which are checked as they are read; `where` it is in the file."""
 
     path: str
     where: KeyPath
     values: Mapping[str, Any]
-    name: str = ""
 
     def refuse(
         self, key: str | None, message: str, *, hint: str | None = None, cause: ConfigError | None = None
@@ -77,14 +68,10 @@ class Table:
         where = redacted(dotted(self.where if key is None else (*self.where, key)))
         raise ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint) from cause
 
-    def refuse_missing(self, key: str, *, hint: str | None = None) -> NoReturn:
-        """Raises the error of a key that has to be there."""
-        self.refuse(key, f"expected `{key}`{self.name}, found none", hint=hint)
-
     def read(self, key: str, convert: Convert[T]) -> T:
-        """Returns what the value of a key that is there stands for."""
+        """Returns the meaning of the value of a key that is there."""
         try:
-            return convert(self.values[key], f"`{key}`{self.name}")
+            return convert(self.values[key])
         except ConfigError as error:
             self.refuse(key, error.message, hint=error.hint, cause=error)
 
@@ -95,73 +82,73 @@ class Table:
         required: Mapping[str, str] = MappingProxyType({}),
         elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Returns what the values of a table stand for, by key; others are refused: typos, or keys in a wrong place.
+        """Returns the meaning of all values, by key; unknown keys are refused: typos, or keys in a wrong place.
 
         Args:
-            keys: all keys, and how they are read; those with None are checked here and read elsewhere.
+            keys: all keys with their converters; None for those that the caller reads itself.
             required: keys that have to be there, each with an example.
             elsewhere: hints for keys that belong elsewhere.
         """
         for key in self.values:
             if key not in keys:
-                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"its keys are {', '.join(keys)}"
-                place = self.name.removeprefix(" of ") or "the file"
-                self.refuse(key, f"expected {place} without `{key}`, which is no key of it", hint=hint)
+                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"the keys are {', '.join(keys)}"
+                self.refuse(key, "unknown key", hint=hint)
         for key, example in required.items():
             if key not in self.values:
-                self.refuse_missing(key, hint=f"such as {example}")
+                self.refuse(key, MISSING, hint=f"such as {example}")
         return {key: self.read(key, convert) for key, convert in keys.items() if convert and key in self.values}
 
-    def table(self, key: str, *, name: str = "", hint: str | None = None) -> Table:
-        """Returns a value that has to be a table; an empty one where there is none."""
+    def table(self, key: str, *, hint: str | None = None) -> Table:
+        """Returns a value that must be a table; an empty one if there is none."""
         value = self.values.get(key, {})
         if type(value) is not dict:
-            self.refuse(key, f"expected `{key}`{self.name} to be a table, found {shown(value)}", hint=hint)
-        return Table(path=self.path, where=(*self.where, key), values=value, name=name)
+            self.refuse(key, f"must be a table, got {shown(value)}", hint=hint)
+        return Table(path=self.path, where=(*self.where, key), values=value)
 
-    def tables(self, key: str, *, name: str = "", hint: str | None = None) -> list[Table]:
-        """Returns a value that has to be an array of tables; none where there is none."""
+    def tables(self, key: str, *, hint: str | None = None) -> list[Table]:
+        """Returns a value that must be an array of tables; none if there is none."""
         values = self.values.get(key, [])
         if type(values) is not list or any(type(value) is not dict for value in values):
-            self.refuse(key, f"expected `{key}` to be a list of tables, found {shown(values)}", hint=hint)
-        where = (*self.where, key)
-        return [Table(path=self.path, where=(*where, i), values=each, name=name) for i, each in enumerate(values)]
+            self.refuse(key, f"must be a list of tables, got {shown(values)}", hint=hint)
+        return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
 
 
-def refuse(what: str, expected: str, value: object, *, hint: str | None = None) -> NoReturn:
-    """Raises the error of a value that is not what it should be."""
-    message = f"expected {what} to be {expected}, found {shown(value)}"
-    raise ConfigError(message, hint=hint)
+MISSING = "required, but missing"
 
 
-def text(value: Any, what: str) -> str:
-    """Returns a value that has to be a text, and not an empty one."""
+def refuse(expected: str, value: object, *, hint: str | None = None) -> NoReturn:
+    """Raises the error of a wrong value."""
+    raise ConfigError(f"must be {expected}, got {shown(value)}", hint=hint)
+
+
+def text(value: Any) -> str:
+    """Reads a text that is not empty."""
     if type(value) is not str or not value.strip():
-        refuse(what, "a text", value)
+        refuse("a text", value)
     return value
 
 
 def integer(at_least: int, below: int) -> Convert[int]:
-    """Returns what reads an integer in [at_least, below)."""
+    """Returns the converter of an integer in [at_least, below)."""
 
-    def convert(value: Any, what: str) -> int:
+    def convert(value: Any) -> int:
         if type(value) is not int:
             is_quoted = type(value) is str and re.fullmatch("[0-9_]+", value)
-            refuse(what, "an integer", value, hint="write it without quotes" if is_quoted else None)
+            refuse("an integer", value, hint="write it without quotes" if is_quoted else None)
         if not at_least <= value < below:
             limit = f"2**{below.bit_length() - 1}" if below & (below - 1) == 0 else str(below)
-            refuse(what, f"in [{at_least}, {limit})", value)
+            refuse(f"in [{at_least}, {limit})", value)
         return value
 
     return convert
 
 
 def choice(*options: str) -> Convert[str]:
-    """Returns what reads one of some texts."""
+    """Returns the converter of one of some texts."""
 
-    def convert(value: Any, what: str) -> str:
+    def convert(value: Any) -> str:
         if type(value) is not str or value not in options:
-            refuse(what, f"one of {listed(options)}", value, hint=did_you_mean(value, options))
+            refuse(f"one of {listed(options)}", value, hint=did_you_mean(value, options))
         return value
 
     return convert
@@ -212,42 +199,42 @@ _MOST_DIGITS = 30
 """Digits before and behind the dot of a weight."""
 
 
-def count_of(value: object, what: str) -> int:
-    """Returns a whole number of tokens or samples, from 1 on, in 63 bits."""
+def count_of(value: object) -> int:
+    """Reads a whole number of tokens or samples, from 1 on, in 63 bits."""
     number, hint = _exact(value), f'such as 1000000 or "900B"; {_SUFFIXES}'
     if isinstance(value, str):
         found = _COUNT.fullmatch(value)
         number = None if found is None else Fraction(found[1].replace("_", "")) * 10 ** _POWERS[found[2]]
     if number is None or number != int(number) or not 1 <= number < 1 << 63:
-        refuse(what, "a whole number in [1, 2**63)", value, hint=hint)
+        refuse("a whole number in [1, 2**63)", value, hint=hint)
     return int(number)
 
 
-def weight_of(value: object, what: str) -> Fraction:
-    """Returns a number from 0 on, as exactly as it is written."""
+def weight_of(value: object) -> Fraction:
+    """Reads a number from 0 on, exactly as written."""
     number = _exact(value)
     if number is None or number < 0:
         hint = "write it without quotes" if isinstance(value, str) else None
         if isinstance(value, Decimal) and value.is_finite() and value >= 0:
             hint = f"at most {_MOST_DIGITS} digits before the dot, and behind it"
-        refuse(what, "a finite number from 0 on", value, hint=hint)
+        refuse("a finite number from 0 on", value, hint=hint)
     return number
 
 
-def share_of(value: object, what: str) -> Fraction:
-    """Returns a share above 0 and up to a half: a percentage in a text, or a number."""
+def share_of(value: object) -> Fraction:
+    """Reads a share above 0 and up to a half: a percentage in a text, or a number."""
     number, hint = _exact(value), 'write a percentage such as "0.1%", or a number such as 0.001'
     if isinstance(value, str) and (found := _PERCENTAGE.fullmatch(value)):
         number = Fraction(found[1]) / 100
     if number is None or not 0 < number <= Fraction(1, 2):
         if number is not None and Fraction(1, 2) < number <= 50:
             hint = f'for {shown(value)} percent write "{shown(value)}%"'
-        refuse(what, "more than 0% and at most 50%", value, hint=hint)
+        refuse("more than 0% and at most 50%", value, hint=hint)
     return number
 
 
 def _exact(value: object) -> Fraction | None:
-    """Returns a number without rounding; None for what is none, or has too many digits."""
+    """Returns a number without rounding; None for other values, and for too many digits."""
     if isinstance(value, Decimal):
         exponent = value.as_tuple().exponent  # a letter where it is not finite
         fits = isinstance(exponent, int) and exponent >= -_MOST_DIGITS and value.adjusted() < _MOST_DIGITS

@@ -1,4 +1,4 @@
-"""Objects of a store: their names (`s3://bucket/key`, `msc://profile/key`, …), and what every client offers."""
+"""Addresses of objects (`s3://bucket/key`, `msc://profile/key`, …), and the protocol of clients."""
 
 from __future__ import annotations
 
@@ -19,18 +19,12 @@ STORES: dict[str, str] = {
     "msc": "tokenloom.storage.stores:MultiStorageClient",
     "hf": "tokenloom.storage.stores:HubClient",
 }
-"""Kinds of object storage: by the scheme of addresses, `MODULE:CLASS` of an `ObjectClient`.
-
-The class takes an address and the settings, and imports the library that it needs when a client is made.
-"""
+"""`MODULE:CLASS` of an `ObjectClient`, made from an address and the settings, by scheme."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectAddress:
-    """Where an object is: the scheme, one of `STORES`, the bucket, and the name of the object in it.
-
-    The bucket is the container of `az`, the host of `http(s)`, the profile of `msc`, and `datasets` of `hf`.
-    """
+    """Scheme (one of `STORES`), bucket (a container of `az`, a host of `http(s)`, a profile of `msc`), and key."""
 
     scheme: str
     bucket: str
@@ -47,7 +41,7 @@ class ObjectAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectVersion:
-    """Which bytes an object held when it was opened; where a store has no etags, its size alone tells."""
+    """Identity of an object's bytes: the size, and the etag where the store has one."""
 
     num_bytes: int
     etag: str | None
@@ -57,7 +51,7 @@ class ObjectVersion:
 
 
 def can_be_path(text: str) -> bool:
-    """Whether a file can have such a name: it has no zero byte, and all of it can be encoded."""
+    """Whether a file can have this name: no zero byte, and encodable."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -65,45 +59,42 @@ def can_be_path(text: str) -> bool:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names an object in a store, not a local file."""
+    """Whether a path is the address of an object."""
     return "://" in path
 
 
 def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
-    """Returns the parts of an address, which must be whole; that of a folder may name a bucket alone."""
+    """Returns the parts of an address; a folder may be a whole bucket."""
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in STORES:
         schemes = ", ".join(f"{each}://" for each in STORES)
-        message = f"expected a path or an address with one of {schemes}, found `{path}`"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}`: unknown scheme; known are {schemes}")
     if not bucket or not (key or is_folder):
-        message = f"expected `{scheme}://BUCKET/KEY`, found `{path}`"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}`: incomplete address", hint=f"write `{scheme}://BUCKET/KEY`")
     if key and any(segment in ("", ".", "..") for segment in key.removesuffix("/").split("/")):
-        message = f"expected a key without empty, `.` and `..` segments, found {key!r} in `{path}`"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}`: its key has an empty, `.` or `..` segment")
     return ObjectAddress(scheme, bucket, key)
 
 
 def canonical_path(path: str) -> str:
-    """Returns an address as it is, and a local path without `.` and `..`, for telling whether two are the same."""
+    """Returns a path for comparison: an address without its query, or an absolute local path."""
     return admit(path) if is_remote(path) else os.path.abspath(path)
 
 
 def short_hash(*parts: object) -> str:
-    """Returns a file name for some values: 32 hex digits, whatever the values hold."""
+    """Returns 32 hex digits for some values, a safe file name."""
     return hashlib.sha256("\0".join(map(str, parts)).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns how a file, the owner, names a path: from its own folder on if it lies below it, else as a whole."""
+    """Returns the name of a path in the file `owner`: relative if it lies below the owner's folder."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):
-            message = f"`{owner}` in object storage would name the local pair `{path}`, which others cannot read"
-            raise ConfigError(message, hint="write it beside the pairs, or store the pairs first")
+            message = f"`{owner}` is in object storage and cannot refer to the local pair `{path}`"
+            raise ConfigError(message, hint="write it beside the pairs, or upload the pairs first")
         return path.removeprefix(folder)
     if is_remote(path):
         return path
@@ -112,48 +103,43 @@ def relative_name(path: str, *, owner: str) -> str:
 
 
 def path_of_name(name: str, *, owner: str) -> str:
-    """Returns the path that a file, the owner, names.
-
-    Raises:
-        ValueError: a file in object storage names a local one.
-    """
+    """Returns the path of a name in the file `owner`; a `ValueError` if an object names a local file."""
     if is_remote(name):
         return admit(name)
     if is_remote(owner):
         if name.startswith("/") or os.pardir in name.split("/"):
-            message = f"the local pair {name!r} in object storage"
-            raise ValueError(message)
+            raise ValueError(f"the local pair {name!r} in object storage")
         return f"{owner.rpartition('/')[0]}/{name}"
     return os.path.join(os.path.dirname(owner), name)
 
 
 _process: int | None = None
-"""The first process that made a client; a fork of it cannot use any."""
+"""The process that made the first client; its forks cannot use any."""
 
 
 class ObjectClient(Protocol):
-    """Access to the objects of one bucket. Safe from several threads; belongs to the process that made it.
+    """Access to the objects of one bucket. Thread-safe; belongs to the process that made it.
 
-    Every method raises one of the `StorageError`s of a store and tries once: who calls knows the deadline.
+    Methods try once, without retries, and raise `StorageError`s.
     """
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        """Returns what is there now."""
+        """Returns the current version."""
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
         """Returns bytes [start, stop) of that version as a buffer; another version is a `ReplacedObjectError`."""
 
     def upload(self, address: ObjectAddress, path: str) -> None:
-        """Makes a local file appear as an object, in one step."""
+        """Uploads a local file, atomically."""
 
     def delete(self, address: ObjectAddress) -> None:
-        """Removes an object; it is no error if there is none."""
+        """Removes an object if it exists."""
 
     def keys(self, address: ObjectAddress) -> list[str]:
-        """Returns the keys that lie right below a key taken as a folder."""
+        """Returns the keys directly below a folder."""
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        """Returns the objects that lie anywhere below a key taken as a folder, by their keys."""
+        """Returns the objects anywhere below a folder, by key."""
 
 
 def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
@@ -161,10 +147,9 @@ def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> Obje
     global _process
     if _process is not None and _process != os.getpid():
         # The libraries run threads, which a fork does not take along: in the child their calls would never return.
-        message = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}, which had used "
-        message += "an object store: the threads of its client do not survive a fork"
-        hint = 'start workers with `multiprocessing_context="forkserver"` or `"spawn"`, '
-        raise StorageError(message, hint=hint + "or open remote data only in them")
+        message = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}: the threads of "
+        hint = 'start workers with `multiprocessing_context="forkserver"` or `"spawn"`'
+        raise StorageError(f"{message}its client do not survive a fork", hint=hint)
     _process = os.getpid()
     client: ObjectClient = pkgutil.resolve_name(STORES[address.scheme])(address, settings)
     return client
@@ -172,5 +157,4 @@ def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> Obje
 
 def missing(address: ObjectAddress) -> MissingObjectError:
     """Returns the error for an object that does not exist."""
-    hint = "check the names of bucket and object, and the endpoint"
-    return MissingObjectError(f"no object `{address}`", hint=hint)
+    return MissingObjectError(f"no object `{address}`", hint="check the names of bucket and object, and the endpoint")

@@ -1,7 +1,4 @@
-"""Files that appear under their name whole, or not at all: written under a hidden name, made durable, renamed.
-
-Also locks that die with their holder, for what processes write or share; nothing else asks what a filesystem can do.
-"""
+"""Files that appear whole or not at all: written hidden, synced, renamed. Locks that die with their holder."""
 
 from __future__ import annotations
 
@@ -23,36 +20,35 @@ _LOGGER = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 20
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
-"""What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
+"""Errors of filesystems that do not sync folders, and of folders that may be written but not opened."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""What filesystems answer that have no locks, such as Lustre without `-o flock`."""
+"""Errors of filesystems without locks, such as Lustre without `-o flock`."""
 
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Turns an `OSError` into a `StorageError` that says what was being done to which file."""
+    """Turns an `OSError` into a `StorageError` that names the action and the file."""
     try:
         yield
-    except TokenloomError:  # which may be an `OSError`, too, and says what is the matter
+    except TokenloomError:  # which may be an `OSError`, too
         raise
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "the disk is full; free some space, or write elsewhere" if is_full else None
-        message = f"cannot {action} `{path}`: {error.strerror or error}"
-        raise StorageError(message, hint=hint) from error
+        raise StorageError(f"cannot {action} `{path}`: {error.strerror or error}", hint=hint) from error
 
 
 class PendingFile:
     """A file being written under a hidden name beside its final one; `publish` renames it in one step.
 
-    After a `kill -9` a hidden `.NAME.PROCESS-….tmp` file stays behind. Two writers of one path do not meet; the last to
-    publish wins, whole. Anything but `publish` (an exception, garbage collection, `discard`) removes it.
+    After a `kill -9` a hidden `.NAME.PROCESS-….tmp` file stays behind. Of two writers of one path, the last to publish
+    wins. Anything but `publish` (an exception, garbage collection, `discard`) removes the file.
 
     Args:
-        path: where the file will be.
-        durable: whether it survives a loss of power once published. Without, it is much cheaper, and after such a loss
-            may hold anything: for what can be checked and made again.
+        path: its final path.
+        durable: whether it survives a loss of power once published. False is much cheaper, for files that are
+            validated when they are read and can be made again.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -74,13 +70,12 @@ class PendingFile:
         if self._stream is None:
             raise self._ended()
         if os.getpid() != self._owner:
-            message = f"`{self.path}` is being written by process {self._owner}, not by its fork {os.getpid()}"
-            raise StorageError(message)
+            raise StorageError(f"`{self.path}` is being written by process {self._owner}, not its fork {os.getpid()}")
         return self._stream
 
     @property
     def readable_path(self) -> str:
-        """The hidden name, which leads to what was handed to the system until the file is published or discarded."""
+        """The hidden path, until the file is published or discarded."""
         if self._hidden_path is None:
             raise self._ended()
         return self._hidden_path
@@ -94,7 +89,7 @@ class PendingFile:
             self.stream.write(data)
 
     def sync(self) -> None:
-        """Makes what was written durable, if the file is meant to be, still under its hidden name."""
+        """Flushes the file, and syncs a durable one, still under its hidden name."""
         if self._stream is None and self._hidden_path is not None:  # sealed
             return
         with storage_errors("write", self.path):
@@ -103,7 +98,7 @@ class PendingFile:
                 os.fsync(self.stream.fileno())
 
     def seal(self) -> None:
-        """Makes what was written durable and closes the file: for more files than may be open at once."""
+        """Syncs and closes the file, still under its hidden name."""
         self.sync()
         if self._stream is not None:
             with storage_errors("write", self.path):
@@ -111,7 +106,7 @@ class PendingFile:
             self._stream = None
 
     def publish(self) -> None:
-        """Makes the file durable and gives it its name, replacing what had it."""
+        """Syncs the file and renames it, replacing what had its name."""
         try:
             self.seal()
             with storage_errors("publish", self.path):
@@ -123,18 +118,17 @@ class PendingFile:
             sync_folder(os.path.dirname(self.path) or ".")
 
     def release(self) -> None:
-        """Leaves the sealed file to the caller, under its hidden name."""
+        """Hands the sealed file, under its hidden name, to the caller."""
         self._hidden_path = None
 
     def discard(self) -> None:
-        """Removes what was written; harmless when repeated, and in a forked child (which does not own it)."""
+        """Removes the hidden file; harmless when repeated, and in a forked child, which does not own it."""
         stream, self._stream = self._stream, None
         hidden, self._hidden_path = self._hidden_path, None
         is_ours = os.getpid() == self._owner
         if stream is not None:
-            with suppress(OSError):  # flushing what is left can fail on a full disk; the file goes away anyhow
-                # What the parent had buffered must not reach the file a second time.
-                (stream if is_ours else stream.raw).close()
+            with suppress(OSError):  # flushing can fail on a full disk; the file goes away anyhow
+                (stream if is_ours else stream.raw).close()  # a fork must not write the parent's buffer again
         if hidden is not None and is_ours:
             remove_leftover(hidden)
 
@@ -153,15 +147,15 @@ class PendingFile:
 
 
 def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
-    """Writes a small file that appears whole, as a `PendingFile` does."""
+    """Writes a small file atomically, as `PendingFile` does."""
     with PendingFile(path, durable=durable) as file:
         file.write(data)
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes what a dead process was writing to paths that begin with a prefix; costs a listing of their folders.
+    """Removes the hidden files of a dead process whose paths begin with a prefix; lists their folders.
 
-    Nothing goes while a folder has a journal of `storage/publishing.py`, which may name files of a complete group.
+    Skips a folder with a journal of `storage/publishing.py`, which may name files of a complete group.
     """
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
@@ -175,7 +169,7 @@ def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Makes renames in a folder durable; some filesystems refuse to sync a directory, which costs only durability."""
+    """Makes renames in a folder durable, where the filesystem can sync a folder."""
     with storage_errors("sync", folder):
         try:
             handle = os.open(folder, os.O_RDONLY)
@@ -189,7 +183,7 @@ def sync_folder(folder: str) -> None:
 
 
 def remove_leftover(path: str) -> None:
-    """Removes a file that nobody needs; what cannot be removed stays and is logged: another error counts."""
+    """Removes a file if possible; a failure is only logged."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -205,7 +199,7 @@ def hidden_path(path: str, suffix: str) -> str:
 
 
 _OPEN: set[int] = set()
-"""Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
+"""Descriptors that hold or await locks. A forked child closes its copies, which would keep the locks."""
 
 
 def _close_copies() -> None:
@@ -219,7 +213,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 def lock(descriptor: int, operation: int) -> bool:
-    """Locks or unlocks an open file by `flock`; returns False where the filesystem has no locks."""
+    """Locks or unlocks an open file by `flock`; returns False on a filesystem without locks."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
@@ -230,14 +224,14 @@ def lock(descriptor: int, operation: int) -> bool:
 
 
 def open_for_lock(path: str, flags: int) -> int:
-    """Returns a descriptor that can be locked; never follows a link. `close_lock` gives up the lock and closes it."""
+    """Returns a descriptor to lock, for `close_lock` to close; never follows a link."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     _OPEN.add(descriptor)
     return descriptor
 
 
 def close_lock(descriptor: int) -> None:
-    """Gives up the lock of a descriptor, if it holds one; does nothing to a parent's, in its fork."""
+    """Unlocks and closes a descriptor; does nothing in a fork."""
     if descriptor in _OPEN:
         _OPEN.discard(descriptor)
         try:
@@ -247,7 +241,7 @@ def close_lock(descriptor: int) -> None:
 
 
 def is_file_at(descriptor: int, path: str) -> bool:
-    """Whether an open file still has this name."""
+    """Whether an open file still has this path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False

@@ -1,8 +1,7 @@
-"""Work in the background while the interpreter ends: nothing new begins, and nobody complains.
+"""Background work while the interpreter ends.
 
-Executors refuse work from then on, and what is under way is waited for. A daemon thread that asks for more, or waits
-for what will not come, is stopped where it is until the process is gone, as the interpreter itself stops it a moment
-later; any other thread, which is waited for, gets an error.
+Executors refuse new work from then on, and running work is waited for. A daemon thread that submits more, or waits for
+a cancelled future, blocks until the process is gone; any other thread gets an error.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from tokenloom.errors import StorageError
 T = TypeVar("T")
 
 ENDING = threading.Event()
-"""Set once the interpreter has begun to end: the main thread is done."""
+"""Set once the interpreter begins to end: the main thread is done."""
 _THREAD = threading.local()
 
 
 def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
-    """Runs a function in the background, as `Executor.submit` does; a `StorageError` if the interpreter is ending."""
+    """Calls `Executor.submit`; a `StorageError` if the interpreter is ending."""
 
     def work() -> T:
-        _THREAD.is_worker = True  # said here too, because an executor notes a thread only after it has begun to work
+        _THREAD.is_worker = True  # an executor notes a thread only after it has begun to work
         return function()
 
     try:
@@ -35,23 +34,22 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
     except RuntimeError as error:
         if not ENDING.is_set():
             raise
-        message = "nothing is read any more: the interpreter is ending"
-        raise StorageError(message) from error
+        raise StorageError("cannot read any more: the interpreter is ending") from error
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Returns what a call returns that blocks outside of Python; in the main thread, a signal need not wait for it."""
+    """Returns the result of a call that blocks outside of Python; the main thread stays open to signals."""
     return beside(call).result() if threading.current_thread() is threading.main_thread() else call()
 
 
 def beside(call: Callable[[], T]) -> Future[T]:
-    """Starts a call in a daemon thread of its own, for which nobody waits in the end."""
+    """Starts a call in a daemon thread of its own."""
     answer: Future[T] = Future()
 
     def run() -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  it is raised by who waits
+        except BaseException as error:  # noqa: BLE001  `Future.result` raises it
             answer.set_exception(error)
 
     threading.Thread(target=run, name="tokenloom-request", daemon=True).start()
@@ -60,7 +58,7 @@ def beside(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """Stops a daemon thread for good that fails because the interpreter is ending; it must hold no lock here."""
+    """Blocks a daemon thread that fails because the interpreter is ending; it must hold no lock."""
     try:
         yield
     except (StorageError, CancelledError):
@@ -71,6 +69,6 @@ def daemons_stopped() -> Iterator[None]:
         raise
 
 
-with suppress(RuntimeError):  # imported only now that it is ending
-    # Before executors wait for their threads, which `atexit` comes after; these call the latest registered first.
+with suppress(RuntimeError):  # imported while the interpreter ends
+    # The latest registered runs first: before executors wait for their threads, and `atexit` comes after those.
     threading._register_atexit(ENDING.set)  # type: ignore[attr-defined]

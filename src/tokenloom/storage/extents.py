@@ -1,4 +1,4 @@
-"""Many files or objects as one: each has its place in one range of bytes, and what lies between them reads as zeros."""
+"""Many files or objects in one range of bytes; gaps between them read as zeros."""
 
 from __future__ import annotations
 
@@ -20,17 +20,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
 _NUM_PIECES = 8
-"""Pieces hashed of a file whose time of change is not the recorded one: tokens that differ at all differ nearly
-everywhere, and ten thousand files are looked at."""
+"""Pieces hashed of a file whose time of change differs: different tokens differ nearly everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFile:
-    """A file or object, and what tells it from another that took its place.
-
-    That is the size; of a file when it was changed last, since 1970, or, as one that was copied has another time, the
-    hash of some pieces; of an object its etag, where its store has them.
-    """
+    """A file or object and its identity: the size, and a file's time of change or (a copy) sampled hash, or an etag."""
 
     path: str
     num_bytes: int
@@ -40,7 +35,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns what a file or object is now; reads 4 KiB of a file, which must have the version, if one is known."""
+    """Returns the record of a file or object as it is now; reads 4 KiB of a file, which must have the given version."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -53,9 +48,9 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """Where parts lie in a range of bytes, one after the other; between them may be gaps.
+    """Places of parts in a range of bytes, in order, perhaps with gaps.
 
-    `starts`, rising, and `sizes` are int64[num_parts], in bytes; parts without bytes share their start with others.
+    `starts` (rising) and `sizes` are int64[num_parts], in bytes; empty parts share their start with others.
     """
 
     starts: Integers
@@ -63,7 +58,7 @@ class Extents:
 
     @classmethod
     def aligned(cls, sizes: Sequence[int], *, alignment: int) -> Extents:
-        """Returns parts that begin at multiples of the alignment; those without bytes stay where the last one ended."""
+        """Returns parts that begin at multiples of the alignment; empty ones stay where the last one ended."""
         starts, stop = [], 0
         for size in sizes:
             start = -(-stop // alignment) * alignment if size else stop
@@ -83,7 +78,7 @@ class Extents:
 
     @cached_property
     def _lists(self) -> tuple[list[int], list[int], list[int]]:
-        """The starts, the sizes, and the bytes of all parts before each: a list is bisected in a tenth of the time."""
+        """Starts, sizes, and bytes before each part: a list is bisected in a tenth of an array's time."""
         return self.starts.tolist(), self.sizes.tolist(), [0, *np.cumsum(self.sizes).tolist()]
 
     @property
@@ -92,21 +87,21 @@ class Extents:
         return self._lists[2][-1]
 
     def holds(self, offset: int, length: int) -> bool:
-        """Whether bytes [offset, offset + length) lie in parts, none of them in a gap."""
+        """Whether bytes [offset, offset + length) lie in no gap."""
         return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: Integers) -> Integers:
-        """Returns the part that holds each byte, or lies before the gap around it: int64[count]."""
+        """Returns the part of each byte, or the one before its gap: int64[count]."""
         return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
-        """Returns the bytes of parts that lie before an offset, without the gaps."""
+        """Returns the bytes of parts before an offset, without the gaps."""
         starts, sizes, sums = self._lists
         part = bisect.bisect_right(starts, offset) - 1
         return 0 if part < 0 else sums[part] + min(offset - starts[part], sizes[part])
 
     def pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (part, first byte in the part, length) for what parts hold of bytes [offset, offset + length)."""
+        """Yields (part, first byte in it, length) for the parts of bytes [offset, offset + length)."""
         if length == 0:
             return
         first, last = self.parts_at(np.array([offset, offset + length - 1])).tolist()
@@ -120,14 +115,14 @@ class Extents:
 class ExtentSource(ByteSource):
     """Files and objects at their places in one range of bytes; a `ByteSource`.
 
-    Local files are mapped side by side into one range of addresses when a byte is first read, without holding a
-    descriptor, and are compared with what was recorded of them; they take two mappings each. Without a mapping, or with
-    an object among them, parts are opened and compared one by one, when they are first read.
+    Local files are mapped side by side into one range of addresses on the first read, without holding descriptors, and
+    compared with their records; they take two mappings each. Without a mapping, or with an object among them, parts
+    are opened and compared one by one, on their first read.
 
     Args:
-        files: the parts, as they were recorded.
+        files: records of the parts.
         extents: their places; for a mapping, multiples of the page size.
-        recorded_in: what recorded them, for messages.
+        recorded_in: the file with the records, for messages.
         mmap: whether local files are mapped.
         settings: settings of object storage.
     """
@@ -166,7 +161,7 @@ class ExtentSource(ByteSource):
             raise outside(self.recorded_in, offset, length, self.num_bytes)
         if (data := self.mapped) is not None:
             return data[offset : offset + length]
-        # All are read before memory for the whole is asked for: what was recorded may be wrong.
+        # All are read before memory for the whole is allocated: a record may be wrong.
         pieces = [(*each[:2], self.source(each[0]).read(*each[1:])) for each in self.extents.pieces(offset, length)]
         if len(pieces) == 1 and len(pieces[0][2]) == length:
             return pieces[0][2]
@@ -177,7 +172,7 @@ class ExtentSource(ByteSource):
         return found
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order; those in one object, none of which may leave it, at the same time."""
+        """Yields many ranges, in their order; those within one object are fetched at the same time."""
         if not self.remote_paths:
             yield from map(self.read, offsets, lengths)
             return
@@ -187,10 +182,7 @@ class ExtentSource(ByteSource):
             yield from self.source(part).read_many([offsets[n] - start for n in run], [lengths[n] for n in run])
 
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
-        """Announces reads to come, in their order, as `RemoteFile.will_need` does; none may leave its part.
-
-        Nothing happens for those in local files. The order counts within each object.
-        """
+        """Announces reads of objects, in their order, as `RemoteFile.will_need` does; none may leave its part."""
         if not self.remote_paths:
             return
         parts = self.extents.parts_at(offsets)
@@ -201,17 +193,14 @@ class ExtentSource(ByteSource):
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
     def check(self, offsets: Integers | None = None) -> None:
-        """Makes sure that files are those that were recorded: those that hold these bytes, or all.
-
-        Objects are held to their etags when they are read.
-        """
+        """Compares the files of these bytes, or all, with their records; objects compare etags on each read."""
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
             for part in parts:
                 self.source(part)
 
     def problems(self) -> Iterator[str]:
-        """Yields one sentence for each file that is missing, or is not the one that was recorded."""
+        """Yields one sentence for each file that is missing or differs from its record."""
         for file in self.files:
             try:
                 self._open(file)
@@ -219,7 +208,7 @@ class ExtentSource(ByteSource):
                 yield error.message
 
     def source(self, part: int) -> ByteSource:
-        """Returns the bytes of one part, after comparing it with what was recorded."""
+        """Returns the bytes of one part, after comparing it with its record."""
         if (source := self._sources.get(part)) is None:
             source = self._sources[part] = self._open(self.files[part])
         return source
@@ -235,7 +224,7 @@ class ExtentSource(ByteSource):
         return source
 
     def version(self, part: int) -> FileVersion | None:
-        """Returns which file a part is, after comparing it with what was recorded; None for an object."""
+        """Returns the version of a part's file, after comparing it with its record; None for an object."""
         source = self.source(part)
         return source.version if isinstance(source, PositionalFile) else None
 
@@ -257,16 +246,16 @@ class ExtentSource(ByteSource):
         return data
 
     def _compare(self, file: RecordedFile, source: ByteSource | Bytes, num_bytes: int, modified_ns: int) -> None:
-        """Checks that a file is the one that was recorded."""
+        """Compares a file with its record."""
         difference = f"expected {file.num_bytes} bytes, found {num_bytes}"
         if num_bytes == file.num_bytes:
             if modified_ns == file.modified_ns or sampled_hash(source, num_pieces=_NUM_PIECES) == file.sample:
                 return
-            difference = f"expected the bytes that it had then, found others, {num_bytes} of them as before"
+            difference = f"its {num_bytes} bytes have changed"
         message = f"`{file.path}` is not the file that `{self.recorded_in}` was written for: {difference}"
         raise StorageError(message, hint=self._hint)
 
 
 def extents_of(source: ByteSource) -> Extents:
-    """Returns where the parts of a source lie; one that has no parts is one."""
+    """Returns the places of a source's parts; a source without parts is one."""
     return source.extents if isinstance(source, ExtentSource) else Extents.whole(source.num_bytes)

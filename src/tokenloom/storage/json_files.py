@@ -1,11 +1,8 @@
-"""JSON that anybody may have written, parsed within bounds; and dataclasses as objects of JSON.
+"""The parser of JSON files, within bounds, and dataclasses as objects of JSON.
 
-The only parser of JSON files: whatever is wrong with one is an `UnusableJsonError`.
-
-Dataclasses are written member by member, and read strictly by what their fields are annotated with: `int`, `float`,
-`str`, `bool`, `Any`, `Crc32`, a mapping from `str`, a `Literal` of strings (which of them, the dataclass checks), a
-dataclass, a tuple of any number of one of these, and one of these or None. All members must be there, but for those
-that are `MAY_BE_MISSING`; members that are no fields are left alone.
+Fields are read strictly by their annotations: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a mapping from `str`, a
+`Literal` of strings (whose choice the dataclass checks), a dataclass, a tuple of any number of one of these, and one of
+these or None. All members must be there, except `MAY_BE_MISSING` ones; unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -26,43 +23,40 @@ MOST_BYTES = 64 << 20
 
 
 class UnusableJsonError(ValueError):
-    """Some bytes are no JSON, or more of it than anybody needs. Callers word it, with the file."""
+    """The bytes are not valid JSON, or too many. Callers add the file to the message."""
 
 
 def parse_json(
     data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
 ) -> Any:
-    """Returns the value that some JSON holds, in UTF-8 or as text.
+    """Returns the value of a JSON text, or of its UTF-8.
 
     Args:
         data: the JSON.
-        most_bytes: more is refused.
-        object_hook: takes each object as soon as it is whole, inner ones first, and returns what stands for it.
+        most_bytes: the limit of its length.
+        object_hook: replaces each object, inner ones first, as in `json.loads`.
 
     Raises:
-        UnusableJsonError: it is no JSON, too large, or too deep for Python; nothing else.
+        UnusableJsonError: the JSON is invalid, too large or too deep; nothing else.
     """
     if len(data) > most_bytes:
-        message = f"expected at most {most_bytes} bytes, found more"
-        raise UnusableJsonError(message)
+        raise UnusableJsonError(f"expected at most {most_bytes} bytes, found more")
     try:
         return json.loads(data, object_hook=object_hook)
     except RecursionError:
-        message = "expected fewer arrays and objects in each other"
-        raise UnusableJsonError(message) from None
+        raise UnusableJsonError("arrays and objects are nested too deeply") from None
     except MemoryError:
-        message = f"its {len(data)} bytes need more memory than there is"
-        raise UnusableJsonError(message) from None
+        raise UnusableJsonError(f"its {len(data)} bytes need more memory than there is") from None
     except ValueError as error:  # also of UTF-8, and of numbers with too many digits
         raise UnusableJsonError(str(error)) from error
 
 
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
-    """Returns the value that a local file holds.
+    """Returns the value of a local JSON file.
 
     Raises:
-        OSError: it cannot be read.
-        UnusableJsonError: see `parse_json`; or it is no regular file.
+        OSError: the file cannot be read.
+        UnusableJsonError: see `parse_json`; or the path is not a regular file.
     """
     try:
         handle = open_regular(os.fspath(path))
@@ -74,10 +68,10 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
 
 
 Crc32 = Annotated[int, "8 hexadecimal digits"]
-"""A checksum, which is written so."""
+"""A checksum, written as 8 hexadecimal digits."""
 
 MAY_BE_MISSING = {"may_be_missing": True}
-"""Metadata of a field whose default stands where the member is missing; None is not written."""
+"""Metadata of a field with a default: its member may be missing, and None is not written."""
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -93,10 +87,10 @@ T = TypeVar("T")
 
 
 def from_members(kind: type[T], members: Any, name: str = "") -> T:
-    """Returns the dataclass that an object of JSON holds, as `json` has read it; its name is "" for the outermost.
+    """Returns the dataclass of a parsed object; `name` is its path from the outermost one, "".
 
     Raises:
-        UnusableJsonError: it is not. The text goes on behind the name of the file.
+        UnusableJsonError: a member is wrong. The message continues behind the name of the file.
     """
     if type(members) is not dict:
         raise _wrong(members, name, _EXPECTED[dict])
@@ -108,24 +102,22 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
         elif value is not _MISSING:
             values[member] = read(value, f"{prefix}{member}")
         elif not may_be_missing:
-            message = f": expected `{prefix}{member}`, found none"
-            raise UnusableJsonError(message)
+            raise UnusableJsonError(f": expected `{prefix}{member}`, found none")
     try:
         return kind(**values)
     except ConfigError as error:
-        message = f" in `{name}`: {error.message}" if name else f": {error.message}"
-        raise UnusableJsonError(message) from error
+        raise UnusableJsonError(f" in `{name}`: {error.message}" if name else f": {error.message}") from error
 
 
 def from_versioned(kind: type[T], members: Any, version: int) -> T:
-    """Does what `from_members` does, for an object whose `version` must be this one."""
+    """Calls `from_members` for an object with this `version`."""
     if type(members) is dict and (found := members.get("version")) != version:
         raise _wrong(found, "version", str(version))
     return from_members(kind, members)
 
 
 def versioned_members_of(record: Any, version: int) -> dict[str, Any]:
-    """Returns the members of a dataclass as `from_versioned` takes them."""
+    """Returns the members of a dataclass for `from_versioned`."""
     return {"version": version, **members_of(record)}
 
 
@@ -141,9 +133,9 @@ def members_of(record: Any) -> dict[str, Any]:
 
 class _Field(NamedTuple):
     name: str
-    exact: type[Any] | None  # values of this type are as they should be; None if there is more to look at
+    exact: type[Any] | None  # values of this type need no `read`
     read: Callable[[Any, str], Any]  # takes any value of `json`, and the name of the member for errors
-    write: Callable[[Any], Any]  # takes any value of the field but None
+    write: Callable[[Any], Any]  # takes any value of the field except None
     may_be_missing: bool
 
 
@@ -161,7 +153,7 @@ def _fields_of(kind: type[Any]) -> list[_Field]:
 
 
 def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any], Callable[[Any], Any]]:
-    """Returns what is as it should be, what reads, and what writes values of a type; see `_Field`."""
+    """Returns `exact`, `read` and `write` of a type; see `_Field`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation == Crc32:
         return None, _read_crc32, "{:08x}".format
@@ -183,8 +175,7 @@ def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any]
 
 
 def _read_exactly(kind: type[Any], value: Any, name: str) -> Any:
-    """Returns a value of this type and none below; a boolean is no integer."""
-    if type(value) is not kind:
+    if type(value) is not kind:  # a boolean is no integer
         raise _wrong(value, name, _EXPECTED[kind])
     return value
 

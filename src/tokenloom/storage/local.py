@@ -1,4 +1,4 @@
-"""Local files: read through a memory map or by position, and copied without passing through this process."""
+"""Local files: read through a memory map or by position, and copied in the kernel."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ _PIECE_BYTES = 512
 MAP_LESS = "raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
 
 _COPY_BYTES = 64 << 20
-"""Bytes per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
+"""Bytes per call: large enough to be cheap, small enough to be interrupted."""
 _BUFFER_BYTES = 1 << 20
 _WRITE_BYTES = 8 << 20
 
 _REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
-"""What filesystems answer that cannot copy in the kernel, or not to each other."""
+"""Errors of filesystems that cannot copy in the kernel, or not to each other."""
 
 
 class ByteSource(Protocol):
-    """Random access to the bytes of one file or object. Safe from several threads and after a fork."""
+    """Random access to the bytes of one file or object. Thread-safe and fork-safe."""
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
 
     @property
     def mapped(self) -> Bytes | None:
-        """All bytes as a read-only view: uint8[num_bytes], or None when they are not mapped into memory."""
+        """All bytes as a read-only view: uint8[num_bytes]; None if they are not mapped into memory."""
         return None
 
     def read(self, offset: int, length: int) -> Bytes:
-        """Returns bytes [offset, offset + length) as uint8[length], read-only or a fresh array: a view if mapped."""
+        """Returns bytes [offset, offset + length) as uint8[length], a read-only view if mapped, else a copy."""
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order, each as `read` does; fetched at the same time where that helps."""
+        """Yields many ranges, in their order, each as `read` does; those of objects are fetched concurrently."""
         return map(self.read, offsets, lengths)
 
 
@@ -62,12 +62,12 @@ def map_file(path: str) -> Bytes:
 
 
 def map_version(path: str) -> tuple[Bytes, FileVersion]:
-    """Returns the same, and which file it is: that of the very descriptor that was mapped."""
+    """Returns the same, and the version of the mapped descriptor."""
     try:  # entering a context takes longer than mapping
         data, facts = map_with_facts(path)
     except OSError as error:
         with storage_errors("open", path):
-            if error.errno == errno.ENODEV:  # the kernel's word for what is no regular file, or cannot be mapped
+            if error.errno == errno.ENODEV:  # not a regular file, or cannot be mapped
                 version_of(path)
             if error.errno == errno.ENOMEM:
                 message = f"cannot map `{path}`: {error.strerror}"
@@ -77,16 +77,16 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 
 
 class MappedFile(ByteSource):
-    """A file mapped into memory when it is first read: reads are views, and all processes share the page cache.
+    """A file mapped into memory on its first read: reads are views, and all processes share the page cache.
 
-    What is mapped is the file that was there when this was made, or reading is a `ChangedFileError`. Once it is mapped,
-    a file that takes its name changes nothing. If it is truncated, zeros are read, which a `kernels.Watch` finds out.
+    Mapping another file than the one that was opened is a `ChangedFileError`; a mapped file is not affected by one that
+    takes its name. A truncated one reads as zeros, which a `kernels.Watch` detects.
 
     Args:
-        at_once: map it now, which takes no look at it before.
+        at_once: map it now.
 
     Attributes:
-        version: which file it is.
+        version: the version that was opened.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -114,10 +114,10 @@ class MappedFile(ByteSource):
 
 
 class _Handle:
-    """An open file, which is closed when its last user lets it go."""
+    """An open file, closed with its last reference."""
 
     def __init__(self, path: str) -> None:
-        # A pipe that took the name of a file must not be waited for; its user looks what was opened.
+        # A pipe that took the name of a file must not block; `PositionalFile` checks the version.
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __del__(self) -> None:
@@ -126,21 +126,21 @@ class _Handle:
 
 
 _MOST_HANDLES = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""Files that are kept open for their next reader: far below the limit of descriptors, usually 1024."""
+"""Files kept open for their next reader, far below the limit of descriptors, usually 1024."""
 
 _HANDLES: dict[object, _Handle] = {}
-"""By the key of their `PositionalFile`, the one used last at the end. Without a lock, because finalizers use it, which
-Python runs in the middle of anything: two threads that meet may open a file twice, and one handle is let go."""
+"""By key of a `PositionalFile`, the last used one at the end. Finalizers use it, so it has no lock: two threads may
+open a file twice, and one handle is dropped."""
 
 
 class PositionalFile(ByteSource):
     """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited.
 
-    Its descriptor may be closed between reads, because a run reads more files than a process may have open; what is
-    opened again is the same file, or reading is a `ChangedFileError`.
+    A run reads more files than a process may have open, so its descriptor may be closed between reads; another file
+    found when it is opened again is a `ChangedFileError`.
 
     Attributes:
-        version: which file it is.
+        version: the version that was opened.
     """
 
     def __init__(self, path: str) -> None:
@@ -183,20 +183,16 @@ class PositionalFile(ByteSource):
 
 
 def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:
-    """Returns the error for a read beyond the end."""
-    return StorageError(f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has {num_bytes} bytes")
+    return StorageError(f"bytes [{offset}, {offset + length}) out of range: `{path}` has {num_bytes} bytes")
 
 
 def spread_evenly(count: int, most: int) -> Integers:
-    """Returns numbers in [0, count), the first and the last among them, rising: int64[min(count, most)]."""
+    """Returns rising numbers in [0, count), with the first and the last: int64[min(count, most)]."""
     return np.linspace(0, count - 1, num=min(count, most), dtype=np.int64)
 
 
 def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
-    """Returns the SHA-256 of pieces spread evenly: cheap enough for every start, telling enough to trust a file.
-
-    The pieces have 512 bytes, the first and the last bytes among them; what they would cover is hashed as a whole.
-    """
+    """Returns the SHA-256 of evenly spread pieces of 512 bytes, first and last included, or of a whole small file."""
     num_bytes = len(source) if isinstance(source, np.ndarray) else source.num_bytes
     offsets, lengths = [0], [num_bytes]
     if num_bytes > num_pieces * _PIECE_BYTES:
@@ -223,14 +219,12 @@ def copy_range(
     write_back: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Copies bytes [offset, offset + length) of a file to the end of another, where its descriptor stands.
-
-    By `copy_file_range`, which some filesystems do without copying at all; else through a buffer.
+    """Copies bytes [offset, offset + length) of a file to the position of another, in the kernel where it can.
 
     Args:
         target: descriptor, open for writing; `target_path` is for messages.
         version: version that the source must have, before and after.
-        write_back: begin to write to the disk at once, so that an `fsync` afterwards has little left to do.
+        write_back: start writing to the disk at once, so that a later `fsync` has little left to do.
         advance: called with the bytes copied since the last call.
     """
     with storage_errors("open", path):
@@ -256,7 +250,7 @@ def copy_range(
 
 
 def _copy_some(source: int, target: int, offset: int, most: int) -> int:
-    """Copies some bytes, in the kernel where it can; returns how many, 0 at the end of the source only."""
+    """Copies some bytes; returns how many, 0 only at the end of the source."""
     try:
         if count := os.copy_file_range(source, target, min(_COPY_BYTES, most), offset):
             return count
@@ -271,7 +265,7 @@ def _copy_some(source: int, target: int, offset: int, most: int) -> int:
 
 
 def write_durably(target: IO[bytes], *parts: memoryview) -> None:
-    """Fills an empty file, and waits until it is on the disk, which begins to write while bytes are copied."""
+    """Fills an empty file and syncs it; the disk writes while bytes are copied."""
     offset = 0
     for part in parts:
         for start in range(0, len(part), _WRITE_BYTES):
@@ -284,10 +278,7 @@ def write_durably(target: IO[bytes], *parts: memoryview) -> None:
 
 
 def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
-    """Returns where a durable file first differs from what it should hold; None if it does not.
-
-    What is cached of the file is let go first, so that its bytes come from the disk.
-    """
+    """Returns the offset where a durable file first differs from `contents`, or None; reads the disk, not the cache."""
     offset = 0
     with storage_errors("read", path), open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

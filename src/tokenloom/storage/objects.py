@@ -1,12 +1,10 @@
 """Objects of a store: read by exact ranges, by cached blocks, ahead of time or as local copies; and written.
 
-A range that was announced is fetched exactly, merged with near neighbours, and kept in memory until it is read: the
-cheapest way through a full shuffle, where neighbours in a block are needed at other times. Orders that stay within some
-blocks for a while, and readers that walk through an object, go by blocks, which all processes of the node share.
+Announced ranges are fetched exactly, merged with near neighbours, and kept in memory until they are read: the cheapest
+way through a full shuffle. Local orders and sequential readers fetch blocks, which all processes of a node share.
 
-What was announced is fetched in that order, as far as a budget and a number of requests allow, and let go with its last
-announced use: with the future known, nothing better could be evicted. An announcement that nobody takes up, by a loader
-that was left early, is let go once later ones are read and the room is needed.
+Announcements are fetched in order, within a budget and a number of requests, and dropped with their last use. Those of
+a loader that was left early are dropped once later ones are read and their room is needed.
 """
 
 from __future__ import annotations
@@ -75,35 +73,30 @@ _SLACK = 8
 """Announcements by which readers in several threads may run ahead of each other."""
 
 _GAP_SHARE = 20
-"""Two ranges become one request if what lies between them is at most a twentieth of what they are asked for: read
-amplification stays below 1.05."""
+"""Ranges are merged over gaps of at most a twentieth of their lengths: read amplification stays below 1.05."""
 
 Piece = tuple[int, Bytes]
-"""Some bytes of an object, behind the offset of the first."""
+"""Offset and bytes of a part of an object."""
 
 
 @dataclass(eq=False, slots=True)
 class Chunk(Generic[T]):
-    """Something that is fetched as a whole, for one or more uses.
-
-    It costs `num_bytes` while it is here. Announcements share it by its name; `keys` are those of its uses to come,
-    `turn` that of the last of them, and `value` what was fetched, once it is here.
-    """
+    """A unit of fetching, for one or more announced uses, which share it by its name."""
 
     num_bytes: int
     load: Callable[[], T]
     name: Hashable = None
-    keys: list[Hashable] = field(default_factory=list)
-    turn: int = 0
+    keys: list[Hashable] = field(default_factory=list)  # of uses to come
+    turn: int = 0  # of the last use
     future: Future[T] | None = None
-    value: T | None = None
+    value: T | None = None  # once it is fetched
 
 
 class ReadAhead(Generic[T]):
-    """The chunks that were announced and not read yet; safe from several threads.
+    """Announced chunks that are not read yet; safe from several threads.
 
-    Chunks that are here or on their way have at most `budget_bytes`, but one that is waited for comes anyhow;
-    `concurrency` of them are on their way at once, each of which `submit` fetches in the background.
+    Fetched chunks and those in flight have at most `budget_bytes`, except one that a reader waits for; `concurrency` of
+    them are in flight at once, fetched through `submit`.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -114,21 +107,18 @@ class ReadAhead(Generic[T]):
         self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key, with the turn of each use
         self._chunks: dict[Hashable, Chunk[T]] = {}  # by name, those with announced uses
         self._waiting: deque[Chunk[T]] = deque()
-        self._held: dict[Chunk[T], None] = {}  # in the order of their start
+        self._held: dict[Chunk[T], None] = {}  # fetched or in flight, in the order of their start
         self._held_bytes = 0
         self.num_loading: int = 0
         self._turn = 0
         self._turn_read = 0
 
     def __len__(self) -> int:
-        """Chunks that are here or on their way."""
+        """Chunks that are fetched or in flight."""
         return len(self._held)
 
     def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
-        """Takes note of reads to come, in their order: the key of each, and the name of the chunk that holds it.
-
-        A chunk is made of its name, unless one of the name is announced already.
-        """
+        """Announces reads, in their order, by key and name of the chunk, which `make` makes if it is new."""
         with self._lock:
             self._turn += 1
             for key, name in uses:
@@ -145,10 +135,10 @@ class ReadAhead(Generic[T]):
         return key in self._announced
 
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
-        """Returns the chunks of the first of some reads, and whether the very first had to be waited for.
+        """Returns the values of some reads from `start` on, and whether the first had to be waited for.
 
-        Of one, waiting for it if need be, and of those that are here; none if that one was not announced. They end with
-        the last use of a chunk, so that who copies what is returned keeps one that was let go at most.
+        Returns none if the first was not announced; else that one, and those behind it that are fetched already, up to
+        the last use of a chunk, so that a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -169,18 +159,12 @@ class ReadAhead(Generic[T]):
                 found.append(future.result())
             finally:
                 with self._lock:
-                    is_last = self._is_last(chunk, keys[number])
+                    chunk.keys.remove(keys[number])
+                    if is_last := not chunk.keys:
+                        self._chunks.pop(chunk.name, None)
+                        self._drop(chunk)
+                        self._start_waiting()
         return found, waited
-
-    def _is_last(self, chunk: Chunk[T], key: Hashable) -> bool:
-        """Notes a use; returns whether it was the last one, with which a chunk is let go."""
-        chunk.keys.remove(key)
-        if chunk.keys:
-            return False
-        self._chunks.pop(chunk.name, None)
-        self._let_go(chunk)
-        self._start_waiting()
-        return True
 
     def close(self) -> None:
         with self._lock:
@@ -200,13 +184,13 @@ class ReadAhead(Generic[T]):
                 self._start(chunk)  # which may come at once, and call this again
 
     def _has_room(self, chunk: Chunk[T]) -> bool:
-        """Whether a chunk fits the budget, now that abandoned ones have made room for it."""
+        """Drops abandoned chunks until a chunk fits the budget; returns whether it does."""
         for held in list(self._held):
             if self._held_bytes + chunk.num_bytes <= self.budget_bytes:
                 break
             if self._is_abandoned(held) and held.future is not None and held.future.done():
                 self._forget(held)
-                self._let_go(held)
+                self._drop(held)
         return not self._held or self._held_bytes + chunk.num_bytes <= self.budget_bytes
 
     def _start(self, chunk: Chunk[T]) -> Future[T]:
@@ -228,27 +212,27 @@ class ReadAhead(Generic[T]):
         return chunk.turn < self._turn_read - _SLACK
 
     def _forget(self, chunk: Chunk[T]) -> None:
-        """Takes back the announcements of a chunk."""
+        """Removes the announcements of a chunk."""
         for key in set(chunk.keys):
             if left := deque(each for each in self._announced.pop(key, ()) if each[0] is not chunk):
                 self._announced[key] = left
         chunk.keys.clear()
         self._chunks.pop(chunk.name, None)
 
-    def _let_go(self, chunk: Chunk[T]) -> None:
+    def _drop(self, chunk: Chunk[T]) -> None:
         if chunk in self._held:
             del self._held[chunk]
             self._held_bytes -= chunk.num_bytes
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Returns the requests for some ranges: (start, stop, numbers of the ranges in it), by rising start.
+    """Returns requests for ranges of bytes, none empty: (start, stop, numbers of the ranges in it), by rising start.
+
+    A request of several ranges has at most `most_bytes`.
 
     Example:
         >>> merge_ranges(np.array([0, 900, 104]), np.array([100, 50, 96]), most_bytes=1 << 20)
         [(0, 200, [0, 2]), (900, 950, [1])]
-
-    Offsets and lengths are in bytes; no length is 0. A request that holds several ranges has at most so many bytes.
     """
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
@@ -265,26 +249,21 @@ def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> li
 
 
 def own_folder(path: str, *, hint: str) -> str:
-    """Makes a folder for this user alone, if need be, and returns its path.
-
-    Refuses a link, and one into which others may write, so that what is in it cannot be trusted.
-    """
+    """Makes a folder if it is missing; returns its path. Refuses a link, and a folder that others may write into."""
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
         return path
-    expected = f"expected a folder that user {os.geteuid()} alone may write into"
-    message = f"`{path}`: {expected}, found {stat.filemode(found.st_mode)} of user {found.st_uid}"
-    raise StorageError(message, hint=f"{hint}, or allow nobody else to write there: `chmod 700 {path}`")
+    message = f"others than user {os.geteuid()} may write into `{path}`, {stat.filemode(found.st_mode)} of user "
+    raise StorageError(f"{message}{found.st_uid}", hint=f"{hint}, or close it: `chmod 700 {path}`")
 
 
 @contextmanager
 def filling(path: str) -> Iterator[tuple[int, str] | None]:
-    """Yields (descriptor, name) of a part file to fill and rename to `path`, while others wait.
+    """Yields (descriptor, path) of a locked part file to fill and rename to `path`; removes one that is not renamed.
 
-    None means that things have changed meanwhile: look again whether the file is there. A part file that was not
-    renamed is removed.
+    Yields None if another process was faster: check again whether `path` exists.
     """
     part = f"{path}.part"
     descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
@@ -302,9 +281,8 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 class BlockCache:
     """Blocks of objects in a folder that all threads and processes of a node share.
 
-    A block is a file under a hashed name: its bytes and their CRC-32, so that what a loss of power left behind is not
-    believed. It is mapped, and so stays readable when it is evicted. Who fills a block locks the part file it grows in,
-    so it is fetched once. The budget, of bytes, counts blocks, and not those that are being filled at the same moment.
+    A block is a file of its bytes and their CRC-32, under a hashed name. It is mapped, and so stays readable when it is
+    evicted. A lock on its part file makes one process fetch it. The budget does not count blocks that are being filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -312,7 +290,7 @@ class BlockCache:
         self._budget_bytes = budget_bytes
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
-        """Returns the block of a name, fetched by one process at a time if it is not here; None if there is no room."""
+        """Returns a block, fetched by one process if it is missing; None if there is no room."""
         while True:
             path = os.path.join(self._folder, f"{name}.block")
             try:
@@ -334,12 +312,12 @@ class BlockCache:
             except OSError as error:
                 if error.errno is None:  # ours, from `fetch`
                     raise
-                message = f"blocks of object storage are not kept in `{self._folder}`: {error.strerror or error}; "
-                warnings.warn(message + "reads go on without the cache", CacheNotWrittenWarning, stacklevel=2)
+                message = f"cannot cache blocks of object storage in `{self._folder}`: {error.strerror or error}"
+                warnings.warn(message, CacheNotWrittenWarning, stacklevel=2)
                 return None
 
     def _make_room(self, num_bytes: int) -> None:
-        """Removes the blocks that were used longest ago."""
+        """Removes the least recently used blocks."""
         found = []
         for entry in os.scandir(self._folder):
             with suppress(FileNotFoundError):  # removed by another process
@@ -355,7 +333,7 @@ class BlockCache:
 
 
 def _open_block(path: str, num_bytes: int) -> Bytes | None:
-    """Returns the bytes of a block that is there, which is used now; one that is damaged is removed."""
+    """Returns the bytes of a block, marked as used now; None, and removed, if it is damaged."""
     try:
         data, _ = map_file(path)
         if len(data) == num_bytes + _CHECKSUM.size:
@@ -370,7 +348,7 @@ def _open_block(path: str, num_bytes: int) -> Bytes | None:
 
 
 class ObjectStorage:
-    """What a process holds of object storage under some settings; safe from several threads. A fork has its own."""
+    """Clients, threads and cache of a process for some settings; safe from several threads. A fork has its own."""
 
     def __init__(self, settings: ObjectStorageSettings) -> None:
         self.settings = settings
@@ -379,17 +357,16 @@ class ObjectStorage:
         self._lock = threading.Lock()
         self._is_closed = False
         self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
-        self.ahead: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
+        self.ahead: ReadAhead[Piece] = ReadAhead(partial(submit, self._executor), budget_bytes=0, concurrency=1)
         self.share(_num_sharers)
 
     @cached_property
     def folder(self) -> str:
-        """The folder of this user's copies and blocks, and of nobody else; made when something is to be kept."""
+        """The folder of this user's copies and blocks, made on first use."""
         own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
-        return own_folder(own, hint="name another folder as the cache of object storage")
+        return own_folder(own, hint="set another folder as the cache of object storage")
 
     def subfolder(self, name: str) -> str:
-        """Returns a folder in it, made if need be."""
         folder = os.path.join(self.folder, name)
         with storage_errors("create", folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -400,21 +377,20 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Divides the budgets of the node among the processes that read; a rank has so many."""
-        num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # as launchers such as torchrun say
+        """Divides the budgets of the node among its processes that read, `num_processes` per rank."""
+        num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
         self.ahead.concurrency = max(1, self.settings.concurrency // num_processes)
 
     def client(self, address: ObjectAddress) -> ObjectClient:
-        """Returns the client of a bucket."""
         with self._lock:
             if (client := self._clients.get(address.root)) is None:
                 client = self._clients[address.root] = make_client(address, self.settings)
             return client
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        """Returns what an object is now; a denied access is believed."""
+        """Returns the current version of an object; a denied access is final."""
         client = self.client(address)
         try:
             return interruptible(lambda: self._ask(address, lambda: client.version(address), may_be_denied=True))
@@ -424,7 +400,7 @@ class ObjectStorage:
             raise
 
     def fetch(self, address: ObjectAddress, version: ObjectVersion, start: int, stop: int) -> Bytes:
-        """Returns bytes [start, stop) of a version from the store, all of them, as uint8[stop - start]."""
+        """Returns bytes [start, stop) of a version as uint8[stop - start]."""
         client = self.client(address)
 
         def attempt() -> Bytes:
@@ -438,26 +414,23 @@ class ObjectStorage:
         return self._ask(address, attempt)
 
     def together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Returns the results of tasks that run at the same time, as far as the concurrency goes."""
+        """Returns the results of tasks that run concurrently."""
         if len(tasks) == 1:
             return [tasks[0]()]
         with daemons_stopped():
-            return [future.result() for future in [self._submit(task) for task in tasks]]
-
-    def _submit(self, task: Callable[[], T]) -> Future[T]:
-        return submit(self._executor, task)
+            return [future.result() for future in [submit(self._executor, task) for task in tasks]]
 
     def close(self) -> None:
-        """Ends the threads, without waiting for what is under way, and forgets what was announced."""
+        """Ends the threads without waiting for requests in flight, and drops announcements."""
         self._is_closed = True
         self.ahead.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
-        """Returns what an attempt returns, made again after pauses that double, with jitter, until the deadline.
+        """Returns the result of an attempt, retried after doubling pauses, with jitter, until the deadline.
 
-        A denied access is final if it `may_be_denied`. Else one was granted before, and an expired token or a busy
-        server is likelier than wrong credentials.
+        A denied access is final only if it `may_be_denied`: after a granted one, an expired token or a busy server is
+        likelier than wrong credentials.
         """
         passing = (UnavailableError,) if may_be_denied else (UnavailableError, AccessDeniedError)
         started, pause, num_attempts = time.monotonic(), _FIRST_PAUSE_SECONDS, 1
@@ -468,7 +441,7 @@ class ObjectStorage:
                 try:
                     return attempt()
                 except passing as error:
-                    delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
+                    delay = pause * random.uniform(0.5, 1.0)  # so that readers do not retry all at once
                     elapsed = time.monotonic() - started
                     is_late = elapsed + delay > self.settings.deadline_seconds
                     if is_late or ENDING.is_set() or num_attempts - 1 == self.settings.retries:
@@ -481,11 +454,10 @@ class ObjectStorage:
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 num_attempts += 1
                 count_reads(str(address), retries=1)
-            message = f"`{address}` is not read any more: its storage was closed"
-            raise StorageError(message)
+            raise StorageError(f"`{address}` is not read any more: its storage was closed")
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
-        """Says which bucket is waited for where the `with` block takes long, and the endpoint of S3 that is set."""
+        """Reports the bucket, and the endpoint of S3, if the `with` block takes long."""
         endpoint = s3_endpoint() if address.scheme == "s3" else None
         return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
 
@@ -504,7 +476,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Says that this is one of several processes that read for one rank, so that budgets are divided among them."""
+    """Divides the budgets among several processes that read for one rank, of which this is one."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes
@@ -513,7 +485,7 @@ def share_budgets(num_processes: int) -> None:
 
 
 def close_storages() -> None:
-    """Ends the threads and drops the clients of this process; what is opened or read next begins anew."""
+    """Ends the threads and drops the clients of this process; the next read starts new ones."""
     with _STORAGES_LOCK:
         storages = list(_STORAGES.values())
         _STORAGES.clear()
@@ -532,9 +504,9 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class RemoteFile(ByteSource):
-    """An object as it was when it was opened; the store is asked for its version where none is given.
+    """One version of an object, the current one unless another is given.
 
-    An object that was replaced meanwhile is an error, never a mixture. Picklable: an unpickled one reads that version.
+    Reading an object that was replaced meanwhile is an error. Picklable: an unpickled one reads that version.
     """
 
     def __init__(
@@ -580,18 +552,16 @@ class RemoteFile(ByteSource):
             self._book(sum(map(len, fetched)), num_waits=len(fetched), started=started)
         number = 0
         while number < len(keys):
-            if (data := at_once.pop(number, None)) is not None:
-                parts = [data]
-            else:
-                parts = self._read_announced(storage, keys, number) or [self._read(storage, *keys[number][1:])]
+            parts = [at_once.pop(number)] if number in at_once else self._read_announced(storage, keys, number)
+            parts = parts or [self._read(storage, *keys[number][1:])]
             yield from parts
             number += len(parts)
 
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
-        """Announces reads to come, in their order, each of which is then made exactly as announced.
+        """Announces reads, in their order; each must then be made exactly as announced.
 
-        Blocks, the first and one past the last byte of one around each range, are fetched as a whole, because nearly
-        all of them will be read soon, here or in another process of the node. None fetches the ranges alone.
+        With `blocks`, the starts and stops of a block around each range, whole blocks are fetched into the node's
+        cache; None fetches the ranges alone.
         """
         used, load = np.flatnonzero(lengths), self._fetch
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
@@ -613,25 +583,26 @@ class RemoteFile(ByteSource):
         return object_storage(self.settings).fetch(self.address, self.version, start, stop)
 
     def _load_block(self, start: int, stop: int) -> Bytes:
-        """Returns a block, from the cache of the node where that can be."""
+        """Returns a block, from the node's cache if it has room."""
         fetch, cache = partial(self._fetch, start, stop), object_storage(self.settings).cache
         data = cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
         return fetch() if data is None else data
 
     def _read_announced(self, storage: ObjectStorage, keys: Sequence[tuple[str, int, int]], first: int) -> list[Bytes]:
-        """Returns some ranges, in their order, from one that was announced on; none if it was not."""
+        """Returns ranges from number `first` on, as `ReadAhead.use` does."""
         started = time.perf_counter()
         with daemons_stopped():
             pieces, waited = storage.ahead.use(keys, first)
         if not pieces:
             return []
-        parts = [_cut(piece, *key[1:]) for piece, key in zip(pieces, keys[first : first + len(pieces)], strict=True)]
-        self._last_stop = sum(keys[first + len(pieces) - 1][1:])
+        taken = keys[first : first + len(pieces)]
+        parts = [_cut(piece, *key[1:]) for piece, key in zip(pieces, taken, strict=True)]
+        self._last_stop = sum(taken[-1][1:])
         self._book(sum(map(len, parts)), num_hits=len(parts) - waited, num_waits=int(waited), started=started)
         return parts
 
     def _read(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
-        """Returns a range that nobody announced; one that follows the range before out of aligned blocks."""
+        """Returns a range that was not announced; a sequential reader gets it out of aligned blocks."""
         if not length:
             return np.empty(0, dtype=np.uint8)
         started, stop, step, num_fetched = time.perf_counter(), offset + length, self.settings.block_bytes, 1
@@ -645,7 +616,7 @@ class RemoteFile(ByteSource):
                     self._last_block = start, self._load_block(start, min(start + step, self.num_bytes))
                 begin = max(offset, start)
                 parts.append(_cut(self._last_block, begin, min(stop, start + step) - begin))
-        else:  # a large range in parts that are fetched at the same time
+        else:  # a large range in parts that are fetched concurrently
             parts = storage.together(
                 [partial(self._fetch, at, min(at + step, stop)) for at in range(offset, stop, step)]
             )
@@ -663,7 +634,7 @@ def _cut(piece: Piece, offset: int, length: int) -> Bytes:
 
 
 def scratch_folder(path: str) -> str:
-    """Returns a local folder, made if need be, for what becomes objects; the same for the same address."""
+    """Returns a local folder for files that will become objects below an address."""
     return object_storage(ObjectStorageSettings()).subfolder(os.path.join("jobs", short_hash(path)))
 
 
@@ -682,10 +653,9 @@ def _download(remote: RemoteFile, descriptor: int) -> None:
 
 
 def local_copy(remote: RemoteFile) -> str:
-    """Returns the path of a local file with the bytes of an object, downloaded once for all processes of the node.
+    """Returns the path of a local copy of an object, downloaded once for all processes of the node.
 
-    Its name is made of hashes: no key leads out of the folder, and an object that changed has another copy. The copies
-    of earlier versions are removed; who has mapped one keeps it.
+    Copies of earlier versions are removed; a process that has mapped one keeps it.
     """
     storage = object_storage(remote.settings)
     folder, address = storage.subfolder("copies"), short_hash(remote.address)
@@ -704,16 +674,12 @@ def local_copy(remote: RemoteFile) -> str:
 
 
 class PendingObject(PendingFile):
-    """An object being written to a local file; `publish` uploads it, and it appears in one step.
-
-    Needs room for the whole object in the cache folder of object storage.
-    """
+    """An object being written to a file in the cache folder; `publish` uploads it atomically."""
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
         self._address = parse_address(path)
         if query_of(str(self._address)) is not None:
-            message = f"expected an address to write to without a query, found `{self._address}?…`"
-            raise ConfigError(message, hint="signed addresses are for reading")
+            raise ConfigError(f"cannot write `{self._address}?…`: signed addresses are for reading")
         storage = object_storage(settings or ObjectStorageSettings())
         self._client = storage.client(self._address)
         local = os.path.join(storage.subfolder("uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")

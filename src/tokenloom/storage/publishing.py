@@ -1,20 +1,19 @@
 """Groups of files that appear together, or not at all.
 
-Several renames are not one step, so a journal beside the group says what is being done:
+A journal beside the group, `.NAME.replacing` for the key file NAME, makes several renames one step:
 
-1. all new files are complete, and durable if they are meant to be, under hidden names;
-2. the journal `.NAME.replacing` appears, which lists them: from this moment the new group counts;
-3. the old key file goes (the index of a pair, without which nothing opens the others);
-4. the other new files get their names, and old ones without a successor go;
-5. the new key file gets its name, and the journal goes.
+1. all new files are complete, and synced if durable, under hidden names;
+2. the journal appears and lists them: from this moment the new group counts;
+3. the old key file is removed (the index of a pair, without which nothing opens the others);
+4. the other new files are renamed, and old ones without a successor are removed;
+5. the new key file is renamed, and the journal is removed.
 
-Several groups share the journal of the first one. It appears without files at first; then, beside each of the others,
-a journal that names the first; then the first one again, with all files. All groups take a step before any takes the
-next, and the journal of the first goes last.
+Several groups share the journal of the first one. It appears without files; then, beside each other group, a journal
+that names the first; then the first one again, with all files. All groups take a step before any takes the next, and
+the journal of the first is removed last.
 
-A failure or death before 2 leaves the old group. After it, the next process to write or open the group goes on
-(`recover`). So a reader, of whatever kind, finds the old group, no group, or the new one, and never files of both. NAME
-is that of the key file.
+A failure or death before 2 leaves the old group. After it, the next process to write or open the group continues
+(`recover`). So a reader finds the old group, no group, or the new one, and never files of both.
 
 Writers of one group exclude each other by a lock, `.NAME.lock`, which dies with its holder (`OutputLock`).
 """
@@ -57,18 +56,18 @@ from tokenloom.storage.versions import open_regular
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0
-"""How long a reader waits for a group that is being replaced, which takes some renames."""
+"""Limit of a reader's wait for a group that is being replaced."""
 _LOOK_SECONDS = 0.02
 _BRIEF_SECONDS = 1.0
-"""How long a writer waits for a lock, which readers hold for some renames to recover a group."""
+"""Limit of a writer's wait for a lock, which readers hold for some renames to recover a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that belong together, of which the key is the one without which the others are not opened.
+    """Files that belong together; without the key file, the others are not opened.
 
-    The files are new ones, written and not published, that of the key last. What is there under one of the names, those
-    of all files that the group may have, goes with the old group.
+    `files` are new and not published yet, that of the key last. `names` are of all files that the group may have; old
+    ones without a successor are removed.
     """
 
     key: str
@@ -78,13 +77,13 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What is being done to one or more groups.
+    """The replacement of one or more groups.
 
     Attributes:
-        first: the key whose journal counts; in the journals of the other groups there is nothing else.
+        first: the key with the full journal; those of other groups have only this attribute.
         keys: all keys, the first one first.
-        new: the hidden name of each new file, by its path; none before all groups have their journals.
-        gone: the old files that no new one replaces.
+        new: the hidden name of each new file, by its path; empty until all groups have journals.
+        gone: old files without a successor.
     """
 
     first: str
@@ -102,27 +101,24 @@ class Journal:
 
 
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
-    """Makes the files of all groups appear, and what they replace disappear: all of it or, when that fails, nothing.
-
-    A death leaves all groups old, or all new. A file that appears under one of the names while this runs, by a program
-    that takes no lock, is replaced too.
+    """Publishes the files of all groups and removes what they replace; a failure or death leaves all old, or all new.
 
     Args:
         groups: local ones.
-        replace: whether files of these names may be replaced.
-        locked: keys of the groups whose locks the caller holds, that of the first among them. Others are locked until
-            their journals, which exclude other writers too, are there.
+        replace: whether existing files of these names may be replaced.
+        locked: keys of the groups locked by the caller, including the first. Others are locked until their journals,
+            which exclude other writers too, are written.
 
     Raises:
-        OutputExistsError, OutputBusyError: something is there, and is not to be replaced; another process writes it.
-        StorageError: writing failed: the old files are there, or, as a note says, the new ones when next opened.
+        OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process writes it.
+        StorageError: writing failed: the old files are there or, as a note says, the new ones when next opened.
     """
     if not groups:
         return
     files, old_keys = [file for group in groups for file in group.files], list[str]()
     durable = any(file.is_durable for file in files)
     first, gone = groups[0].key, list[str]()
-    keys = tuple(group.files[-1].path for group in groups)  # spelled as the files that get their names
+    keys = tuple(group.files[-1].path for group in groups)  # spelled as the files are
     try:
         for file in files:
             file.seal()
@@ -132,7 +128,7 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
         for group in groups:
             with nullcontext() if group.key in locked else OutputLock(group.key):
                 gone += _replaced(group, replace=replace)
-                if len(groups) > 1:  # that the first one lists no files withdraws the others
+                if len(groups) > 1:  # while the first one lists no files, the others mean nothing
                     begun = Journal(first=first, keys=keys if group.key == first else ())
                     _write_journal(begun, group.key, durable=durable)
         new = {file.path: file.readable_path for file in files}
@@ -146,7 +142,7 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
             for file in files:
                 file.discard()
         elif end == "begun":
-            error.add_note(f"the new files at `{first}` are complete, and get their names when it is next opened")
+            error.add_note(f"the new files at `{first}` are complete, and appear when it is next opened")
         if end != "new" or not isinstance(error, OSError):
             raise
     finally:
@@ -157,12 +153,12 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
 def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
     for path, hidden in journal.new.items():
         if not os.path.lexists(hidden) and not (has_begun and os.path.lexists(path)):
-            message = f"`{hidden}`, which is to become `{path}`, is missing"
-            raise StorageError(message, hint=f"write it again, without `{journal_path(journal.first)}` if it is there")
+            hint = f"remove `{journal_path(journal.first)}` if it exists, and write the output again"
+            raise StorageError(f"`{hidden}`, to be renamed to `{path}`, is missing", hint=hint)
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """Goes on once more after a failure, or gives up what has moved nothing yet; returns what is there now."""
+    """After a failure, finishes, or withdraws what has moved nothing yet; returns the state of the groups."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -181,13 +177,12 @@ def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Lit
 
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
-    """Returns the old files of a group that go and get no successor."""
+    """Returns the existing files of a group that no new file replaces."""
     names = (*group.names, *(file.path for file in group.files), group.key)
-    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one may be spelled in several ways
+    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one may have several spellings
     for path in old.values():
         if os.path.isdir(path):
-            message = f"cannot replace `{path}`: it is a folder"
-            raise StorageError(message, hint="move it away, or choose another output")
+            raise StorageError(f"cannot replace `{path}`: it is a folder", hint="move it, or choose another output")
     if old and not replace:
         raise exists_error(old.get(canonical_name(group.key)) or next(iter(old.values())))
     placed = {canonical_name(file.path) for file in group.files}
@@ -195,7 +190,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
-    """Gives all new files their names; can be repeated wherever it ended. The caller holds the first group's lock."""
+    """Renames all new files; can be repeated wherever it ended. The caller holds the first group's lock."""
     others = other_folders(journal.first, [*journal.new, *journal.gone])
     folders = [os.path.dirname(journal.first) or ".", *others]
     between = folders if others else []
@@ -227,7 +222,7 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
 
 
 def _remove_journals(keys: Sequence[str], first: str) -> None:
-    """Removes the journals of groups that name that of the first."""
+    """Removes the journals of groups that name the first."""
     for key in keys:
         journal = _read_journal(key)
         if journal is not None and canonical_name(journal.first) == canonical_name(first):
@@ -236,7 +231,7 @@ def _remove_journals(keys: Sequence[str], first: str) -> None:
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
     """Returns the folders of files that are not beside the key."""
-    # After a loss of power filesystems keep the order in which names changed in one folder, and not that between two.
+    # After a loss of power, filesystems keep the order of renames within one folder, and not between two.
     home = os.path.dirname(key) or "."
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
@@ -246,14 +241,14 @@ def journal_path(key: str) -> str:
 
 
 def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
-    """Writes the journal of a group, with paths as they lead on from its folder: others see it under another path."""
-    folder = os.path.realpath(os.path.dirname(key) or ".")  # whichever links lead to it
+    """Writes the journal of a group, with paths relative to its folder, which others may see under another path."""
+    folder = os.path.realpath(os.path.dirname(key) or ".")
     relative = journal.renamed(lambda name: os.path.relpath(canonical_name(name), folder))
     publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
 
 
 def _read_journal(key: str) -> Journal | None:
-    """Returns what the journal of a group says, with whole paths; None if there is none."""
+    """Returns the journal of a group, with whole paths, or None."""
     path = journal_path(key)
     try:
         with open(path, "rb") as stream:
@@ -262,12 +257,14 @@ def _read_journal(key: str) -> Journal | None:
         return None
     except UnusableJsonError as error:
         message = f"`{path}` is damaged: {str(error).removeprefix(': ')}"
-        raise StorageError(message, hint="it names files that were being replaced; look beside it") from error
+        raise StorageError(
+            message, hint="it lists files that were being replaced; check the files beside it"
+        ) from error
     return found.renamed(lambda name: os.path.join(os.path.dirname(key), name))
 
 
 def canonical_name(path: str) -> str:
-    """Returns the one path of a name in a folder, without links on the way; the name itself may be a link."""
+    """Returns a path with the links of its folder resolved; the file itself may be a link."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)
 
@@ -278,12 +275,12 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes the replacement of a group that a process left between old and new; returns whether there was one.
+    """Finishes the replacement of a group by a process that died; returns whether there was one.
 
-    Costs one look where nothing is to be done. While a living process replaces the group, waits for it.
+    Waits for a living process that replaces the group. Costs one `lstat` without a journal.
 
     Raises:
-        StorageError: the folder cannot be written, or the group stays between the two for long.
+        StorageError: the folder cannot be written, or the wait took too long.
     """
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
@@ -296,26 +293,26 @@ def recover(key: str) -> bool:
                 if time.monotonic() > deadline:
                     raise
             except StorageError as error:
-                message = f"a process ended while it replaced `{key}`, and what it left cannot be put in order: {error}"
+                message = f"a process ended while it replaced `{key}`, and the replacement cannot be finished: {error}"
                 raise StorageError(message, hint="open it once where its folder can be written") from error
     return True
 
 
 def tidy(key: str) -> None:
-    """Does what `recover` does, and removes what else a dead writer left; leaves a living one alone."""
+    """Recovers a group, and removes other files of a dead writer; does nothing to a living one."""
     if not is_remote(key) and any(map(os.path.lexists, (journal_path(key), hidden_path(key, "lock")))):
         with suppress(OutputBusyError):
             OutputLock(key).release()
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """Excludes other writers of the group of a key until it is released; first recovers what a dead one left.
+    """Excludes other writers of a group until it is released; recovers the group first.
 
-    Where a filesystem has no locks this is logged, and nothing is excluded; nor is it in object storage. Released by
-    garbage collection too, and never by a fork.
+    Excludes nobody in object storage, nor, with a warning, on a filesystem without locks. Garbage collection releases
+    it too, a fork never.
 
     Raises:
-        OutputBusyError: another process, or another writer of this one, is at it.
+        OutputBusyError: another process, or another writer of this one, holds the lock.
     """
 
     def __init__(self, key: str) -> None:
@@ -336,7 +333,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
             raise
 
     def release(self) -> None:
-        """Lets others write; harmless when repeated."""
+        """Releases the lock; harmless when repeated."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None or os.getpid() != self._pid:
             return
@@ -355,7 +352,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
 
 
 def _acquire(path: str, key: str) -> int | None:
-    """Returns the descriptor of a lock that is held from now on; None where the filesystem has none."""
+    """Returns the descriptor of an acquired lock; None on a filesystem without locks."""
     deadline = time.monotonic() + _BRIEF_SECONDS
     while True:
         with storage_errors("create", key):
@@ -363,10 +360,10 @@ def _acquire(path: str, key: str) -> int | None:
             is_ours = False
             try:
                 if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
+                    _LOGGER.warning("the filesystem of `%s` has no locks: other writers are not excluded", key)
                     remove_leftover(path)
                     return None
-                if is_ours := is_file_at(descriptor, path):  # else its holder has removed it
+                if is_ours := is_file_at(descriptor, path):  # else its holder removed it
                     return descriptor
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
@@ -379,14 +376,13 @@ def _acquire(path: str, key: str) -> int | None:
 
 
 def _owner(descriptor: int) -> str:
-    """Returns who holds a lock, in words."""
     return os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes who holds a lock, for messages; removes what its last holder left if that died on this machine."""
+    """Writes the holder into a lock, for messages; removes files of its last holder if that died on this machine."""
     host = socket.gethostname()
-    with suppress(OSError):  # what is left costs space only; the disk may be full
+    with suppress(OSError):  # leftovers cost space only; the disk may be full
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
         if found is not None and not is_running(int(found[1])):
             remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
@@ -395,26 +391,26 @@ def _sign(descriptor: int, key: str) -> None:
 
 
 def _settle(key: str) -> None:
-    """Finishes what a dead process left; the caller holds the lock of the group."""
+    """Finishes the replacement of a dead process; the caller holds the lock of the group."""
     if (journal := _read_journal(key)) is None:
         return
     if journal.keys:
         _finish(journal)
-        _LOGGER.info("what a process began at `%s` before it died is finished or withdrawn", key)
+        _LOGGER.info("finished or withdrew the replacement of `%s` by a process that died", key)
     elif os.path.lexists(journal_path(journal.first)):
         OutputLock(journal.first).release()  # which finishes this one, if its journal names it
     remove_file(journal_path(key))
 
 
 def make_folder_of(path: str) -> None:
-    """Makes the folder that an output is to lie in, where there is none; a store has no folders."""
+    """Makes the folder of an output if it is missing; a store has no folders."""
     if not is_remote(path):
         with storage_errors("make the folder of", path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes a file that a person asked for, whole; False if it holds these bytes already."""
+    """Writes an output file atomically; returns False if it has these bytes already."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:
@@ -427,6 +423,6 @@ def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
 
 
 def exists_error(path: str) -> OutputExistsError:
-    """Returns the error for an output that is there and is not to be replaced."""
-    message = f"`{path}` exists, and was not made by this very job"
-    return OutputExistsError(message, hint="choose another output, or replace it with `overwrite=True`")
+    """Returns the error for an existing output that must not be replaced."""
+    hint = "choose another output, or replace it with `overwrite=True`"
+    return OutputExistsError(f"`{path}` exists, and was not made by this job", hint=hint)

@@ -1,4 +1,4 @@
-"""From a path to its bytes: local files and objects of a store behind the same calls."""
+"""Local files and objects of a store behind the same calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
 _TAIL_BYTES = 64 << 10
-"""Read behind the place where reading was to end; twice as much each time, for lines may be of any length."""
+"""Bytes read beyond the expected end, doubled each time."""
 
 
 def open_source(path: str, settings: ObjectStorageSettings | None = None) -> ByteSource:
@@ -44,7 +44,7 @@ def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
 
 
 def is_missing(error: StorageError) -> bool:
-    """Whether an error says that there is no such file or object."""
+    """Whether an error is that of a missing file or object."""
     return isinstance(error, MissingObjectError) or isinstance(error.__cause__, FileNotFoundError)
 
 
@@ -54,13 +54,13 @@ def size_of(path: str) -> int:
 
 
 def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | None = None) -> bytes:
-    """Returns the first bytes of a file or object, as many as there are."""
+    """Returns the first `num_bytes` of a file or object, or all."""
     source = open_source(path, settings)
     return source.read(0, min(num_bytes, source.num_bytes)).tobytes()
 
 
 def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
-    """Returns an address, and what a method of its client says of it."""
+    """Returns an address, and the result of a method of its client."""
     address = parse_address(folder, is_folder=is_folder)
     storage = object_storage(settings or ObjectStorageSettings())
     with storage.waiting_for_answer(address):
@@ -68,7 +68,7 @@ def _called(folder: str, method: str, settings: ObjectStorageSettings | None = N
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names of the files right in a folder, sorted; of a store, those right below a key and a slash."""
+    """Returns the names of the files directly in a folder, sorted."""
     if not is_remote(folder):
         with storage_errors("list", folder):
             return sorted(os.listdir(folder))
@@ -77,9 +77,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a question for the file that may have been meant by a path that is not there; None where none is near.
-
-    A name is near that begins with what was given, or that differs by a typing error.
+    """Returns a hint for a missing path: a file that begins with its name or differs by a typo; None if there is none.
 
     Example:
         >>> import tempfile
@@ -101,18 +99,18 @@ def did_you_mean(path: str, *, suffix: str = "") -> str | None:
 
 
 def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None) -> dict[str, ObjectVersion]:
-    """Returns the addresses of all objects below a key and a slash, sorted, with what each is now."""
+    """Returns the addresses of all objects below a folder, sorted, with their versions."""
     address, found = _called(folder, "objects", settings)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
 def open_pending(path: str, *, durable: bool = True) -> PendingFile:
-    """Returns a file or object that appears, whole, when it is published; see `PendingFile` for `durable`."""
+    """Returns a file or object that appears when it is published; see `PendingFile` for `durable`."""
     return PendingObject(path) if is_remote(path) else PendingFile(path, durable=durable)
 
 
 def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
-    """Removes a file or object if there is one."""
+    """Removes a file or object if it exists."""
     if is_remote(path):
         _called(path, "delete", settings, is_folder=False)
         return
@@ -122,7 +120,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Returns an object as it is now, to be put back where it was; None if there is none."""
+    """Returns a copy of an object, to restore it by `publish`; None if there is none."""
     if not exists(path):
         return None
     kept = PendingObject(path)
@@ -131,13 +129,13 @@ def keep_copy(path: str) -> PendingObject | None:
 
 
 class RemoteStream(io.RawIOBase):
-    """An object as a file, for libraries that want one.
+    """An object as a file.
 
     Args:
         remote: the object.
-        start: the byte to begin with.
-        stop: None to read from anywhere, by a request each. Else all is read in order, with what comes next on its way;
-            what lies behind this byte is fetched only when it is read, little by little.
+        start: the first byte.
+        stop: None for random access, by a request each. Else reading is sequential, with read-ahead up to this byte;
+            bytes behind it are fetched in small requests when they are read.
     """
 
     def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:
@@ -184,7 +182,7 @@ class RemoteStream(io.RawIOBase):
             stop = self._stop = min(self._position + self._tail_bytes, self._remote.num_bytes)
             self._tail_bytes = min(2 * self._tail_bytes, step)
         ahead = min(self._position + _STEPS_AHEAD * step, stop)
-        while self._announced < ahead:  # one by one, so that they are not merged into one request
+        while self._announced < ahead:  # one by one, or they would be merged into one request
             length = min(step, stop - self._announced)
             self._remote.will_need(np.array([self._announced]), np.array([length]))
             self._announced += length
@@ -198,10 +196,10 @@ def open_stream(
 
     Args:
         path: its path.
-        buffer_bytes: read at once.
-        start: the byte to begin with.
+        buffer_bytes: size of the buffer.
+        start: the first byte.
         stop: where reading will probably end; None for the end.
-        version: version of the object, where it is known.
+        version: version of the object, if known.
     """
     if is_remote(path):
         remote = RemoteFile(path, version=version)
@@ -209,6 +207,6 @@ def open_stream(
         return io.BufferedReader(RemoteStream(remote, start=start, stop=end), buffer_bytes)
     with storage_errors("open", path):
         file = io.FileIO(path)
-        if start:  # a pipe has no places
+        if start:  # a pipe cannot seek
             file.seek(start)
         return io.BufferedReader(file, buffer_bytes)

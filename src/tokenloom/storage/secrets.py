@@ -1,9 +1,8 @@
-"""What of an address is secret: never written, printed, hashed into a name or pickled to a file.
+"""Secrets in addresses: never written, printed, hashed into a name or pickled to a file.
 
-The query of an `http(s)` address, which may hold a signature or a token, is remembered here, by process, and taken off
-where a user names the address (`admit`). Everything behind that door knows the address without it; only the client
-that sends a request asks for it (`query_of`). A query holds for its object, and for what a dataset has beside it under
-the same name and further suffixes.
+The query of an `http(s)` address may hold a signature. `admit` removes it where a user names the address and stores it
+in this process; `query_of` returns it to the client that sends a request. It is valid for its object, and for files of
+the same dataset beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SIGNING = re.compile(
     r"|e|token|.*[-_]token|s[vreptsidk]|srt?|spr|st|sk[a-z]+|hmac|hdnts|verify|response-.*",
     re.IGNORECASE,
 )
-"""Parameters that say who may read until when, not which object; those of clouds and of networks in front of them."""
+"""Parameters that sign an address and name no object, of clouds and content networks."""
 
 _USER = re.compile(r"(?<=://)[^\s/?#'\"`<>]*@")
 _USER_WITH_SLASH = re.compile(r"(?<=://)[^\s/?#:@'\"`<>]+:(?!\d+(?:/|$))[^\s@'\"`<>]*@")
@@ -30,16 +29,16 @@ _QUERY = re.compile(r"(://[^\s?'\"`<>]*\?)[^\s'\"`<>)]+")
 _DEBUGGED = re.compile(r"((?:password|query|username): (?:Some\()?)\"[^\"]*\"")
 _SECRET_VARIABLE = re.compile(r"(AWS|AZURE|GOOGLE|GCS|HF|MSC)_.*(SECRET|TOKEN|PASSWORD|KEY|SAS|CREDENTIAL)")
 _SHORTEST_SECRET = 8
-"""Characters: shorter values of the environment are words of their own, which texts may well contain."""
+"""Characters: shorter values of the environment may be ordinary words."""
 
 _queries: dict[str, str] = {}
 
 
 def admit(path: str) -> str:
-    """Returns the address of an object as everything may know it, and remembers its query; other paths as they are.
+    """Returns an address without its query, which it stores; returns other paths unchanged.
 
     Raises:
-        ConfigError: it names a user or a password, or another object under the same address was named before.
+        ConfigError: the address has a user or a password, or names another object than an earlier one.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:
@@ -49,13 +48,12 @@ def admit(path: str) -> str:
     is_odd = colon and not port.isdigit() and not place.endswith("]")  # a password may have a slash
     if "@" in place or (is_odd and "@" in rest):
         host = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
-        message = f"expected an address without user and password, found one with them: `{scheme}://…@{host}/…`"
         hint = "give credentials in the variables or files of the store's client, or sign the address"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(f"`{scheme}://…@{host}/…`: an address must not have user and password", hint=hint)
     if scheme not in ("http", "https") or "?" not in rest:
         return path
     address, _, query = path.partition("#")[0].partition("?")
-    for suffix in _SUFFIXES:  # put behind the query by who knew no better
+    for suffix in _SUFFIXES:  # a caller appended it to the whole address
         if query.endswith(suffix):
             address, query = address + suffix, query.removesuffix(suffix)
     if query:
@@ -64,7 +62,7 @@ def admit(path: str) -> str:
 
 
 def remember(queries: Mapping[str, str]) -> None:
-    """Takes note of the queries of addresses; a renewed signature replaces an earlier one."""
+    """Stores the queries of addresses; a renewed signature replaces an earlier one."""
     global _queries
     with READING_LOCK:  # datasets are unpickled while others fork
         for address, query in queries.items():
@@ -76,10 +74,10 @@ def remember(queries: Mapping[str, str]) -> None:
 
 
 def query_of(address: str) -> str | None:
-    """Returns the query to send for an address: its own, or that of a file of its dataset; None if there is none."""
+    """Returns the query to send for an address, its own or that of a file of its dataset, or None."""
     head, slash, name = address.rpartition("/")
     found = _queries.get(address)
-    while _queries and found is None and "." in name:  # what lies beside a dataset: its prefix was named
+    while _queries and found is None and "." in name:
         name = name.rpartition(".")[0]
         near = (_queries.get(f"{head}{slash}{name}{suffix}") for suffix in ("", *_SUFFIXES))
         found = next(filter(None, near), None)
@@ -92,19 +90,19 @@ def is_signed_alike(address: str) -> bool:
 
 
 def known_queries() -> dict[str, str]:
-    """Returns the queries of all addresses, to hand them to a process of ours, in memory."""
+    """Returns the queries of all addresses, to pass to a process of ours in memory."""
     return dict(_queries)
 
 
 def queries_for_child() -> dict[str, str]:
-    """Returns them while a process of `multiprocessing` is being started; else none, for pickles may end in files."""
-    from multiprocessing.context import get_spawning_popen  # as dear to import as all of a command's help
+    """Returns them while a process of `multiprocessing` is being started; else none, as pickles may end in files."""
+    from multiprocessing.context import get_spawning_popen  # slow to import
 
     return known_queries() if _queries and get_spawning_popen() is not None else {}
 
 
 def redacted(text: str) -> str:
-    """Returns a text without users, passwords and queries of addresses, and without the keys that the environment has.
+    """Returns a text without users, passwords and queries of addresses, and without keys of the environment.
 
     Example:
         >>> redacted("GET http://me:word@host/key?sig=abc failed")
@@ -117,7 +115,7 @@ def redacted(text: str) -> str:
 
 
 def clean_cause(error: BaseException) -> BaseException | None:
-    """Returns an error of a library as the cause of ours; None if its text, or that of its causes, holds a secret."""
+    """Returns a library's error as the cause of ours; None if its text, or that of a cause, holds a secret."""
     each: BaseException | None = error
     while each is not None:
         text = f"{each} {each!r}"
@@ -128,18 +126,17 @@ def clean_cause(error: BaseException) -> BaseException | None:
 
 
 def endpoint_of(variable: str) -> str | None:
-    """Returns an endpoint that an environment variable names, without secrets; None if it names none."""
-    if not (endpoint := os.environ.get(variable)):
-        return None
-    _, _, rest = endpoint.partition("://")
+    """Returns the endpoint in an environment variable, checked for secrets, or None."""
+    endpoint = os.environ.get(variable) or None
+    rest = (endpoint or "").partition("://")[2]
     if "@" in rest or "?" in rest:
-        message = f"expected the address of a store in {variable}, found one with a user, a password or a query"
-        raise ConfigError(message, hint="credentials have variables of their own, such as AWS_SECRET_ACCESS_KEY")
+        hint = "set credentials in their own variables, such as AWS_SECRET_ACCESS_KEY"
+        raise ConfigError(f"{variable}: an endpoint must not have a user, a password or a query", hint=hint)
     return endpoint
 
 
 def _naming(query: str) -> list[tuple[str, str]]:
-    """Returns what of a query may tell which object is meant."""
+    """Returns the parameters of a query that may name an object."""
     return sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if not _SIGNING.fullmatch(pair[0]))
 
 

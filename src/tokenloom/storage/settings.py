@@ -1,4 +1,4 @@
-"""How object storage is read: where bytes are kept, how much of them, how patiently they are asked for."""
+"""Settings of object storage: cache, budgets and deadlines."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.setting_types import Bytes, Count, Number, Seconds, check_local_folder, check_types
 
 CACHE_VARIABLE = "TOKENLOOM_CACHE"
-"""The environment variable that names the folder for what is kept of object storage."""
+"""Environment variable with the folder of the cache of object storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStorageSettings:
-    """Where bytes of object storage are kept, how many, and how they are asked for. Budgets are for a whole node.
+    """Cache, budgets and deadlines of object storage. Budgets are for a whole node.
 
     Attributes:
-        cache_path: folder of index files and blocks, on a disk or in memory (/dev/shm/...) of the node, whose processes
+        cache_path: folder of index files and blocks, on a disk or in memory (/dev/shm/...) of the node; its processes
             share it (default $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
         cache_bytes: most bytes of blocks in that folder.
         block_bytes: size of a block, and of the largest request.
-        read_ahead_bytes: most bytes in memory of ranges that are read before they are asked for.
+        read_ahead_bytes: most bytes in memory of ranges that are fetched ahead.
         concurrency: requests at once.
-        timeout_seconds: most time for one request.
-        deadline_seconds: most time for one read, with all its retries.
-        retries: most times that one read is tried again (default: as often as fits into its deadline).
+        timeout_seconds: limit of one request.
+        deadline_seconds: limit of one read, with all its retries.
+        retries: most retries of one read (default: as many as fit into its deadline).
 
     Raises:
         ConfigError: a number is not above 0, or no block fits the cache.
@@ -42,7 +42,6 @@ class ObjectStorageSettings:
     retries: Number | None = None
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
         check_types(self)
         check_local_folder("cache_path", self.cache_path)
         for name in ("cache_bytes", "block_bytes", "read_ahead_bytes", "concurrency"):
@@ -52,12 +51,11 @@ class ObjectStorageSettings:
         for name in ("timeout_seconds", "deadline_seconds"):
             checked_number(name, getattr(self, name), above=0)
         if self.block_bytes > self.cache_bytes:
-            message = f"expected cache_bytes of at least block_bytes = {self.block_bytes}, found {self.cache_bytes}"
-            raise ConfigError(message)
+            raise ConfigError(f"`cache_bytes`: must hold a block of {self.block_bytes} bytes, got {self.cache_bytes}")
 
     @property
     def folder(self) -> str:
-        """The folder that `cache_path` stands for."""
+        """`cache_path`, or its default."""
         if self.cache_path is not None:
             return self.cache_path
         if named := os.environ.get(CACHE_VARIABLE):

@@ -1,4 +1,4 @@
-"""What reading object storage cost, source by source."""
+"""Counts of reads from object storage, by source."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import astuple, dataclass, fields, replace
 
 @dataclass(slots=True, kw_only=True)
 class SourceStatistics:
-    """What was read of one source, and what that took.
+    """Counts of one source.
 
     Attributes:
         bytes_used: handed to readers.
         bytes_fetched: received from the store; 1.0 of `bytes_used` is ideal.
-        requests: sent, with those that failed.
-        hits: reads that found their bytes here.
-        waits: reads that had to wait for the store.
+        requests: sent, failed ones included.
+        hits: reads from the cache or read ahead.
+        waits: reads that waited for the store.
         wait_seconds: time waited, in all.
-        retries: requests that were repeated.
+        retries: repeated requests.
     """
 
     bytes_used: int = 0
@@ -36,7 +36,7 @@ class SourceStatistics:
         return self.bytes_fetched / self.bytes_used if self.bytes_used else 0.0
 
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
-        """Returns what two processes read of a source together."""
+        """Returns the sums of two processes."""
         return SourceStatistics.from_numbers(map(operator.add, self.numbers(), other.numbers()))
 
     def numbers(self) -> tuple[float, ...]:
@@ -55,7 +55,7 @@ _counts: dict[str, SourceStatistics] = {}
 
 
 def count_reads(source: str, **amounts: float) -> None:
-    """Adds to the numbers of a source, in this process."""
+    """Adds to the counts of a source, in this process."""
     with _lock:
         entry = _counts.setdefault(source, SourceStatistics())
         for name, amount in amounts.items():
@@ -63,16 +63,13 @@ def count_reads(source: str, **amounts: float) -> None:
 
 
 def storage_statistics() -> dict[str, SourceStatistics]:
-    """Returns what this process has read of object storage so far: {address: numbers}.
-
-    Workers of a data loader count for themselves; `loader_statistics` adds them up.
-    """
+    """Returns the counts of this process by address; `loader_statistics` adds those of a loader's workers."""
     with _lock:
         return {source: replace(entry) for source, entry in _counts.items()}
 
 
 def forget_statistics() -> None:
-    """Begins anew; called in a forked child, whose counts are its own."""
+    """Resets all counts; a forked child calls it."""
     global _lock
     _lock = threading.Lock()  # another thread of the parent may have held it
     _counts.clear()

@@ -1,4 +1,4 @@
-"""Clients of object stores, a class for each library; `addresses.STORES` says which schemes are whose."""
+"""Clients of object stores, a class for each library, named in `addresses.STORES`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, missing
 from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of, redacted
 from tokenloom.storage.settings import ObjectStorageSettings
 
+_CONNECT_SECONDS = 5.0
 _UPLOAD_PART_BYTES = 8 << 20
 _MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
 _TRY_ONCE = {"max_retries": 0}
@@ -39,32 +40,31 @@ _WAYS = {
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
     **dict.fromkeys(("http", "https"), "sign the address"),
 }
-"""To credentials, by scheme."""
+"""Hints to missing credentials, by scheme."""
 
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 """Stores of obstore, by scheme."""
 
 _MOST_SIGNED_STORES = 128
-"""Kept for addresses with queries, which have one each; the oldest goes first."""
+"""Stores kept for addresses with queries, one each."""
 
 S3_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
-"""Where an endpoint may be named, the first that is set counts: boto3's names, the library's, and an older one."""
+"""Variables of an endpoint, the first that is set counts: boto3's, the library's, and an older one."""
 
 _ENDPOINTS = (*S3_VARIABLES, "AWS_METADATA_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL")
-"""Variables that name a server; the library reads some by itself, and would print them."""
+"""Variables of servers; the library reads some by itself, and would print them."""
 
 _SERVER = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S*)?")
-_CONNECT_SECONDS = 4.0
 
 
 class _Client:
-    """What the clients have in common: errors of a library become ours, without secrets."""
+    """Base of the clients: turns errors of a library into ours, without secrets."""
 
     _failures: tuple[type[BaseException], ...]
-    """What the library raises."""
+    """Errors of the library."""
 
     def _problem(self, address: ObjectAddress, error: Any) -> StorageError:
-        """Returns our error for one of the library's."""
+        """Returns our error for a library's."""
         raise NotImplementedError
 
     @contextmanager
@@ -80,8 +80,8 @@ class _Client:
 class ObstoreClient(_Client):
     """S3, Google Cloud Storage, Azure and plain HTTP through obstore.
 
-    Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Where those
-    name no S3 key and boto3 is installed, boto3 finds the credentials: profiles, single sign-on, roles.
+    Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Without an S3
+    key among them, boto3 finds the credentials if it is installed: profiles, single sign-on, roles.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -91,19 +91,19 @@ class ObstoreClient(_Client):
         for variable in _ENDPOINTS:
             endpoint_of(variable)
         self._hint: str | None = None
-        if address.scheme == "s3" and (endpoint := s3_endpoint()) is not None:
-            check_endpoint(*endpoint)
-            self._hint = f"check the endpoint, {endpoint[0]}={endpoint[1]}, and the network"
-        elif address.scheme == "s3":
-            self._hint = f"no endpoint is named, so Amazon's was asked; another is named by {S3_VARIABLES[1]}"
+        if address.scheme == "s3":
+            self._hint = f"no endpoint is set, so it is Amazon's; set {S3_VARIABLES[1]} for another"
+            if (endpoint := s3_endpoint()) is not None:
+                check_endpoint(*endpoint)
+                self._hint = f"check the endpoint, {endpoint[0]}={endpoint[1]}, and the network"
         timeout = timedelta(seconds=settings.timeout_seconds)
         make = partial(_make_store, options={"timeout": timeout, "connect_timeout": timeout})
         try:
             self._store = make(address.root, retry_config=_TRY_ONCE)
             self._writer = make(address.root)
         except (self._exceptions.BaseError, ValueError) as error:
-            message = f"`{address.root}` cannot be asked with these settings: {_reason_of(error)}"
-            hint = "correct the variables of account and credentials; `tokenloom doctor` says which are set"
+            message = f"cannot connect to `{address.root}` with these settings: {_reason_of(error)}"
+            hint = "correct the variables of account and credentials; `tokenloom doctor` lists those that are set"
             raise ConfigError(message, hint=hint) from clean_cause(error)
         # A store for one object; its path stays as it was signed.
         self._signed = lru_cache(_MOST_SIGNED_STORES)(partial(make, retry_config=_TRY_ONCE))
@@ -113,7 +113,7 @@ class ObstoreClient(_Client):
         with self._worded(address):
             if store is self._store:
                 return _version_of(self._library.head(store, key))
-            try:  # what is signed for GET allows no HEAD
+            try:  # a signature for GET allows no HEAD
                 return _version_of(self._library.get(store, key, options={"range": (0, 1)}).meta)
             except self._exceptions.BaseError as error:
                 if "status code: 416" not in str(error):  # the answer for an empty object
@@ -121,7 +121,7 @@ class ObstoreClient(_Client):
                 return _version_of(self._library.get(store, key).meta)
 
     def _place(self, address: ObjectAddress) -> tuple[Any, str]:
-        """Returns a store and the key in it by which an object is read."""
+        """Returns the store and the key to read an object."""
         query = query_of(str(address))
         return (self._store, address.key) if query is None else (self._signed(f"{address}?{query}"), "")
 
@@ -161,7 +161,7 @@ class ObstoreClient(_Client):
             return missing(address)
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return _denied(address, reason, hint="check the credentials and what they may do in this bucket")
-        if _INSTANCE_METADATA in reason:  # the last place where the library looks for credentials
+        if _INSTANCE_METADATA in reason:  # the last source of credentials that the library tries
             return _denied(address, "no credentials were found", hint=_WAYS[address.scheme])
         # 416: beyond the end that the object had when it was opened
         if isinstance(error, exceptions.PreconditionError) or "status code: 416" in reason:
@@ -174,48 +174,44 @@ def _version_of(meta: Any) -> ObjectVersion:
 
 
 def s3_endpoint() -> tuple[str, str] | None:
-    """Returns the server of S3 that the environment names, behind the variable that does; None for Amazon's own."""
+    """Returns (variable, URL) of the S3 endpoint in the environment; None for Amazon's own."""
     named = ((variable, endpoint_of(variable)) for variable in S3_VARIABLES)
     variable, url = next(((variable, url.rstrip("/")) for variable, url in named if url), ("", ""))
     if not url:
         return None
     if _SERVER.fullmatch(url) is None:
-        message = f"expected the address of a store in {variable}, found {url!r}"
-        raise ConfigError(message, hint="write it as http://HOST:PORT or https://HOST")
+        raise ConfigError(f"{variable}: no endpoint, got {url!r}", hint="write it as http://HOST:PORT or https://HOST")
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on", "y")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1") and not allowed:
-        message = f"expected an encrypted connection, found {variable}={url}"
-        raise ConfigError(message, hint="write https://…, or set AWS_ALLOW_HTTP=true where the network is your own")
+        hint = "write https://…, or set AWS_ALLOW_HTTP=true for a network of your own"
+        raise ConfigError(f"{variable}={url}: the connection is not encrypted", hint=hint)
     return variable, url
 
 
 @cache
 def check_endpoint(variable: str, url: str) -> None:
-    """Checks, once per process, that something listens at an endpoint; a server that takes long counts as one.
+    """Checks once per process that something listens at an endpoint; requests would be retried for minutes.
 
-    Requests are repeated for minutes, because a store may be busy; a name that does not resolve, or a port where
-    nothing listens, will not get better. Processes of `multiprocessing` count on the one that started them. Behind a
-    proxy, nothing is known of the server.
+    A slow server counts as listening. Worker processes rely on their parent, and a proxy is not checked.
     """
-    from urllib.request import getproxies, proxy_bypass  # 10 ms of every start, and most have no endpoint
+    from urllib.request import getproxies, proxy_bypass  # takes 10 ms, and most stores have no endpoint
 
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    is_behind_proxy = parts.scheme in getproxies() and not proxy_bypass(host)
-    if is_behind_proxy or multiprocessing.parent_process() is not None:
+    if multiprocessing.parent_process() is not None or (parts.scheme in getproxies() and not proxy_bypass(host)):
         return
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except TimeoutError:
         pass
     except OSError as error:
-        message = f"the endpoint of {variable}={url} cannot be reached: {error.strerror or error}"
-        raise UnavailableError(message, hint=f"correct {variable}, or start the server it names") from error
+        message = f"cannot reach the endpoint {variable}={url}: {error.strerror or error}"
+        raise UnavailableError(message, hint=f"correct {variable}, or start the server") from error
 
 
 def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
-    """Returns the library's store for a bucket; for an address of HTTP, one of what is below."""
+    """Returns the library's store for a bucket, or for everything below an HTTP address."""
     stores = require("obstore.store", extra="s3")
     scheme, _, bucket = url.partition("://")
     if scheme not in _CLASSES:
@@ -223,19 +219,18 @@ def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
         return stores.HTTPStore.from_url(url, client_options=options, **settings)
     if scheme == "s3":
         settings["credential_provider"] = _boto3_credentials()
-        if (endpoint := s3_endpoint()) is not None:  # which finds it to be allowed
+        if (endpoint := s3_endpoint()) is not None:
             settings["endpoint"] = endpoint[1]
-            # The library reads AWS_ALLOW_HTTP only where no options are given.
+            # With options, the library does not read AWS_ALLOW_HTTP, which `s3_endpoint` checks.
             options = {**options, "allow_http": endpoint[1].startswith("http://")}
     return getattr(stores, _CLASSES[scheme])(bucket, client_options=options, **settings)
 
 
 def _boto3_credentials() -> Any | None:
-    """Returns boto3's credentials where the environment names none itself and boto3 finds some."""
-    if os.environ.get("AWS_ACCESS_KEY_ID"):
+    """Returns boto3's credentials, unless the environment has a key or boto3 finds none."""
+    is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get("AWS_PROFILE")  # which needs boto3
+    if is_missing or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
-    if importlib.util.find_spec("boto3") is None and not os.environ.get("AWS_PROFILE"):
-        return None  # nothing but boto3 reads profiles
     session = require("boto3", extra="aws").Session()
     if session.get_credentials() is None:
         return None
@@ -243,10 +238,9 @@ def _boto3_credentials() -> Any | None:
 
 
 class MultiStorageClient(_Client):
-    """Whatever a profile of NVIDIA's multi-storage-client names: `msc://profile/key`.
+    """Profiles of NVIDIA's multi-storage-client: `msc://profile/key`.
 
-    It has no conditional reads, so the version is asked for after each read, which tells as surely which bytes these
-    were; that costs a second request.
+    It has no conditional reads, so each read costs a second request, which checks the version.
     """
 
     def __init__(self, _: ObjectAddress, __: ObjectStorageSettings) -> None:
@@ -278,7 +272,7 @@ class MultiStorageClient(_Client):
         return _right_below(address, self._below(address))
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        # The entries of a listing do not have the etags of all stores.
+        # Listings of some stores have no etags.
         return {key: self.version(replace(address, key=key)) for key in self._below(address)}
 
     def _below(self, address: ObjectAddress) -> list[str]:
@@ -301,16 +295,16 @@ class MultiStorageClient(_Client):
             return _denied(address, error, hint="check the credentials of the profile")
         if isinstance(error, ValueError):
             hint = "check the profiles in the file that MSC_CONFIG names"
-            return StorageError(f"`{address}` cannot be opened: {_reason_of(error)}", hint=hint)
+            return StorageError(f"cannot open `{address}`: {_reason_of(error)}", hint=hint)
         return _unreachable(address, error)
 
 
 class HubClient(_Client):
-    """Repositories of the Hugging Face hub, or of the server that `HF_ENDPOINT` names, to read: by `huggingface_hub`.
+    """Repositories of the Hugging Face hub (or `HF_ENDPOINT`), read only, through `huggingface_hub`.
 
     `hf://datasets/ORG/NAME/PATH`, and `hf://ORG/NAME/PATH` of models; `@REVISION` behind the name of a repository pins
-    what a branch stands for. The token is that of `HF_TOKEN`, or of `hf auth login`. A version is told by the hash of
-    the bytes, which the hub sends with each answer.
+    a branch. The token comes from `HF_TOKEN` or `hf auth login`. The etag is the hash that the hub sends with each
+    answer.
     """
 
     def __init__(self, _: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -368,7 +362,7 @@ class HubClient(_Client):
         return {f"{before}/{each.path}": _version_of_file(each) for each in listed if hasattr(each, "blob_id")}
 
     def _place_of(self, address: ObjectAddress) -> tuple[dict[str, str], str]:
-        """Returns what names a repository to the hub's client, and a path in it; "" for all of it."""
+        """Returns the client's arguments for a repository, and a path in it; "" for all of it."""
         place = self._tools.parse_hf_uri(str(address).removesuffix("/"))
         names = {"repo_id": place.id, "repo_type": place.type, "revision": place.revision or "main"}
         return names, place.path_in_repo
@@ -377,9 +371,9 @@ class HubClient(_Client):
         status = getattr(getattr(error, "response", None), "status_code", 0)
         if isinstance(error, self._refusals):
             hint = "write `hf://datasets/ORG/NAME/PATH`, and unset `HF_HUB_OFFLINE`"
-            return StorageError(f"`{address}` cannot be read: {_reason_of(error)}", hint=hint)
+            return StorageError(f"cannot read `{address}`: {_reason_of(error)}", hint=hint)
         if status in (401, 403):
-            hint = "name your token: `HF_TOKEN` or `hf auth login`; accept the conditions on the page of a gated one"
+            hint = "set a token: `HF_TOKEN` or `hf auth login`; accept the conditions on the page of a gated repository"
             return _denied(address, getattr(error, "server_message", None) or error, hint=hint)
         if status in (404, 410):
             return missing(address)
@@ -392,13 +386,13 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the hash that an answer of the hub itself has; what a redirect leads to has tags of its own."""
+    """Returns the hash in an answer of the hub itself; answers behind a redirect have other tags."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 
 
 def _as_folder(address: ObjectAddress) -> str:
-    """Returns what the keys in a folder begin with."""
+    """Returns the common start of the keys in a folder."""
     return address.key.removesuffix("/") + "/" if address.key else ""
 
 
@@ -416,13 +410,14 @@ def _unreachable(address: ObjectAddress, reason: object, *, hint: str | None = N
 
 
 def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObjectError:
-    """Returns the error for an object that is not the one that was opened: the expected and the found version."""
+    """Returns the error for an object that was replaced: `versions` are the expected and the found one."""
     difference = ": expected {}, found {}".format(*versions) if versions else ""
-    message = f"`{address}` was replaced after it was opened{difference}"
-    return ReplacedObjectError(message, hint="open the dataset again")
+    return ReplacedObjectError(
+        f"`{address}` was replaced after it was opened{difference}", hint="open the dataset again"
+    )
 
 
 def _reason_of(error: object) -> str:
-    """Returns the first line of a library's error, without secrets; the others are for its own developers."""
+    """Returns the first line of a library's error, without secrets."""
     text = redacted(str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""What tells a file from another that took its name, and opening files so that nothing else is taken for one."""
+"""Versions of files, to detect a file that took another's name; and opening of regular files only."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from tokenloom.storage.atomic import storage_errors
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 HERE = "/0"
-"""Where numbers of devices and files mean the same: one boot, one view of the file systems."""
+"""Namespace of device and inode numbers: one boot, one view of the file systems."""
 with suppress(OSError):
     HERE = f"{boot_id()}/0"
     HERE = f"{boot_id()}/{mount_namespace()}"
 
 
 class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a frozen dataclass takes four times as long
-    """What a file was when it was opened.
+    """Version of a file when it was opened.
 
-    Two versions are of one file if size and time of change are equal and, where both were taken on one machine since it
-    started, device and inode too. On another machine, or in a container that mounts file systems of its own, these mean
-    nothing. Some file systems of user space number a file anew when they meet it again: it is the same if nothing was
-    ever done to it in between (`changed_ns`, of names and permissions too), which nobody can set back.
+    Two versions are of one unchanged file if size and time of change are equal and, within one `namespace`, device and
+    inode too. Some file systems of user space renumber inodes: there `changed_ns`, which nobody can set back, decides.
     """
 
     device: int
@@ -54,10 +52,9 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
         if self.is_same(found):
             return
         if self.num_bytes != found.num_bytes:
-            difference = f"expected {self.num_bytes} bytes, found a file of {found.num_bytes}"
+            difference = f"expected {self.num_bytes} bytes, found {found.num_bytes}"
         elif self.modified_ns != found.modified_ns:
-            then, now = self.modified_ns, found.modified_ns
-            difference = f"expected the file changed last at {then} ns, found one changed at {now} ns"
+            difference = f"expected modification at {self.modified_ns} ns, found {found.modified_ns} ns"
         else:
             difference = f"expected inode {self.inode}, found {found.inode}"
         message = f"`{path}` was replaced after it was opened: {difference}"
@@ -65,7 +62,7 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
 
 
 def version_of(path: str) -> FileVersion:
-    """Returns what a regular file is now; one stat."""
+    """Returns the current version of a regular file; one stat."""
     try:  # entering a context takes longer than asking
         status = os.stat(path)
     except OSError:
@@ -77,7 +74,7 @@ def version_of(path: str) -> FileVersion:
 
 
 def open_regular(path: str) -> int:
-    """Returns a descriptor to read a regular file; all else is a `StorageError` at once: a pipe would make it wait."""
+    """Returns a descriptor to read a regular file; anything else, such as a pipe, is a `StorageError` at once."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder is an error of its own
@@ -87,20 +84,19 @@ def open_regular(path: str) -> int:
 
 
 def read_at_most(descriptor: int, num_bytes: int) -> bytes:
-    """Returns the next bytes of a regular file, at most so many; needs memory for what there is only."""
+    """Returns the next `num_bytes` of a regular file, or fewer; allocates no more than its size."""
     return os.read(descriptor, min(num_bytes, os.fstat(descriptor).st_size))
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Raises a `ChangedFileError` if an open file has another version than this one."""
+    """Raises a `ChangedFileError` if an open file has another version."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 
 
 def _not_regular(path: str, mode: int) -> StorageError:
-    """Returns the error for what has the name of a file and is none."""
     if stat.S_ISDIR(mode):
         with storage_errors("open", path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    expected = f"expected a regular file, found {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
-    return StorageError(f"cannot open `{path}`: {expected}", hint="write it into a file first")
+    kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
+    return StorageError(f"cannot open `{path}`: it is {kind}", hint="write it into a file first")

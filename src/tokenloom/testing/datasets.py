@@ -1,4 +1,4 @@
-"""Whether a dataset gives the same samples by every way to them."""
+"""Checks that a dataset gives the same samples by every interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.base import PairSamples
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
@@ -34,10 +34,10 @@ _ASKED_OF_MEMBERS = ("spans", "lengths", "padded_lengths")
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
-    """Checks that a dataset does what loaders and blends ask of it; what it does not offer is skipped.
+    """Checks that a dataset fulfils what loaders and blends require; interfaces that it lacks are skipped.
 
-    `dataset[k]` shows what sample k is. It must be the same whenever it is asked for, and so must be what every other
-    way to samples gives: `sample`, `batch`, arrays of the caller's, worker processes, threads, blends, a pickled copy.
+    `dataset[k]` defines sample k. It must be the same each time, and by every other interface: `sample`, `batch`,
+    arrays of the caller, worker processes, threads, blends, a pickled copy.
 
     Example:
         >>> class Squares:
@@ -52,18 +52,18 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
         ('it has samples', 'a sample is the same whenever it is asked for')
 
     Args:
-        dataset: an object of any class with `__len__` and `__getitem__`, with one sample at least.
-        num_samples: how many samples are looked at, spread over the dataset.
-        num_workers: how many worker processes torch's DataLoader is tried with; 0 for none.
+        dataset: an object with `__len__` and `__getitem__`, and at least one sample.
+        num_samples: number of samples to compare, spread over the dataset.
+        num_workers: worker processes of torch's DataLoader; 0 skips that check.
 
     Raises:
-        ConformanceError: it gives other samples by another way, or has none.
+        ConformanceError: an interface gives other samples, or there are none.
     """
     return run_checks(type(dataset).__name__, _DatasetChecks(dataset, num_samples, num_workers))
 
 
 class _DatasetChecks:
-    """The checks of one dataset, in an order: later ones rely on what earlier ones found to hold."""
+    """The checks of one dataset; later ones rely on earlier ones."""
 
     def __init__(self, dataset: Any, num_samples: int, num_workers: int) -> None:
         self._dataset, self._num_workers, self._num_chosen = dataset, num_workers, num_samples
@@ -95,7 +95,7 @@ class _DatasetChecks:
             self._dataset[count]
         except IndexError:
             return
-        hint = "without it a loop over the dataset never ends, and a position that is wrong goes unseen"
+        hint = "without it, a loop over the dataset never ends, and wrong positions stay unnoticed"
         expected = f"an `IndexError` of `dataset[{count}]`, as there are {count} samples"
         raise deviation(expected, "a sample", hint=hint)
 
@@ -238,13 +238,13 @@ class _DatasetChecks:
                 skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
-        """Returns the class that lacks an attribute; a blend has what its datasets have."""
+        """Returns the class that lacks an attribute; for a blend, that of a member."""
         is_asked_on = attribute in _ASKED_OF_MEMBERS and isinstance(self._dataset, BlendedDataset)
         holders = self._dataset.datasets if is_asked_on else [self._dataset]
         return next((type(holder).__name__ for holder in holders if not hasattr(holder, attribute)), None)
 
     def _shuffled(self) -> list[int]:
-        """Returns the positions that are looked at, backwards, and the first of these twice."""
+        """Returns the chosen positions backwards, and one of them twice."""
         backwards = list(reversed(self._samples))
         return [*backwards, backwards[0]]
 
@@ -253,7 +253,6 @@ class _DatasetChecks:
             require_same(ask(position), self._samples[position], where=where.format(position))
 
     def _require_batch(self, found: Any, *, where: str) -> None:
-        """Raises unless a batch is the samples that are looked at, stacked."""
         samples = [self._samples[position] for position in self._shuffled()]
         kind = type(samples[0])
         require(isinstance(samples[0], Mapping), "samples with names from a dataset with `batch`", kind.__name__)
@@ -268,7 +267,7 @@ class _DatasetChecks:
             skip(error.message)
 
     def _collatable(self, batches: Sequence[Sequence[int]] | None = None) -> list[list[int]]:
-        """Returns positions in batches, of which torch can make tensors."""
+        """Returns batches of positions; skips the check if torch cannot collate them."""
         if not is_installed("torch"):
             skip("torch is not installed")
         positions = self._shuffled()
@@ -291,7 +290,7 @@ class _DatasetChecks:
 
 
 def _copied(sample: Any) -> Any:
-    """Returns a sample in memory of its own, so that it stays what it was."""
+    """Returns a deep copy of a sample, as arrays."""
     if isinstance(sample, Mapping):
         return {name: _copied(value) for name, value in sample.items()}
     if isinstance(sample, (tuple, list)):
@@ -300,7 +299,7 @@ def _copied(sample: Any) -> Any:
 
 
 def _uncached(config: Any) -> Any:
-    """Returns settings under which a blend neither reads nor writes the user's cache."""
+    """Returns a configuration with which a blend does not use the user's cache."""
     found = copy.copy(config)
     for name, value in {"path_to_cache": None, "fast_cache_load": False, "defer_npy_index_mmap": False}.items():
         object.__setattr__(found, name, value)

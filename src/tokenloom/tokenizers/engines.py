@@ -1,8 +1,8 @@
-"""Texts into token ids: by the tokenizer's own library, which is the truth, or by `gigatoken`, which is held to it.
+"""Texts into token ids: by the tokenizer's own library, the truth, or by `gigatoken`, which must agree with it.
 
 `gigatoken` is used only where a certificate names the code points that the two treat differently (texts with one of
-these go to the tokenizer's own library), and after it gave the same ids on strings chosen to be hard and on a sample of
-the input; one text of every later block is compared too. Neither ever replaces the other silently.
+these go to the tokenizer's own library), and after both gave the same ids for hard strings and a sample of the input;
+one text of every later block is compared too. Neither ever replaces the other silently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from tokenloom.errors import ConfigError, MissingExtraError, RefusedTextError, T
 from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
 from tokenloom.machine import own_memory_bytes
 from tokenloom.optional import require
-from tokenloom.tokenizers.kinds import ENGINES, EngineName
+from tokenloom.tokenizers.kinds import EngineName
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
     TextTokenizer,
@@ -50,8 +50,8 @@ class Certificate:
 
     Attributes:
         name: name of the rules.
-        libraries, unicode: the two libraries, each as `name version`; the version of Unicode that each of them knows.
-        rules: the normalisers and expressions that cut a text, as `FastEncodable.cutting_rules` words them.
+        libraries, unicode: the two libraries, each as `name version`, and the version of Unicode of each.
+        rules: the normalisers and expressions that cut a text, as in `FastEncodable.cutting_rules`.
         ranges: code points [start, stop) that the libraries treat differently, rising.
     """
 
@@ -63,13 +63,13 @@ class Certificate:
 
     @property
     def identity(self) -> str:
-        """First digits of the hash of what decides which texts the library gets."""
+        """First digits of a hash of libraries, rules and ranges."""
         held = json.dumps([self.libraries, self.rules, self.ranges]).encode()
         return hashlib.sha256(held).hexdigest()[:12]
 
 
 def installed_libraries(truth: str) -> tuple[str, str]:
-    """Returns `gigatoken` and the library of a truth, each with its version."""
+    """Returns `gigatoken` and the library of the truth, each with its version."""
     return f"{FAST_LIBRARY} {version(FAST_LIBRARY)}", f"{truth} {version(truth)}"
 
 
@@ -79,25 +79,24 @@ def read_table() -> tuple[Certificate, ...]:
     found = []
     for row in json.loads(TABLE.read_text(encoding="utf-8")):
         bounds = [[int(bound, 16) for bound in each.split("-")] for each in row.pop("ranges")]
-        held = {key: tuple(value) for key, value in row.items() if key != "name"}
-        ranges = tuple((each[0], each[-1] + 1) for each in bounds)
-        found.append(Certificate(name=row["name"], ranges=ranges, **held))
+        name, ranges = row.pop("name"), tuple((each[0], each[-1] + 1) for each in bounds)
+        found.append(Certificate(name=name, ranges=ranges, **{key: tuple(value) for key, value in row.items()}))
     return tuple(found)
 
 
 _LOGGER = logging.getLogger(__name__)
 
-# The slow engines need some 100 ms for a block, so that an interruption need not wait for long.
+# The slow engines need some 100 ms for a block, so that an interrupt need not wait for long.
 _FAST_BLOCK_BYTES = 4 << 20
 _SLOW_BLOCK_BYTES = 256 << 10
 _FAST = ("gigatoken", "numpy")
 
-# `gigatoken` remembers every distinct word it meets: 500 MB of source code cost 20 MB, 45 MB of random words 330 MB. An
-# engine is replaced when the process has grown by too much, and the engine has read enough to be a likely cause.
+# `gigatoken` caches every distinct word: 500 MB of source code cost 20 MB, 45 MB of random words 330 MB. An engine is
+# replaced when the process has grown by too much, and the engine has read enough to be a likely cause.
 _GROWTH_BYTES = 64 << 20  # of the process, and as much per worker
 _RENEWAL_BYTES = 8 << 20
 
-# What the sweep of single code points cannot see: runs, contractions, sequences, normalisation, merges over long runs.
+# Not covered by the sweep of single code points: runs, contractions, sequences, normalisation, merges over long runs.
 _HARD_TEXTS = (
     "",
     " ",
@@ -124,38 +123,28 @@ _SAMPLE_TEXT_CHARACTERS = 4 << 10
 _RECHECK_CHARACTERS = 1 << 10  # under 2 % of the time of a block
 
 
-class Engine(Protocol):
-    """Turns texts into ids, no special tokens added: any `TextTokenizer`, or what is faster.
-
-    Used by one thread at a time; deterministic; not picklable.
-    """
-
-    @property
-    def engine_name(self) -> str:
-        """Name of the engine."""
-
-    def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, which must hold no lone surrogates."""
+Engine: TypeAlias = "TextTokenizer | GigatokenEngine"
+"""Turns texts into ids, no special tokens added. Used by one thread at a time."""
 
 
 @runtime_checkable
 class FastEncodable(Protocol):
-    """What a `TextTokenizer` that `gigatoken` may be faster for offers beside."""
+    """Further members of a `TextTokenizer` that `gigatoken` may support."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """The spellings that become an id of their own wherever a text has them, and these ids."""
+        """The ids of the spellings that become one id wherever a text has them."""
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
         """The normalisers and expressions that decide where a text is cut, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns its tokenizer in the module `gigatoken`; raises anything, with the reason, where there is none."""
+        """Returns its tokenizer of the module `gigatoken`; raises any error, with the reason, where there is none."""
 
 
 class GigatokenEngine:
-    """`gigatoken`, but the tokenizer's own library for texts with a code point that differs by the certificate.
+    """`gigatoken`, and the tokenizer's own library for texts with a code point of the certificate.
 
     One instance per thread: two threads in one instance are slower than one thread.
     """
@@ -163,7 +152,8 @@ class GigatokenEngine:
     engine_name = FAST_LIBRARY
 
     def __init__(self, tokenizer: TextTokenizer, certificate: Certificate | None = None) -> None:
-        self._truth, self.certificate = tokenizer, certificate
+        self._truth = tokenizer
+        self.certificate = certificate
         module = require("gigatoken", extra="tokenizers")
         message, hint = f"`gigatoken` does not support tokenizer `{tokenizer.path}`", _use(tokenizer)
         if not isinstance(tokenizer, FastEncodable):
@@ -175,15 +165,20 @@ class GigatokenEngine:
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
         if not texts:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
-        batch = _as_awkward(texts) if isinstance(texts, Utf8Texts) else list(texts)
+        batch: Any = list(texts)
+        if isinstance(texts, Utf8Texts):  # as an array of `awkward`, which `gigatoken` reads without a copy
+            awkward = require("awkward", extra="tokenizers")
+            letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
+            kind, offsets = {"__array__": "string"}, awkward.index.Index64(texts.offsets)
+            batch = awkward.Array(awkward.contents.ListOffsetArray(offsets, letters, parameters=kind))
         rows = self._backend.encode_batch(batch, parallel=False)
         offsets = np.asarray(rows.layout.offsets.data)
         encoded = Encoded(np.asarray(rows.layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
         if self.certificate is None:
             return encoded
-        held = texts if isinstance(texts, Utf8Texts) else utf8_texts(["" if each.isascii() else each for each in texts])
+        utf8 = texts if isinstance(texts, Utf8Texts) else utf8_texts(["" if each.isascii() else each for each in texts])
         ranges = np.array(self.certificate.ranges, dtype=np.uint32).reshape(-1, 2)
-        numbers = texts_with(held.content, held.offsets, ranges).tolist()
+        numbers = texts_with(utf8.content, utf8.offsets, ranges).tolist()
         if not numbers:
             return encoded
         corrected = encoded.rows()
@@ -193,71 +188,54 @@ class GigatokenEngine:
         return joined(corrected, np.uint32)
 
 
-def _as_awkward(texts: Utf8Texts) -> Any:
-    """Returns texts as an array of `awkward`, which `gigatoken` reads where they are."""
-    awkward = require("awkward", extra="tokenizers")
-    letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
-    offsets = awkward.index.Index64(texts.offsets)
-    return awkward.Array(awkward.contents.ListOffsetArray(offsets, letters, parameters={"__array__": "string"}))
-
-
 def _use(truth: Engine) -> str:
     return f"use the engine `{truth.engine_name}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """Which engine runs, and why.
+    """The engine to use, and why.
 
     Attributes:
-        reason: one phrase: what was checked, or why the faster engine is not used.
+        name: name of the engine.
+        reason: the checks that it passed, or why the faster engine is not used.
         create: makes an engine for one thread; the first is the one that was checked.
-        certificate: identity of the certificate of the faster engine, blocks of which are compared with the tokenizer's
-            own library as they come; None for that library.
-        fell_back: whether the faster engine was wanted and cannot be used.
+        certificate: identity of the certificate of the faster engine, whose blocks are compared with the tokenizer's
+            own library; None for that library.
     """
 
     name: str
     reason: str
     create: Callable[[], Engine]
     certificate: str | None = None
-    fell_back: bool = False
 
     @property
     def recorded(self) -> str:
-        """What manifests name: the engine, and its certificate."""
+        """The engine and its certificate, as manifests name them."""
         return self.name if self.certificate is None else f"{self.name} (certificate {self.certificate})"
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of text that a thread takes at once, which measured best."""
+        """Bytes of text that a thread takes at once; the best measured size."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
     """Returns the engine to use, after comparing `gigatoken` with the tokenizer's own library where it may be faster.
 
-    A fast engine that cannot be used is a warning of the log, unless another one was asked for. `auto` prefers it for
-    byte-level BPE (of Hugging Face, of tiktoken) where it gives the same ids; some hundred kilobytes of a sample of the
-    input are compared.
+    `auto` prefers `gigatoken` for byte-level BPE (of Hugging Face, of tiktoken) where it gives the same ids for hard
+    strings and some hundred kilobytes of a sample of the input, and logs a warning where it cannot be used.
     """
-    if requested not in ENGINES:
-        message = f"expected an engine out of {', '.join(ENGINES)}, got {requested!r}"
-        raise ConfigError(message)
     if requested not in ("auto", FAST_LIBRARY, tokenizer.engine_name):
         message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
-        raise ConfigError(message, hint=f"expected auto, {FAST_LIBRARY} or {tokenizer.engine_name}")
+        raise ConfigError(message, hint=f"choose auto, {FAST_LIBRARY} or {tokenizer.engine_name}")
     truth = tokenizer.engine_name
 
-    def slow(reason: str, *, fell_back: bool = False) -> EngineChoice:
-        if fell_back:
-            _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth, reason)
-        return EngineChoice(name=truth, reason=reason, create=lambda: tokenizer, fell_back=fell_back)
-
     if requested == truth:
-        return slow("asked for")
+        return EngineChoice(name=truth, reason="requested", create=lambda: tokenizer)
     if requested == "auto" and not isinstance(tokenizer, FastEncodable):
-        return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
+        reason = f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}"
+        return EngineChoice(name=truth, reason=reason, create=lambda: tokenizer)
     texts = [*hard_texts(tokenizer), *pieces_of(sample)]
     try:
         engine = GigatokenEngine(tokenizer)
@@ -266,8 +244,9 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     except (TokenizerError, MissingExtraError) as error:
         if requested == FAST_LIBRARY:
             raise
-        return slow(error.message, fell_back=True)
-    spare = [engine]  # not held beyond its use: it will be replaced when it has grown
+        _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth, error.message)
+        return EngineChoice(name=truth, reason=error.message, create=lambda: tokenizer)
+    spare = [engine]  # no reference beyond its use: it will be replaced when it has grown
     del engine
     return EngineChoice(
         name=FAST_LIBRARY,
@@ -289,23 +268,22 @@ def certificate_of(tokenizer: TextTokenizer) -> Certificate:
     if libraries in known:
         message = f"`{libraries[0]}` has no certificate for the rules by which `{tokenizer.path}` cuts texts: {rules}"
         raise TokenizerError(message, hint=_use(tokenizer))
-    message = f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points"
     certified = [" with ".join(pair) for pair in known if pair[1].split()[0] == tokenizer.engine_name]
-    hint = f"install {' or '.join(sorted(certified))}, or use the engine `{tokenizer.engine_name}`"
-    raise TokenizerError(message, hint=hint)
+    hint = f"install {' or '.join(sorted(certified))}, or {_use(tokenizer)}"
+    raise TokenizerError(f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points", hint=hint)
 
 
 def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
-    """Raises a `TokenizerError` if two engines, of which one is the truth, give different ids for one of the texts."""
+    """Raises a `TokenizerError` if an engine and the truth give different ids for one of the texts."""
     found, expected = _encoded(engine, texts).rows(), _encoded(truth, texts).rows()
     for text, ours, theirs in zip(texts, found, expected, strict=True):
         _require_equal_ids(engine, truth, text, ours, theirs)
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Compares one text of a block that was just encoded, or the beginning of a long one, with the truth.
+    """Compares the text that `choice`, any number, selects of a block, or the beginning of a long one, with the truth.
 
-    Not one that the truth cannot take: whether a record is bad must not depend on the choice, which is any number.
+    A text that the truth refuses is skipped: whether a record is bad must not depend on the choice.
     """
     if not texts:
         return
@@ -328,10 +306,8 @@ def _require_equal_ids(engine: Engine, truth: Engine, text: str, found: NDArray[
         return
     pairs = enumerate(zip(expected.tolist(), found.tolist(), strict=False))
     at = next((index for index, (a, b) in pairs if a != b), min(len(expected), len(found)))
-    message = (
-        f"`{engine.engine_name}` and `{truth.engine_name}` give different ids for {shortened(text, 80)!r}: expected "
-    )
-    message += f"{expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
+    message = f"`{engine.engine_name}` and `{truth.engine_name}` give different ids for {shortened(text, 80)!r}: "
+    message += f"expected {expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
     raise TokenizerError(message, hint=_use(truth))
 
 
@@ -341,22 +317,21 @@ def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
 
 
 def hard_texts(tokenizer: TextTokenizer) -> list[str]:
-    """Returns strings that engines may well disagree about, with the special tokens of this tokenizer."""
+    """Returns strings for which engines are likely to disagree, with the special tokens of this tokenizer."""
     added = list(tokenizer.special_tokens)[:64] if isinstance(tokenizer, FastEncodable) else []
     return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
 
 
 def pieces_of(sample: Sequence[str]) -> list[str]:
-    """Returns texts spread evenly through the sample, each cut to a length, up to the budget of characters."""
+    """Returns texts spread evenly through the sample, each cut off at a length, up to a number of characters."""
     wanted = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
-    texts = [*sample[:: max(1, len(sample) // wanted)], *sample]
-    pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in texts]
+    pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // wanted)], *sample]]
     totals = accumulate(map(len, pieces))
     return [piece for piece, total in zip(pieces, totals, strict=True) if total <= _SAMPLE_CHARACTERS]
 
 
 class EnginePool:
-    """Encodes texts for so many threads (by which memory may grow), each of which has an engine while it encodes."""
+    """Encodes texts for `num_workers` threads, each with its own engine while it encodes."""
 
     def __init__(self, tokenizer: TextTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
         self._tokenizer = tokenizer
@@ -365,12 +340,10 @@ class EnginePool:
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
-        """Returns the ids of the texts of a block, of roughly so many bytes.
-
-        Any number selects the text that is compared with the tokenizer's own library.
+        """Returns the ids of the texts of a block; any `number` selects the text that is compared with the truth.
 
         Raises:
-            RefusedTextError: the engine fails on a text, or gives ids that there are not. It is not used again.
+            RefusedTextError: the engine fails on a text, or gives ids out of range. It is not used again.
         """
         try:
             engine, done = self._idle.pop()
@@ -387,18 +360,18 @@ class EnginePool:
         else:
             del engine
             if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-                trim(0)  # glibc does not give back by itself what threads allocated
+                trim(0)  # glibc does not return the memory of threads by itself
         return encoded
 
 
 @contextmanager
 def one_thread_per_call() -> Iterator[None]:
-    """Keeps `tokenizers` from starting threads of its own, unless the user has decided about it."""
+    """Keeps `tokenizers` from starting threads of its own, unless the user has set its variable."""
     variable = "TOKENIZERS_PARALLELISM"
-    is_decided = variable in os.environ
+    is_set = variable in os.environ
     os.environ.setdefault(variable, "false")
     try:
         yield
     finally:
-        if not is_decided:
+        if not is_set:
             os.environ.pop(variable, None)

@@ -37,34 +37,32 @@ _CONFIG_FILE = "tokenizer_config.json"
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 END_OF_TEXT = "<|endoftext|>"
-"""What ends a document of GPT-2; it has an id of its own even where the list lacks it."""
+"""The end of a document of GPT-2; it has an id even where the list lacks it."""
 
 _BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
+# The beginning of a JSON object of ids by token, which is no `tokenizer.json`.
 _VOCABULARY = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*[,}]')
-"""How an object begins that is no tokenizer but a list of ids by token."""
 
 
 class HuggingFaceTokenizer(TokenRoles):
-    """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
+    """Text to token ids and back, by `tokenizers`; made by `load_tokenizer`. Picklable; safe from several threads.
 
-    Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`, `cls`,
-    `sep`, `mask`) that the tokenizer does not have raises `MissingTokenError` when it is asked for; what
-    `tokenizer_config.json` does not name is looked for under its usual spelling ("[CLS]") among the special tokens.
-    Truncation, padding and dropout that the file may ask for are switched off, and no special token is added to a text;
-    one that is spelled out in it becomes its id.
+    A missing role (`eod`, `eos`, `pad`, `bos`, `cls`, `sep`, `mask`) raises `MissingTokenError`; one that
+    `tokenizer_config.json` does not name is the special token of its usual spelling ("[CLS]"). Truncation, padding and
+    dropout of the file are switched off, and no special token is added to a text; one that is spelled out becomes its
+    id.
 
     Args:
         path: path of the `tokenizer.json`, for messages and identity.
         data: its bytes.
         eod_token, bos_token: see `load_tokenizer`.
-        config: what `tokenizer_config.json` would say; None to read the one beside the tokenizer.
-        knows_its_file: whether the bytes are those of a file. Of an object they are what the library writes, so that an
-            equal fingerprint tells that two tokenizers are the same, and another one does not tell that they differ.
-        fingerprint: of the files that the data were made of; None for that of the data.
+        config: content of `tokenizer_config.json`; None to read the one beside the tokenizer.
+        knows_its_file: whether the bytes are those of a file. Of an object they are those that the library writes: two
+            tokenizers of one fingerprint are equal, but those of two fingerprints may be equal too.
+        fingerprint: fingerprint of the files that the data were made of; None for that of the data.
 
     Raises:
-        TokenizerError: the data is no tokenizer, or it does not know one of the tokens.
+        TokenizerError: the data is no tokenizer, or lacks one of the tokens.
         MissingExtraError: `tokenizers` is not installed.
     """
 
@@ -86,13 +84,13 @@ class HuggingFaceTokenizer(TokenRoles):
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
         self.config: Mapping[str, Any] = _read_config(path) if config is None else config
-        # As the configuration names them: special tokens by role, and the additional ones, else those spelled as T5's.
-        named = self._ids_of({name: self.config.get(name) for name in (f"{role}_token" for role in _ROLES)})
-        self.special_tokens_dict: dict[str, int] = named
+        # Of the configuration: special tokens by role, and the additional ones, else T5's sentinels.
+        names = [f"{role}_token" for role in _ROLES]
+        self.special_tokens_dict: dict[str, int] = self._ids_of({name: self.config.get(name) for name in names})
         others = self.config.get("additional_special_tokens") or self.config.get("extra_special_tokens") or []
         special = {token.content: number for number, token in self._added() if token.special}
-        self.additional_special_tokens_ids: list[int] = [*self._ids_of(dict(enumerate(others))).values()]
-        self.additional_special_tokens_ids = self.additional_special_tokens_ids or sentinel_ids(special)
+        additional = [*self._ids_of(dict(enumerate(others))).values()]
+        self.additional_special_tokens_ids: list[int] = additional or sentinel_ids(special)
         roles = self._find_roles(path, special, eod_token, bos_token)
         super().__init__(path, fingerprint or hashlib.sha256(data).hexdigest(), roles)
 
@@ -103,18 +101,18 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        """The added tokens, special or not: the spellings that become an id wherever a text has them."""
+        """The ids of the added tokens, special or not, which become one id wherever a text spells them out."""
         return {token.content: number for number, token in self._added()}
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """What decides where texts are cut; see `FastEncodable`."""
+        """The normalisers and pre-tokenizers; see `Certificate`."""
         parts = [*_steps_of(self.backend.normalizer), *_steps_of(self.backend.pre_tokenizer)]
         # Measured: the side of `gigatoken` for these differs on a third of a set of difficult documents.
         return (*parts, *(["byte_fallback"] if getattr(self.backend.model, "byte_fallback", False) else []))
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns the tokenizer of `gigatoken`; see `FastEncodable`."""
+        """Returns the tokenizer of `gigatoken`; see `Certificate`."""
         return module.Tokenizer.from_json(self.data)
 
     @property
@@ -130,12 +128,12 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
+        """Its identity for index caches, with the path as in the reference."""
         named = {"class": type(self).__name__, "tokenizer_path": [self.path]}
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend in whose offsets white space belongs to its token, whatever the file says."""
+        """Returns a copy of the backend with offsets that include the white space of a token."""
         backend = _parse(self.path, self.data)
         backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
         return backend
@@ -152,15 +150,11 @@ class HuggingFaceTokenizer(TokenRoles):
         return text
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token of the vocabulary, None for a text that is none."""
+        """Returns the id of each token of the vocabulary, None for any other text."""
         return [self.backend.token_to_id(token) for token in tokens]
 
     def template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the special tokens that the file puts before and behind a text, where they are asked for.
-
-        Raises:
-            TokenizerError: they do not stand around it, whatever it is.
-        """
+        """Returns the ids that the template of the file puts before and after a text; a `TokenizerError` for others."""
         probes = ("a", "0", ".", "a 0.", "")
         plain = [self.backend.encode(text, add_special_tokens=False).ids for text in probes]
         whole = [self.backend.encode(text, add_special_tokens=True) for text in probes]
@@ -172,11 +166,11 @@ class HuggingFaceTokenizer(TokenRoles):
             if [each.ids for each in whole] != [[*before, *each, *after] for each in plain]:
                 break
             return tuple(before), tuple(after)
-        message = f"tokenizer `{self.path}`: its special tokens do not stand before and behind texts"
-        raise TokenizerError(message, hint="its `post_processor` decides where")
+        message = f"tokenizer `{self.path}`: its template puts special tokens elsewhere than around a text"
+        raise TokenizerError(message, hint="see its `post_processor`")
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint32; the library lets other threads run."""
+        """Returns the ids of each text, uint32; releases the GIL."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return joined([np.array(encoding.ids, dtype=np.uint32) for encoding in encodings], np.uint32)
 
@@ -184,7 +178,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return sorted(self.backend.get_added_tokens_decoder().items())
 
     def _ids_of(self, tokens: Mapping[T, Any]) -> dict[T, int]:
-        """Returns the ids of tokens of a configuration that there are; older files hold a serialised `AddedToken`."""
+        """Returns the known ids of tokens of a configuration; older files hold a serialised `AddedToken`."""
         spelled = {name: each.get("content") if isinstance(each, dict) else each for name, each in tokens.items()}
         ids = {name: self.backend.token_to_id(token) for name, token in spelled.items() if isinstance(token, str)}
         return {name: number for name, number in ids.items() if number is not None}
@@ -192,7 +186,7 @@ class HuggingFaceTokenizer(TokenRoles):
     def _find_roles(
         self, path: str, special: Mapping[str, int], eod_token: str | None, bos_token: str | None
     ) -> dict[str, int]:
-        """Returns the ids: as named by the user, else by the configuration, else by their spelling ("[CLS]")."""
+        """Returns the roles of the user, else of the configuration, else by their spelling ("[CLS]")."""
         roles = {role: special[token] for role in _ROLES if (token := f"[{role.upper()}]") in special}
         roles |= {name.removesuffix("_token"): number for name, number in self.special_tokens_dict.items()}
         ids = {**self.special_tokens, **self._ids_of({token: token for token in (eod_token, bos_token) if token})}
@@ -205,15 +199,15 @@ class HuggingFaceTokenizer(TokenRoles):
 
 
 def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
-    """Returns the tokenizer, which must be one of Hugging Face; the error gives the reason why it matters."""
+    """Returns the tokenizer, which must be one of Hugging Face; the `reason` is the hint of the error."""
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return tokenizer
-    message = f"expected a Hugging Face tokenizer, found `{tokenizer.path}` of the kind {tokenizer.kind!r}"
+    message = f"`{tokenizer.path}` is no Hugging Face tokenizer, but of the kind {tokenizer.kind!r}"
     raise TokenizerError(message, hint=reason)
 
 
 def _steps_of(part: Any) -> list[str]:
-    """Returns the steps of a normaliser or pre-tokenizer as JSON, without what moves no boundary between letters."""
+    """Returns the steps of a normaliser or pre-tokenizer as JSON, without options that move no boundary."""
     steps, pending = [], [] if part is None else [json.loads(part.__getstate__())]
     while pending:
         step = pending.pop(0)
@@ -223,8 +217,8 @@ def _steps_of(part: Any) -> list[str]:
         ignored = {"add_prefix_space", "trim_offsets"}
         if (step.get("behavior"), step.get("invert")) in (("Isolated", False), ("Removed", True)):
             ignored |= {"behavior", "invert"}  # the same for expressions that match every letter
-        held = {key: value for key, value in step.items() if key not in ignored}
-        steps.append(json.dumps(held, ensure_ascii=False))
+        kept = {key: value for key, value in step.items() if key not in ignored}
+        steps.append(json.dumps(kept, ensure_ascii=False))
     return steps
 
 
@@ -241,25 +235,23 @@ def _parse(path: str, data: bytes) -> Any:
 
 
 def _read_config(path: str) -> Mapping[str, Any]:
-    """Returns what `tokenizer_config.json` beside the tokenizer says, empty if there is none."""
+    """Returns the `tokenizer_config.json` beside the tokenizer, empty if there is none."""
     config_path = os.path.join(os.path.dirname(path), _CONFIG_FILE)
     try:
         config = read_json(config_path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        message = f"cannot read `{config_path}`: {error}"
-        raise TokenizerError(message) from error
+        raise TokenizerError(f"cannot read `{config_path}`: {error}") from error
     if not isinstance(config, dict):
-        message = f"`{config_path}`: expected a JSON object, found {type(config).__name__}"
-        raise TokenizerError(message)
+        raise TokenizerError(f"`{config_path}` is no JSON object, but a {type(config).__name__}")
     return config
 
 
 def load_gpt2(
     vocabulary_path: str, merges_path: str, *, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Returns the byte-level tokenizer of ids by token, in JSON, and pairs of tokens that merge, one on each line.
+    """Returns the byte-level tokenizer of ids by token, in JSON, and of merges, a pair of tokens on each line.
 
     Added tokens without an id get the next ones; `roles` are `eod_token` and `bos_token` of `load_tokenizer`.
     """
@@ -271,10 +263,10 @@ def load_gpt2(
 def load_wordpiece(
     path: str, *, lowercase: bool, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Returns the word-piece tokenizer of a list: a piece on each line, its number being the id; see `load_gpt2`.
+    """Returns the word-piece tokenizer of a list, a piece on each line, its number being the id; see `load_gpt2`.
 
-    `[CLS]` and `[SEP]` are what its template puts around a text. `[SEP]` ends a document where nothing else is named:
-    BERT has no other such token. In lower case, accents are dropped too.
+    Its template puts `[CLS]` and `[SEP]` around a text. By default `[SEP]` ends a document. `lowercase` drops accents
+    too.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
@@ -283,10 +275,7 @@ def load_wordpiece(
 def _loaded(
     paths: Sequence[str], name: str, *, added: Sequence[str], roles: Mapping[str, Any], **settings: bool
 ) -> HuggingFaceTokenizer:
-    """Returns the tokenizer that a class of `tokenizers.implementations` reads from files.
-
-    Its fingerprint is of the files and settings: the JSON that the library writes changes with its version.
-    """
+    """Returns the tokenizer of a class of `tokenizers.implementations`; its fingerprint is of files and settings."""
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()
@@ -316,13 +305,13 @@ def _load_gpt2_beside(path: str, _data: bytes, options: TokenizerOptions) -> Hug
     stem = os.path.splitext(name)[0]
     merges = os.path.join(folder, f"{stem.removesuffix('vocab')}merges.txt" if stem.endswith("vocab") else "merges.txt")
     if not os.path.exists(merges):
-        message = f"`{path}` is not a tokenizer by itself: it lists ids, and no `{merges}` says how tokens merge"
-        raise TokenizerError(message, hint="a `tokenizer.json` says both")
+        message = f"`{path}` is not a tokenizer by itself: it lists ids, and its merges `{merges}` are missing"
+        raise TokenizerError(message, hint="a `tokenizer.json` has both")
     return load_gpt2(path, merges, **options.roles)
 
 
 def _load_wordpiece(path: str, data: bytes, options: TokenizerOptions) -> HuggingFaceTokenizer:
-    """Returns the tokenizer of a list; texts are put in lower case where no piece has another."""
+    """Returns the tokenizer of a list; it puts texts in lower case if all pieces are."""
     pieces = [line for line in data.decode(errors="replace").splitlines() if not line.startswith("[")]
     return load_wordpiece(path, lowercase=all(piece == piece.lower() for piece in pieces), **options.roles)
 
@@ -330,18 +319,18 @@ def _load_wordpiece(path: str, data: bytes, options: TokenizerOptions) -> Huggin
 HUGGING_FACE = TokenizerKind(
     called=f"a `{TOKENIZER_FILE}`",
     file_name=TOKENIZER_FILE,
-    is_told_by=lambda data: data.lstrip().startswith(b"{") and not _VOCABULARY.match(data),
+    matches=lambda data: data.lstrip().startswith(b"{") and not _VOCABULARY.match(data),
     load=lambda path, data, options: HuggingFaceTokenizer(path, data, **options.roles),
 )
 GPT2 = TokenizerKind(
     called="a `vocab.json` with its `merges.txt`",
     file_name="vocab.json",
-    is_told_by=lambda data: _VOCABULARY.match(data) is not None,
+    matches=lambda data: _VOCABULARY.match(data) is not None,
     load=_load_gpt2_beside,
 )
 WORDPIECE = TokenizerKind(
     called="a `vocab.txt`",
     file_name="vocab.txt",
-    is_told_by=lambda data: b"\n[CLS]" in data[: 64 << 10] or data.startswith(b"[CLS]"),
+    matches=lambda data: b"\n[CLS]" in data[: 64 << 10] or data.startswith(b"[CLS]"),
     load=_load_wordpiece,
 )

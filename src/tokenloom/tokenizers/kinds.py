@@ -1,6 +1,6 @@
 """The kinds of tokenizers. To add one: a module here with a `TokenizerKind`, and its line in the table `KINDS`.
 
-Imports nothing that asking for help could not wait for.
+Imports little, since `--help` waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOptions:
-    """What a user says of a tokenizer beside its file; see `load_tokenizer`."""
+    """Options of a tokenizer that its file may lack; see `load_tokenizer`."""
 
     eod_token: str | None = None
     bos_token: str | None = None
@@ -32,24 +32,23 @@ class TokenizerOptions:
 
     @property
     def is_for_ranks(self) -> bool:
-        """Whether it says anything that only rank files lack."""
+        """Whether an option of rank files is set."""
         return self.pattern is not None or self.special_tokens is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerKind:
-    """A kind: what tells its files, or its specifications that need none, and how one is loaded.
+    """A kind: how its files, or its specifications without a file, are recognised and loaded.
 
     Attributes:
-        called: how messages call what a user names ("a SentencePiece `.model`").
+        called: its name in messages ("a SentencePiece `.model`").
         load: returns a tokenizer of a path (or a specification), the content of the file and the options, of which
-            those that do not belong to the kind are not set. A `TokenizerError` says that the data is no tokenizer, or
-            does not know one of the tokens.
+            those of other kinds are not set; raises a `TokenizerError` where the data or the options are wrong.
         file_name: name of its file in a folder; empty if it has any name.
         suffixes: suffixes of its files.
-        takes_pattern: whether `pattern` and `special_tokens` mean something.
-        is_told_by: whether the content of a file tells that it is one of these.
-        specification: expression of the texts that specify one without a file; empty for a kind with files.
+        takes_pattern: whether it takes `pattern` and `special_tokens`.
+        matches: whether the content of a file is of this kind.
+        specification: regular expression of its specifications; empty for a kind with files.
     """
 
     called: str
@@ -57,16 +56,16 @@ class TokenizerKind:
     file_name: str = ""
     suffixes: tuple[str, ...] = ()
     takes_pattern: bool = False
-    is_told_by: Callable[[bytes], bool] = lambda _: False
+    matches: Callable[[bytes], bool] = lambda _: False
     specification: str = ""
 
     @property
     def needs_file(self) -> bool:
-        """Whether there is a file; else a specification says all."""
+        """Whether it has a file; else a specification is enough."""
         return not self.specification
 
     def takes(self, text: str) -> bool:
-        """Whether a text specifies one that needs no file."""
+        """Whether a text is a specification of this kind."""
         return not self.needs_file and re.fullmatch(self.specification, text) is not None
 
 
@@ -82,7 +81,7 @@ KINDS: Registry[TokenizerKind] = Registry(
         "wordpiece": "tokenloom.tokenizers.huggingface:WORDPIECE",
     },
 )
-"""Kinds by the name that a user chooses. Where content or name of a file tells several, the first one here counts."""
+"""Kinds by name. Where the content or the name of a file matches several, the first one here counts."""
 
 EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

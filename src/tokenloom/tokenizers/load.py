@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"
-_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")
-"""What a snapshot of a model holds its tokenizer in, in the order of preference."""
-
+_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # of a snapshot, the best first
+# `tiktoken` names its copy of a rank file by the hash of this address (`tiktoken.load.read_file_cached`, 0.14).
 _RANKS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
-"""The address whose hash `tiktoken` calls its copy of a rank file by (`tiktoken.load.read_file_cached`, 0.14)."""
 
 _NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
 
@@ -45,27 +43,27 @@ def load_tokenizer(
     - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens. Of GPT-2, its
       `vocab.json` with the `merges.txt` beside; of BERT, its `vocab.txt`.
     - SentencePiece: a `.model`.
-    - tiktoken: a rank file. `NAME.json` beside it, NAME being the whole name of the file, holds what
-      `TiktokenDescription` lists; the rank files that OpenAI publishes are known by their content.
+    - tiktoken: a rank file. FILE.json beside it holds a `TiktokenDescription`; the rank files that OpenAI publishes are
+      recognised by their content.
     - `byte`: bytes are ids. `null:N`: a text is a list of ids below N. A file of that name is `./byte`.
-    - A name such as `gpt2` or `cl100k_base`, where no file has it: what Hugging Face's libraries or `tiktoken` have
-      downloaded before, into their caches on this machine.
+    - A name such as `gpt2` or `cl100k_base` that no file has: a file in the caches of Hugging Face's libraries or of
+      `tiktoken` on this machine.
     - An object: `tokenizers.Tokenizer`, a fast tokenizer of `transformers`, `tiktoken.Encoding`,
-      `sentencepiece.SentencePieceProcessor`. It has the fingerprint of its file where that is found, and else what
-      `tokenizers` would write.
+      `sentencepiece.SentencePieceProcessor`. Its fingerprint is that of its file if that is found, else that of the
+      JSON that `tokenizers` writes.
 
     Args:
         path_or_spec: path of the file, or of its folder; or `byte`, or `null:N`; or a name; or an object.
-        kind: one of `KINDS`; `auto` tells it from the content of the file, or from its name.
-        eod_token: the token that ends a document; if None, what the files say, else the only well-known one.
+        kind: one of `KINDS`; `auto` detects it by the content of the file, or by its name.
+        eod_token: the token that ends a document; if None, that of the files, else the only well-known one.
         bos_token: the token that begins a document, likewise.
-        pattern: the expression by which tiktoken cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`; in
-            the place of the described one.
-        special_tokens: ids of tiktoken by spelling, in the place of those described.
+        pattern: the regular expression by which tiktoken cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`;
+            replaces the described one.
+        special_tokens: ids of tiktoken by spelling; replace the described ones.
 
     Raises:
-        TokenizerError: the file is missing, unreadable or not of its kind, or does not know one of the tokens.
-        ConfigError: an option is not one of this kind of tokenizer, or an object is none.
+        TokenizerError: the file is missing, unreadable or not of its kind, or lacks one of the tokens.
+        ConfigError: an option is of another kind of tokenizer, or an object is no tokenizer.
         MissingExtraError: the library is not installed.
 
     >>> load_tokenizer("null:100").tokenize("5 99")
@@ -76,30 +74,25 @@ def load_tokenizer(
         return _of_object(path_or_spec, kind, options)
     name = os.fspath(path_or_spec)
     if kind not in ("auto", *KINDS):
-        message = f"expected a kind of tokenizer out of auto, {', '.join(KINDS)}, got {kind!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`kind`: must be one of auto, {', '.join(KINDS)}, got {kind!r}")
     file, data = name, b""
     found = next((each for each in KINDS if KINDS[each].takes(name)), "") if kind == "auto" else kind
     if not found or KINDS[found].needs_file:
         file = _file_of(name)
         data = _read(file)
-        by_content = [each for each, kind in KINDS.items() if kind.is_told_by(data)]
+        by_content = [each for each, kind in KINDS.items() if kind.matches(data)]
         by_name = [each for each, kind in KINDS.items() if os.path.splitext(file)[1] in kind.suffixes]
         found = found or [*by_content, *by_name, "huggingface"][0]
     elif not KINDS[found].takes(name):
-        message = f"expected {KINDS[found].called} for a tokenizer of the kind {kind!r}, found {name!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"{name!r} is no tokenizer of the kind {kind!r}, which is {KINDS[found].called}")
     if not KINDS[found].takes_pattern and options.is_for_ranks:
-        message = f"expected no `pattern` and no `special_tokens` for `{name}`, which is of the kind {found!r}"
+        message = f"`pattern` and `special_tokens`: not for `{name}`, which is of the kind {found!r}"
         raise ConfigError(message, hint="both belong to rank files of tiktoken")
     return KINDS[found].load(file, data, options)
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Returns what a setting takes for a tokenizer as datasets see one: loaded from its path, or wrapped, or as it is.
-
-    That is what `load_tokenizer` takes, or any object with what datasets ask of a tokenizer; None for none.
-    """
+    """Returns the tokenizer of a setting: None, what `load_tokenizer` takes, or any object that datasets can use."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -110,28 +103,26 @@ def as_tokenizer(given: Any) -> Any:
 
 
 def _not_a_tokenizer(given: Any) -> ConfigError:
-    message = f"expected a tokenizer as `tokenizer`, found {given!r}"
-    hint = 'the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` '
-    return ConfigError(message, hint=hint + "has loaded")
+    hint = 'the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`'
+    return ConfigError(f"`tokenizer`: {given!r} is no tokenizer", hint=hint)
 
 
 def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenizer:
     if kind != "auto" or options.is_for_ranks:
-        message = f"expected no `kind`, `pattern` and `special_tokens` beside a {type(given).__name__}"
-        raise ConfigError(message, hint="they belong to files")
+        raise ConfigError(f"`kind`, `pattern` and `special_tokens`: not for a {type(given).__name__}, only for files")
     if (found := _wrapped(given, options.roles)) is not None:
         return found
     if not hasattr(given, "encode_texts") or not hasattr(given, "sha256"):
         raise _not_a_tokenizer(given)
     for name, token in options.roles.items():
         if token is not None:
-            message = f"expected no `{name}` for a tokenizer that is loaded already, found {token!r}"
-            raise ConfigError(message, hint="name it where the tokenizer is loaded")
+            hint = "name it where the tokenizer is loaded"
+            raise ConfigError(f"`{name}`: the tokenizer is loaded already, got {token!r}", hint=hint)
     return given  # type: ignore[no-any-return]
 
 
 def _file_of(name: str) -> str:
-    """Returns the file of a folder that holds one, or that a name stands for in a cache, else the name."""
+    """Returns the tokenizer's file in a folder, or in a cache by its name, else the name."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -141,8 +132,7 @@ def _file_of(name: str) -> str:
     if there or not found:
         return [*there, *usual][0]
     if len(found) > 1:
-        message = f"`{name}` holds several tokenizers: {', '.join(found)}"
-        raise TokenizerError(message, hint="name the file")
+        raise TokenizerError(f"`{name}` holds several tokenizers: {', '.join(found)}", hint="name the file")
     return os.path.join(name, found[0])
 
 
@@ -154,13 +144,13 @@ def _read(file: str) -> bytes:
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
         others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
         near = did_you_mean(file) or ""
-        hint = f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is "
+        hint = f"name {', '.join(most)} or {last}, or a folder with one{others}; nothing is "
         hint += "downloaded, and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
         raise TokenizerError(message, hint=near if near.endswith("?") else hint) from error
 
 
 def local_file(name: str) -> str | None:
-    """Returns the file of a tokenizer that a name such as `gpt2` or `cl100k_base` stands for, if there is a copy."""
+    """Returns the cached file of a tokenizer's name such as `gpt2` or `cl100k_base`, None if there is none."""
     if not name or name.startswith((".", "/", "<")) or name.count("/") > 1 or is_remote(name):
         return None
     from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # which takes longer to import than most names need
@@ -181,7 +171,7 @@ def local_file(name: str) -> str | None:
 
 
 def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | None:
-    """Returns a tokenizer of another library as one of ours; None for an object of no library that is known."""
+    """Returns a tokenizer of another library as one of ours; None for any other object."""
     libraries = {each.__module__.partition(".")[0] for each in type(given).__mro__}
     name = f"<{type(given).__name__}>"
     if "transformers" in libraries:
@@ -204,9 +194,9 @@ def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | Non
 
 def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
     if (backend := getattr(given, "backend_tokenizer", None)) is None:
-        message = f"expected a fast tokenizer of `transformers`, found {type(given).__name__}, which has no "
+        message = f"{type(given).__name__} is a slow tokenizer of `transformers`, without a `{_TOKENIZER_FILE}`"
         hint = "most models have one: load it with `AutoTokenizer.from_pretrained`, or name the folder of its files"
-        raise TokenizerError(message + f"`{_TOKENIZER_FILE}`", hint=hint)
+        raise TokenizerError(message, hint=hint)
     further = ("additional_special_tokens", "extra_special_tokens", "chat_template")
     named = {name: value for name in further if (value := getattr(given, name, None)) is not None}
     config = {**given.special_tokens_map, **named}
@@ -214,7 +204,7 @@ def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokeniz
 
 
 def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Returns a tokenizer of `tokenizers`; where the file that it was loaded from holds the same, that of the file."""
+    """Returns a tokenizer of `tokenizers`; if the file that it was loaded from holds the same, that of the file."""
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
@@ -228,14 +218,13 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Returns the tokenizer that made data, by its fingerprint: where the manifest says, beside the data or above.
+    """Returns the tokenizer of a manifest, by its fingerprint: at the path of the manifest, beside the data or above.
 
     Raises:
-        TokenizerError: the manifest names no file, there is none, or what is there is another tokenizer.
+        TokenizerError: the manifest names no file, or the file is missing or another tokenizer.
     """
     if made_by.path is None:
-        message = f"the manifest of `{prefix}` names no file of its tokenizer"
-        raise TokenizerError(message)
+        raise TokenizerError(f"the manifest of `{prefix}` names no file of its tokenizer")
     failures: list[TokenizerError] = []
     for path in _places(made_by.path, prefix):
         try:
@@ -245,16 +234,12 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
             continue
         if found.sha256 == made_by.sha256:
             return found
-        message = f"`{path}` is not the tokenizer of the manifest of `{prefix}` any more"
-        failures.insert(0, TokenizerError(message))
+        failures.insert(0, TokenizerError(f"`{path}` is not the tokenizer of the manifest of `{prefix}` any more"))
     raise failures[0]
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns where the file of a tokenizer may be: where it was, or moved together with the data.
-
-    Then it is its whole path, or the last parts of it, seen from the folder of the data or one above.
-    """
+    """Returns the places of a tokenizer's file: its path; its last parts from the data's folder, or one above, on."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

@@ -27,7 +27,7 @@ _NOT_AN_ID = re.compile(rf"[^0-9 \t\r\n]+|[0-9]{{{_MOST_DIGITS + 1},}}")
 
 
 class ByteTokenizer(TokenRoles):
-    """The UTF-8 bytes of a text are its ids, 0 to 255; behind them eod (256), bos (257) and pad (258).
+    """The UTF-8 bytes of a text are its ids, 0 to 255; then come eod (256), bos (257) and pad (258).
 
     A special token is never made from a text, so that every text survives the round trip; the reference's byte-level
     tokenizer takes ids 0 and 1, which are bytes too, for eod and pad. Picklable; safe from several threads.
@@ -82,8 +82,7 @@ class NullTokenizer(TokenRoles):
 
     def __init__(self, num_ids: int) -> None:
         if not 1 <= num_ids < _LARGEST_NULL_VOCABULARY:
-            message = f"expected a null tokenizer of 1 to {_LARGEST_NULL_VOCABULARY - 1} ids, found {num_ids}"
-            raise TokenizerError(message)
+            raise TokenizerError(f"`null:N`: N must be from 1 to {_LARGEST_NULL_VOCABULARY - 1}, got {num_ids}")
         self.vocab_size: int = num_ids + 1
         fingerprint = hashlib.sha256(f"integers below {num_ids}, eod {num_ids}".encode()).hexdigest()
         super().__init__(f"null:{num_ids}", fingerprint, {"eod": num_ids})
@@ -106,26 +105,20 @@ class NullTokenizer(TokenRoles):
         ids: NDArray[np.int64] = np.fromstring("" if is_empty else text, dtype=np.int64, sep=" ")
         if wrong is not None or (len(ids) and ids.max() >= self.vocab_size):
             found = shortened(str(ids.max()) if wrong is None else wrong[0], 40)
-            message = f"expected integers in [0, {self.vocab_size}) between white space, found {found!r}"
+            message = f"{found!r} is no integer in [0, {self.vocab_size})"
             raise RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
         return ids
 
 
 def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokenizer:
-    num_ids = path.partition(":")[2]
+    num_ids = int(path.partition(":")[2])
     if options.eod_token is not None or options.bos_token is not None:
-        message = f"expected no `eod_token` and no `bos_token` for {path!r}, whose tokens have no spelling"
+        message = f"`eod_token` and `bos_token`: not for {path!r}, whose tokens have no spelling"
         raise ConfigError(message, hint=f"its eod is {num_ids}, and it has no bos")
-    return NullTokenizer(int(num_ids))
+    return NullTokenizer(num_ids)
 
 
 BYTE = TokenizerKind(
-    called="`byte`",
-    specification="byte",
-    load=lambda _path, _data, options: ByteTokenizer(**options.roles),
+    called="`byte`", specification="byte", load=lambda _path, _data, options: ByteTokenizer(**options.roles)
 )
-NULL = TokenizerKind(
-    called="`null:N`, N being the number of ids",
-    specification="null:[0-9]+",
-    load=_load_null,
-)
+NULL = TokenizerKind(called="`null:N`, N being the number of ids", specification="null:[0-9]+", load=_load_null)

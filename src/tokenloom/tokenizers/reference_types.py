@@ -30,22 +30,22 @@ _TIKTOKEN_ROLES = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
 _TIKTOKEN_SIZE = 1 << 17
 _NUM_SENTINELS = 100
 _MOST_BYTES = 256 << 20
-_LIST_HINT = 'expected a list such as [{"rank": 0, "token_bytes": "AA==", "token_str": ""}, …]'
+_LIST_HINT = 'it is a list such as [{"rank": 0, "token_bytes": "AA==", "token_str": ""}, …]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceTokenizerOptions:
-    """The reference's options of tokenizers, those that decide ids, by its names.
+    """The reference's options of tokenizers that decide ids, by its names.
 
     Attributes:
         tokenizer_type: one of `TYPES`.
         tokenizer_model: file or folder of a tokenizer of Hugging Face, SentencePiece or tiktoken.
         vocab_file, merge_file: vocabulary of GPT-2 or BERT; pairs of GPT-2.
         vocab_size: number of ids of `NullTokenizer` and `TikTokenizer`.
-        special_tokens: further ones of GPT-2 and BERT, all of tiktoken's.
-        tiktoken_pattern, tiktoken_num_special_tokens: "v1" or "v2"; ids that tiktoken keeps for special tokens.
+        special_tokens: further special tokens of GPT-2 and BERT; all of tiktoken's.
+        tiktoken_pattern, tiktoken_num_special_tokens: "v1" or "v2"; number of ids of special tokens of tiktoken.
         null_tokenizer_eod_id: end of documents of `NullTokenizer`.
-        sentencepiece_ignores_white_space: whether SentencePiece takes texts as they are.
+        sentencepiece_ignores_white_space: whether SentencePiece may drop white space.
     """
 
     tokenizer_type: str
@@ -61,7 +61,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Returns those among the arguments of a program of the reference's, of any version."""
+        """Returns the options among the arguments of a program of the reference, of any version."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
@@ -73,20 +73,20 @@ class ReferenceTokenizerOptions:
 def load_reference_tokenizer(
     options: ReferenceTokenizerOptions, *, null_has_own_eod: bool = False, eod_token: str | None = None
 ) -> TextTokenizer:
-    """Returns the tokenizer that the reference's options name. Nothing is downloaded.
+    """Returns the tokenizer of the reference's options. Nothing is downloaded.
 
     Args:
-        null_has_own_eod: whether the end of documents of `NullTokenizer` comes on top of `vocab_size`, as up to
-            0.16.1, or is the last of these ids.
-        eod_token: the token that ends a document, in the place of the reference's choice.
+        options: options of the reference.
+        null_has_own_eod: whether the end of documents of `NullTokenizer` is one id more than `vocab_size`, as up to
+            0.16.1, or the last of these ids.
+        eod_token: the token that ends a document, instead of the reference's choice.
     """
     name, added = options.tokenizer_type, options.special_tokens or ()
     if name in _NOT_FOR_TEXT:
-        message = f"--tokenizer-type {name} turns no text into documents"
-        raise ConfigError(message, hint="name the tokenizer that it wraps, such as HuggingFaceTokenizer")
+        hint = "name the tokenizer that it wraps, such as HuggingFaceTokenizer"
+        raise ConfigError(f"--tokenizer-type {name} turns no text into documents", hint=hint)
     if name not in TYPES:
-        message = f"expected a tokenizer type out of {', '.join(TYPES)}, found {name!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"--tokenizer-type: must be one of {', '.join(TYPES)}, got {name!r}")
     _check_files(options, TYPES[name])
     model, vocabulary = options.tokenizer_model or "", options.vocab_file or ""
     if name == "NullTokenizer":
@@ -100,11 +100,11 @@ def load_reference_tokenizer(
         added = added if is_lower else tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
         return load_wordpiece(vocabulary, lowercase=is_lower, added=added, eod_token=eod_token)
     if added:
-        message = f"special tokens cannot be added to a tokenizer of the type {name}"
-        raise ConfigError(message, hint="keep them in its own files")
+        hint = "keep them in its own files"
+        raise ConfigError(f"special tokens cannot be added to a tokenizer of the type {name}", hint=hint)
     if name in _SENTENCEPIECE and not options.sentencepiece_ignores_white_space:
-        message = "white space is read as the SentencePiece model says, found that it is to be kept"
-        raise ConfigError(message, hint="train the model without `remove_extra_whitespaces`")
+        hint = "train the model without `remove_extra_whitespaces`"
+        raise ConfigError("white space cannot be kept against the SentencePiece model", hint=hint)
     return load_tokenizer(model, kind="sentencepiece" if name in _SENTENCEPIECE else "auto", eod_token=eod_token)
 
 
@@ -112,37 +112,34 @@ def _check_files(options: ReferenceTokenizerOptions, needed: tuple[str, ...]) ->
     """Refuses files that are missing, or that this type does not read."""
     flags = {name: f"--{name.replace('_', '-')}" for name in ("tokenizer_model", "vocab_file", "merge_file")}
     if missing := [flags[name] for name in needed if getattr(options, name) is None]:
-        message = f"expected {' and '.join(missing)} with --tokenizer-type {options.tokenizer_type}, found none"
+        message = f"--tokenizer-type {options.tokenizer_type} needs {' and '.join(missing)}"
         raise ConfigError(message, hint="nothing is downloaded: name files that are there")
     if useless := [flags[name] for name in flags if getattr(options, name) is not None and name not in needed]:
-        read = " and ".join(flags[name] for name in needed)
-        message = f"--tokenizer-type {options.tokenizer_type} reads {read}, found {' and '.join(useless)} too"
+        message = f"--tokenizer-type {options.tokenizer_type} does not read {' and '.join(useless)}"
         raise ConfigError(message, hint="leave it out")
 
 
 def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextTokenizer:
     if options.vocab_size is None:
-        message = "expected --vocab-size with --tokenizer-type NullTokenizer, found none"
-        raise ConfigError(message)
+        raise ConfigError("--tokenizer-type NullTokenizer needs --vocab-size")
     tokenizer = NullTokenizer(options.vocab_size if has_own_eod else options.vocab_size - 1)
     if options.null_tokenizer_eod_id not in (None, tokenizer.eod):
-        message = f"expected {tokenizer.eod}, the last id, to end documents, found {options.null_tokenizer_eod_id}"
-        raise ConfigError(message)
+        eod = options.null_tokenizer_eod_id
+        raise ConfigError(f"the end of documents must be the last id, {tokenizer.eod}, got {eod}")
     return tokenizer
 
 
 def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | None) -> TextTokenizer:
-    """Returns the tokenizer of a list of tokens in JSON; ids of special tokens come first."""
+    """Returns the tokenizer of a list of tokens in JSON; special tokens have the first ids."""
     if (pattern := REFERENCE_PATTERNS.get(options.tiktoken_pattern or "v2")) is None:
-        message = f"expected v1 or v2 as --tiktoken-pattern, found {options.tiktoken_pattern!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"--tiktoken-pattern: must be v1 or v2, got {options.tiktoken_pattern!r}")
     special = options.special_tokens or _TIKTOKEN_ROLES
     num_special, size = options.tiktoken_num_special_tokens, options.vocab_size or _TIKTOKEN_SIZE
     missing = [token for token in _TIKTOKEN_ROLES if token not in special]
     if missing or len(set(special)) < len(special) or not len(special) <= num_special < size:
-        found = f"without {', '.join(missing)}" if missing else f"{len(special)} of {num_special}, {size} ids in all"
-        message = f"expected distinct special tokens that fit, {', '.join(_TIKTOKEN_ROLES)} among them, found {found}"
-        raise ConfigError(message)
+        problem = f"without {', '.join(missing)}" if missing else f"{len(special)} of {num_special}, {size} ids in all"
+        roles_needed = ", ".join(_TIKTOKEN_ROLES)
+        raise ConfigError(f"special tokens must be distinct and fit, {roles_needed} among them, got {problem}")
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
@@ -157,12 +154,11 @@ def _rank_lines(path: str, count: int, first: int) -> bytes:
         tokens = [base64.b64decode(row["token_bytes"], validate=True) for row in rows]
         are_ranked = [row["rank"] for row in rows] == list(range(len(rows)))
     except (UnusableJsonError, KeyError, TypeError, ValueError) as error:
-        message = f"`{path}` is no list of tokens for tiktoken: {error}"
-        raise TokenizerError(message, hint=_LIST_HINT) from error
+        raise TokenizerError(f"`{path}` is no list of tokens for tiktoken: {error}", hint=_LIST_HINT) from error
     if not are_ranked:
         message = f"`{path}` is no list of tokens for tiktoken: its ranks are not 0, 1, 2, and so on"
         raise TokenizerError(message, hint=_LIST_HINT)
     if len(tokens) < count:
-        message = f"`{path}`: expected {count} tokens, found {len(tokens)}"
-        raise TokenizerError(message, hint=f"name --vocab-size {len(tokens) + first}")
+        hint = f"name --vocab-size {len(tokens) + first}"
+        raise TokenizerError(f"`{path}` has {len(tokens)} tokens, fewer than {count}", hint=hint)
     return b"".join(base64.b64encode(token) + b" %d\n" % (first + rank) for rank, token in enumerate(tokens))

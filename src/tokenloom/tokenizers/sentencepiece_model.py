@@ -16,6 +16,7 @@ from tokenloom.tokenizers.kinds import TokenizerKind
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
     TokenRoles,
+    failures,
     joined,
     require_known_ids,
     sentinel_ids,
@@ -33,15 +34,18 @@ class SentencePieceTokenizer(TokenRoles):
     Args:
         path: path of the `.model`, for messages.
         data: its bytes.
-        eod_token, bos_token: the pieces that end and begin a document; if None, those that the model itself names as
-            `eos` and `bos`.
+        eod_token, bos_token: the pieces that end and begin a document; if None, the model's own `eos` and `bos`.
     """
 
     kind = "sentencepiece"
     engine_name = "sentencepiece"
 
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
-        self.backend: Any = _parse(path, data)
+        library, message = require("sentencepiece", extra="tokenizers"), f"`{path}` is not a SentencePiece model"
+        if not data:  # a processor without a model, to the library
+            raise TokenizerError(f"{message}: it is empty")
+        with failures(message, hint="name a `.model` of the SentencePiece trainer"):
+            self.backend: Any = library.SentencePieceProcessor(model_proto=data)
         self.vocab_size: int = self.backend.get_piece_size()
         self.inv_vocab: dict[int, str] = {number: self.backend.id_to_piece(number) for number in range(self.vocab_size)}
         super().__init__(path, hashlib.sha256(data).hexdigest(), self._find_roles(path, eod_token, bos_token))
@@ -53,7 +57,7 @@ class SentencePieceTokenizer(TokenRoles):
         return {piece: number for number, piece in self.inv_vocab.items()}
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, control symbols spelled out; what lies between them is decoded on its own."""
+        """Returns the text of ids, control symbols spelled out; the runs between them are decoded one by one."""
         runs = groupby(require_known_ids(self.path, ids, self.vocab_size), key=self._control_ids.__contains__)
         parts = (map(self.inv_vocab.__getitem__, run) if has else [self.backend.decode(list(run))] for has, run in runs)
         return "".join(chain.from_iterable(parts))
@@ -82,18 +86,6 @@ class SentencePieceTokenizer(TokenRoles):
         found = well_known_roles(path, ids, eod=eod_token, bos=bos_token)
         named = {"eod": eod_token, "bos": bos_token}
         return usual | found | {role: number for role, number in roles.items() if not named.get(role)}
-
-
-def _parse(path: str, data: bytes) -> Any:
-    library = require("sentencepiece", extra="tokenizers")
-    if not data:  # which the library takes for a processor without a model
-        message = f"`{path}` is not a SentencePiece model: it is empty"
-        raise TokenizerError(message)
-    try:
-        return library.SentencePieceProcessor(model_proto=data)
-    except RuntimeError as error:
-        message = f"`{path}` is not a SentencePiece model: {error}"
-        raise TokenizerError(message, hint="expected a `.model` as the SentencePiece trainer writes it") from error
 
 
 SENTENCEPIECE = TokenizerKind(

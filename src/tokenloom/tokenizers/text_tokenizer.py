@@ -1,4 +1,4 @@
-"""What every tokenizer offers, whatever library it comes from, and what the kinds of ours have in common."""
+"""The protocol of every tokenizer, of any library, and the common parts of ours."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
 def in_words(error: BaseException) -> str:
-    """Returns what an exception says, on one line of bounded length."""
-    said = " ".join(str(error).split()) if not isinstance(error, MemoryError) else ""
-    return shortened(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+    """Returns the type and the text of an exception, on one line of bounded length."""
+    text = " ".join(str(error).split()) if not isinstance(error, MemoryError) else ""
+    return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def shortened(text: str, most: int = 500) -> str:
-    """Returns a text of bounded length."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 @contextmanager
 def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
-    """Turns whatever fails inside into an error that ends with the reason; for want of a file or module, no refusal."""
+    """Turns any failure inside into an error that ends with the reason; a missing file or module is no refusal."""
     try:
         yield
     except TokenloomError:
@@ -40,17 +39,16 @@ def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, by `pyo3`
             raise
         kind = TokenizerError if isinstance(error, (OSError, ImportError)) else kind
-        message = f"{message}: {in_words(error)}"
-        raise kind(message, hint=hint) from error
+        raise kind(f"{message}: {in_words(error)}", hint=hint) from error
 
 
 def refusals(doer: str) -> AbstractContextManager[None]:
-    """Turns whatever fails inside into a `RefusedTextError`, as `failures` does."""
+    """Turns any failure inside into a `RefusedTextError`."""
     return failures(f"{doer} fails", RefusedTextError)
 
 
 def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: str | None = None) -> None:
-    """Checks, in one pass, that an engine gave ids of the vocabulary for as many texts; else a `RefusedTextError`."""
+    """Checks, in one pass, that an engine gave ids of the vocabulary for all texts; else a `RefusedTextError`."""
     lengths, tokens = encoded.lengths, encoded.tokens
     if len(lengths) != num_texts or int(lengths.sum()) != len(tokens) or (num_texts and int(lengths.min()) < 0):
         message = f"the engine gave {len(tokens)} ids for {len(lengths)} texts, expected those of {num_texts}"
@@ -62,12 +60,12 @@ def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: st
             raise RefusedTextError(message, hint=hint)
 
 
-WELL_KNOWN = {
+WELL_KNOWN: dict[str, tuple[str, ...]] = {
     "eod": ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"),
     "bos": ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>"),
     "pad": ("<|pad|>", "<pad>"),
 }
-"""How tokenizers spell the tokens of some roles; a spelling counts where a tokenizer has only one for the role."""
+"""Spellings of the tokens of some roles; one counts if a tokenizer has no other for the role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +89,19 @@ class TextTokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """Which kind of tokenizer it is: of `KINDS`, or a name of your own."""
+        """Its kind: of `KINDS`, or a name of your own."""
 
     @property
     def path(self) -> str:
-        """Path of its file, or what it was made from without one ("byte")."""
+        """Path of its file, or its specification ("byte")."""
 
     @property
     def sha256(self) -> str:
-        """The fingerprint, in hexadecimal: what changes the ids of any text changes it."""
+        """The fingerprint, in hexadecimal: it changes whenever the ids of a text do."""
 
     @property
     def engine_name(self) -> str:
-        """What turns texts into ids in `encode_texts`: the truth that faster engines are held to."""
+        """The library of `encode_texts`: the truth for faster engines."""
 
     @property
     def vocab_size(self) -> int:
@@ -123,7 +121,7 @@ class TextTokenizer(Protocol):
 
     @property
     def unique_identifiers(self) -> Mapping[str, Any]:
-        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
+        """Its identity for index caches: serialisable as JSON."""
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
@@ -132,31 +130,37 @@ class TextTokenizer(Protocol):
         """Returns the text of ids, special tokens spelled out."""
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token of the vocabulary, None for a text that is none."""
+        """Returns the id of each token of the vocabulary, None for any other text."""
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, none of which may hold lone surrogates; lets other threads run meanwhile."""
+        """Returns the ids of each text, without lone surrogates; releases the GIL."""
 
 
 def _role(name: str) -> Any:
-    """Returns a property, the id of a role; `MissingTokenError` where a tokenizer has none."""
+    """Returns a property: the id of a role, or a `MissingTokenError`."""
     return property(lambda tokenizer: tokenizer.id_of_role(name), doc=f"The id of the {name} token.")
 
 
 class TokenRoles:
-    """The roles, the identity and the errors that tokenizers have in common.
+    """The roles, identity and errors of our tokenizers.
 
     Args:
         path, sha256: see `TextTokenizer`.
-        roles: the id of each role that there is; "eos" is "eod" unless it is named.
+        roles: the ids of its roles; "eos" is "eod" unless it is named.
 
     Attributes:
         eod, bos, eos: the ids that end and begin a document, and end a sequence.
-        pad, mask: the ids that fill, and stand in for a masked token.
+        pad, mask: the ids of padding, and of a masked token.
         cls, sep: the ids that begin a sequence to classify, and end a segment.
     """
 
-    eod, eos, bos, pad, cls, sep, mask = map(_role, ("eod", "eos", "bos", "pad", "cls", "sep", "mask"))
+    eod: property = _role("eod")
+    eos: property = _role("eos")
+    bos: property = _role("bos")
+    pad: property = _role("pad")
+    cls: property = _role("cls")
+    sep: property = _role("sep")
+    mask: property = _role("mask")
 
     def __init__(self, path: str, sha256: str, roles: Mapping[str, int]) -> None:
         self.path = path
@@ -168,8 +172,8 @@ class TokenRoles:
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
-        # No path: byte-level and null tokenizers have none, and the fingerprint says more than a path does.
+        """Its identity for index caches."""
+        # No path: byte-level and null tokenizers have none, and the fingerprint is more exact.
         return OrderedDict({"class": type(self).__name__, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def tokenize(self, text: str) -> list[int]:
@@ -194,9 +198,9 @@ class TokenRoles:
 def well_known_roles(
     path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
 ) -> dict[str, int]:
-    """Returns the roles, each where it was named or only one well-known spelling of it is among the ids.
+    """Returns the roles that were named, or of which one well-known spelling only is among the ids.
 
-    The path is for messages; tokens that were named must be among the ids, those that may have a role.
+    A `TokenizerError`, which names the path, for a named token that is not among the ids.
     """
     roles = {}
     for role, named in (("eod", eod), ("bos", bos), ("pad", pad)):
@@ -210,29 +214,29 @@ def well_known_roles(
 
 
 def sentinel_ids(ids: Mapping[str, int]) -> list[int]:
-    """Returns the ids of the tokens that are spelled as T5's sentinels, in their order."""
+    """Returns the ids of T5's sentinels, in their order."""
     matches = {_SENTINEL.fullmatch(token): number for token, number in ids.items()}
     return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
 
 
 def describe_tokens(tokens: Sequence[str]) -> str:
-    """Returns the first ten, as a list in words."""
+    """Returns a phrase that lists the first ten."""
     shown = ", ".join(tokens[:10]) or "none"
     return f"{shown}, and {len(tokens) - 10} more" if len(tokens) > 10 else shown
 
 
 def require_known_ids(path: str, ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Returns ids as plain integers, all of which must be in the vocabulary."""
+    """Returns ids as plain integers; a `TokenizerError` for one that is not in the vocabulary."""
     numbers = [int(number) for number in ids]
     for index, number in enumerate(numbers):
         if not 0 <= number < vocab_size:
-            message = f"tokenizer `{path}`: expected ids in [0, {vocab_size}), found {number} at index {index}"
+            message = f"id {number} at index {index} out of range: tokenizer `{path}` has {vocab_size} ids"
             raise TokenizerError(message, hint="were these tokens made by another tokenizer?")
     return numbers
 
 
 def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns the text of ids; without a tokenizer, the ids in words."""
+    """Returns the text of ids; without a tokenizer, the ids themselves."""
     if tokenizer is None:
         return " ".join(map(str, ids))
     try:
@@ -243,6 +247,6 @@ def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
 
 
 def joined(rows: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Encoded:
-    """Returns the ids of texts that were encoded one by one."""
+    """Returns the rows of texts as one array."""
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype=dtype)
     return Encoded(tokens, np.array([len(row) for row in rows], dtype=np.int64))

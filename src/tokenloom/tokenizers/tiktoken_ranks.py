@@ -1,8 +1,7 @@
-"""Rank files of tiktoken: a token in base64 and its rank on each line, and beside them what the file does not say.
+"""Rank files of tiktoken: a token in base64 and its rank on each line, and a description beside the file.
 
-What it does not say of the encodings that are published is from `tiktoken_ext/openai_public.py` of the package
-`tiktoken` (0.14): the expressions that cut texts into words, and the special tokens. Such files are told by their hash,
-which is published there too, never by their name.
+Descriptions of published encodings, which are recognised by the hash of the file, are from
+`tiktoken_ext/openai_public.py` of the package `tiktoken` (0.14): regular expressions, special tokens and hashes.
 """
 
 from __future__ import annotations
@@ -49,23 +48,23 @@ REFERENCE_PATTERNS: Mapping[str, str] = {
     "v1": r"""[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+""",
     "v2": _O200K.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace("{1,3}", ""),
 }
-"""The expressions of the reference's `--tiktoken-pattern`, for lists of tokens in JSON."""
+"""The regular expressions of the reference's `--tiktoken-pattern`, for lists of tokens in JSON."""
 
 PATTERNS: Mapping[str, str] = {"r50k": _R50K, "p50k": _R50K, "cl100k": _CL100K, "o200k": _O200K}
-"""Expressions by name; `_base` behind the name is allowed too."""
+"""Regular expressions by name; a name may end with `_base`."""
 
 GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: "o200k"}
-"""What `gigatoken` calls the expressions that it knows."""
+"""Names of the regular expressions that `gigatoken` supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiktokenDescription:
-    """What a rank file does not say: as an object in `NAME.tiktoken.json` beside `NAME.tiktoken`.
+    """The rest of a tokenizer beside its ranks: a JSON object in `NAME.tiktoken.json` beside `NAME.tiktoken`.
 
     Attributes:
         pattern: the regular expression that cuts a text into words, or a well-known name ("cl100k").
         special_tokens: the ids of the special tokens by spelling.
-        eod_token, bos_token, pad_token: which special token has the role, where its spelling does not tell.
+        eod_token, bos_token, pad_token: the special tokens of the roles, where their spellings are not well known.
     """
 
     pattern: str
@@ -94,15 +93,14 @@ _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
 class TiktokenTokenizer(TokenRoles):
-    """Text to token ids and back as the library `tiktoken` does it with `allowed_special="all"`.
+    """Text to token ids and back, by `tiktoken`: a special token that is spelled out in a text becomes its id.
 
-    A special token that is spelled out in a text becomes its id, as with the other kinds of tokenizers. Nothing is ever
-    downloaded. Build it with `load_tokenizer`. Picklable; safe from several threads.
+    Build it with `load_tokenizer`. Picklable; safe from several threads.
 
     Args:
         path: path of the rank file, for messages.
         data: its bytes.
-        description: what the file does not say.
+        description: its pattern and special tokens.
     """
 
     kind = "tiktoken"
@@ -119,7 +117,11 @@ class TiktokenTokenizer(TokenRoles):
         self.vocab_size: int = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
         self._allowed = frozenset(self.special_tokens)
         named = {"eod": description.eod_token, "bos": description.bos_token, "pad": description.pad_token}
-        super().__init__(path, self._fingerprint(), well_known_roles(path, self.special_tokens, **named))
+        # Of pattern, special tokens and ranks, whatever their order in the files.
+        fingerprint = hashlib.sha256(json.dumps([self.pattern, dict(self.special_tokens)]).encode())
+        for token, rank in sorted(self._ranks.items(), key=lambda row: row[1]):
+            fingerprint.update(b"%d %d " % (rank, len(token)) + token)
+        super().__init__(path, fingerprint.hexdigest(), well_known_roles(path, self.special_tokens, **named))
 
     def __reduce__(self) -> tuple[type[TiktokenTokenizer], tuple[str, bytes, TiktokenDescription]]:
         return TiktokenTokenizer, (self.path, self.data, self._description)
@@ -129,26 +131,25 @@ class TiktokenTokenizer(TokenRoles):
         try:
             text: str = self.backend.decode(numbers)
         except KeyError as error:
-            message = f"tokenizer `{self.path}`: one of the ids is not used by any token: {error}"
-            raise TokenizerError(message) from error
+            raise TokenizerError(f"tokenizer `{self.path}`: no token has the id {error}") from error
         return text
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
         return [self.special_tokens.get(token, self._ranks.get(encodable(token).encode())) for token in tokens]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint32; the library lets other threads run."""
+        """Returns the ids of each text, uint32; releases the GIL."""
         return joined(list(map(self._encode, texts)), np.uint32)
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
+        """The pattern; see `Certificate`."""
         return (self.pattern,)
 
     def load_gigatoken(self, module: Any) -> Any:
         scheme = GIGATOKEN_SCHEMES.get(self.pattern)
         if scheme is None:
-            message = f"it does not know the pattern {self.pattern!r}"
-            raise ValueError(message)
+            raise ValueError(f"it does not know the pattern {self.pattern!r}")
         with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads paths only; ours may have changed
             file.write(self.data)
             file.flush()
@@ -158,9 +159,9 @@ class TiktokenTokenizer(TokenRoles):
         try:
             options = {"allowed_special": self._allowed, "disallowed_special": ()}
             ids: NDArray[np.uint32] = self.backend.encode_to_numpy(text, **options)
-        except BaseException:  # the expression gives up on a million spaces in a row, and panics on others
+        except BaseException:  # the expression fails on a million spaces in a row, and panics on others
             message = f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shortened(text, 80)!r}"
-            hint = "cut the text, or use an expression that needs less backtracking"
+            hint = "cut the text, or use an expression with less backtracking"
             with failures(message, RefusedTextError, hint=hint):
                 raise
         return ids
@@ -169,28 +170,19 @@ class TiktokenTokenizer(TokenRoles):
         library = require("tiktoken", extra="tokenizers")
         message = f"`tiktoken` refuses `{path}` with the pattern {self.pattern!r}"
         hint = f"the pattern is an expression that matches no empty text, or one of {', '.join(PATTERNS)}; "
-        hint += "ranks and ids of special tokens are integers, each there once"
+        hint += "ranks and ids of special tokens are unique integers"
         with failures(message, hint=hint):
-            special_tokens = dict(self.special_tokens)
-            backend = library.Encoding(
-                path, pat_str=self.pattern, mergeable_ranks=self._ranks, special_tokens=special_tokens
-            )
+            options = {"mergeable_ranks": self._ranks, "special_tokens": dict(self.special_tokens)}
+            backend = library.Encoding(path, pat_str=self.pattern, **options)
             backend.encode_ordinary("")  # panics if the expression matches it, as it would in the middle of texts
         return backend
 
-    def _fingerprint(self) -> str:
-        """Returns the hash of what the ids of texts depend on, however the files spell it."""
-        state = hashlib.sha256(json.dumps([self.pattern, dict(self.special_tokens)]).encode())
-        for token, rank in sorted(self._ranks.items(), key=lambda row: row[1]):
-            state.update(b"%d %d " % (rank, len(token)) + token)
-        return state.hexdigest()
-
 
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
-    """Returns the description beside a rank file, else that of the published encoding whose file it is, else None."""
+    """Returns the description beside a rank file, else that of a published encoding, else None."""
     beside = f"{path}.json"
     names = [each.name for each in fields(TiktokenDescription)]
-    hint = f"expected an object with `pattern` and, if need be, {', '.join(names[1:])}"
+    hint = f"it is an object with `pattern` and, if need be, {', '.join(names[1:])}"
     try:
         value = read_json(beside)
         description = from_members(TiktokenDescription, value)
@@ -200,22 +192,19 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
         message = f"`{beside}` does not describe a rank file: {str(error).lstrip(': ')}"
         raise TokenizerError(message, hint=hint) from error
     if unknown := sorted(value.keys() - set(names)):
-        message = f"`{beside}` does not describe a rank file: it has {unknown[0]!r}"
-        raise TokenizerError(message, hint=hint)
+        raise TokenizerError(f"`{beside}` does not describe a rank file: it has {unknown[0]!r}", hint=hint)
     return description
 
 
 def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
-    """Returns the rank of each token."""
     rows = [line.split() for line in data.splitlines() if line]
     try:
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
     except ValueError as error:  # of which binascii.Error is one
-        message = f"`{path}`: expected lines of a token in base64 and its rank: {error}"
-        raise TokenizerError(message, hint="is it a rank file of tiktoken?") from error
+        message = f"`{path}` is no rank file of tiktoken: {error}"
+        raise TokenizerError(message, hint="each line has a token in base64 and its rank") from error
     if len(ranks) < len(rows) or len(set(ranks.values())) < len(rows):
-        message = f"`{path}`: expected each token and each rank once, found {len(rows)} lines with repetitions"
-        raise TokenizerError(message)
+        raise TokenizerError(f"`{path}` has a token or a rank twice, in {len(rows)} lines")
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         message = f"`{path}` has no rank for {len(missing)} of the 256 bytes, such as 0x{missing[0]:02x}"
         raise TokenizerError(message, hint="was the file cut off?")
@@ -223,12 +212,11 @@ def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
 
 
 def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDescription:
-    """Returns what is known of a rank file: the options first, then what is described."""
+    """Returns the description of a rank file; options replace its members."""
     known = read_description(file, data)
     if options.pattern is None and known is None:
-        message = f"nothing says how `{file}` cuts texts into words: a rank file has no pattern"
         hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
-        raise TokenizerError(message, hint=hint)
+        raise TokenizerError(f"no `pattern` given for `{file}`: a rank file has none", hint=hint)
     given = {name: value for name, value in asdict(options).items() if value is not None}
     return replace(known or TiktokenDescription(pattern=""), **given)
 
@@ -237,6 +225,6 @@ TIKTOKEN = TokenizerKind(
     called="a `.tiktoken`",
     suffixes=(".tiktoken",),
     takes_pattern=True,
-    is_told_by=lambda data: _RANK_LINE.match(data) is not None,  # some rank files are called `.model`
+    matches=lambda data: _RANK_LINE.match(data) is not None,  # some rank files are called `.model`
     load=lambda path, data, options: TiktokenTokenizer(path, data, _described(path, data, options)),
 )

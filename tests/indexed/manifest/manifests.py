@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from tokenloom.storage.atomic import publish_bytes
 SHA256 = "ab" * 32
 
 
-def make_tokenizer_identity(**changes: Any) -> TokenizerIdentity:
+def make_tokenizer_identity(**changes):
     settings: dict[str, Any] = {
         "kind": "word-level",
         "sha256": SHA256,
@@ -36,7 +35,7 @@ def make_tokenizer_identity(**changes: Any) -> TokenizerIdentity:
     return TokenizerIdentity(**(settings | changes))
 
 
-def make_facts(**changes: Any) -> PairFacts:
+def make_facts(**changes):
     settings: dict[str, Any] = {
         "dtype": "uint16",
         "num_documents": 2,
@@ -50,7 +49,7 @@ def make_facts(**changes: Any) -> PairFacts:
     return PairFacts(**(settings | changes))
 
 
-def make_manifest(**changes: Any) -> Manifest:
+def make_manifest(**changes):
     settings: dict[str, Any] = {
         "pair": make_facts(),
         "tokenizer": make_tokenizer_identity(),
@@ -63,13 +62,7 @@ def make_manifest(**changes: Any) -> Manifest:
     return Manifest(**(settings | changes))
 
 
-def write_recorded(
-    prefix: str | os.PathLike[str],
-    documents: Iterable[Sequence[Sequence[int]]],
-    *,
-    dtype: Any = np.uint16,
-    **changes: Any,
-) -> str:
+def write_recorded(prefix, documents, *, dtype=np.uint16, **changes):
     """Writes a pair of documents of sequences with its manifest; returns its prefix."""
     with IndexedDatasetBuilder(f"{os.fspath(prefix)}.bin", dtype=dtype, checksums=True) as builder:
         for sequences in documents:
@@ -85,6 +78,6 @@ def write_recorded(
     return os.fspath(prefix)
 
 
-def write_manifest(prefix: str | os.PathLike[str], manifest: Manifest) -> None:
+def write_manifest(prefix, manifest):
     """Writes the manifest of a pair that is there."""
     publish_bytes(manifest_path(os.fspath(prefix)), manifest_bytes(manifest))

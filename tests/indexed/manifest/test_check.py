@@ -1,7 +1,5 @@
 """Pairs and their manifests: written together, never mixed, checked against each other."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
@@ -66,7 +64,7 @@ def test_every_way_of_adding_is_counted(tmp_path, dtype, num_documents):
 
 def test_a_manifest_needs_checksums(tmp_path):
     builder = IndexedDatasetBuilder(f"{tmp_path}/corpus.bin")
-    with pytest.raises(ConfigError, match="expected `checksums=True` on a builder that is to write a manifest"):
+    with pytest.raises(ConfigError, match="`manifest` needs a builder with `checksums=True`"):
         builder.finalize(f"{tmp_path}/corpus.idx", manifest=lambda pair: make_manifest(pair=pair))
     assert os.listdir(tmp_path) == []
 

@@ -1,7 +1,5 @@
 """What a manifest says: its parts fit together, and those of several pairs become one."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 
@@ -15,7 +13,6 @@ from tokenloom.indexed.manifests import (
     FileChecksum,
     InputRecord,
     TokenizerIdentity,
-    check_one_tokenizer,
     combine_manifests,
     identity_of,
     manifest_path,
@@ -27,7 +24,7 @@ from tokenloom.indexed.writing.concatenate import build_catalogue, merge_dataset
 
 def test_a_ledger_must_balance():
     with pytest.raises(
-        ConfigError, match=r"found 10 documents read, but 7 kept \+ 1 rejected \+ 1 blank \+ 0 duplicates"
+        ConfigError, match=r"not balance: 10 documents read, but 7 kept \+ 1 rejected \+ 1 blank \+ 0 duplicates"
     ):
         DocumentLedger(num_read=10, num_kept=7, num_rejected=1, num_blank=1)
     total = DocumentLedger(num_read=3, num_kept=2, num_empty=1) + DocumentLedger(
@@ -39,7 +36,7 @@ def test_a_ledger_must_balance():
 def test_options_are_values_of_json():
     assert make_manifest(options={"keys": ("a", "b")}).options == {"keys": ["a", "b"]}
     for value in (float("nan"), {1, 2}, b"bytes"):
-        with pytest.raises(ConfigError, match="expected options that JSON can hold"):
+        with pytest.raises(ConfigError, match=r"`options`: .* cannot be JSON"):
             make_manifest(options={"odd": value})
 
 
@@ -63,19 +60,6 @@ def test_manifests_of_one_tokenizer_and_options_combine():
     )
 
 
-@pytest.mark.parametrize(
-    "change", [{"sha256": "cd" * 32}, {"eod": None}, {"vocab_size": 101}], ids=["file", "eod", "vocabulary"]
-)
-def test_pairs_of_different_tokenizers_do_not_become_one(change):
-    manifests = {"a": make_manifest(), "b": make_manifest(tokenizer=make_tokenizer_identity(**change))}
-    with pytest.raises(
-        ConfigError, match=r"expected one tokenizer, found word-level `.*json` \(sha256 abab.* for `a` and "
-    ):
-        check_one_tokenizer(manifests)
-    check_one_tokenizer({"a": make_manifest(), "b": make_manifest()})
-    check_one_tokenizer({})
-
-
 def test_options_that_differ_are_recorded_together():
     changes = [{"key": "text", "append_eod": True}, {"key": "body", "append_eod": True}, {"key": "text"}]
     pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
@@ -97,10 +81,13 @@ def pairs(tmp_path):
     return [write_recorded(tmp_path / name, [[[1, 2]], [[3]]]) for name in "ab"]
 
 
-@pytest.mark.parametrize("join", [merge_datasets, build_catalogue])
-def test_pairs_of_different_tokenizers_are_not_joined(tmp_path, pairs, join):
-    other = write_recorded(tmp_path / "c", [[[4]]], tokenizer=make_tokenizer_identity(sha256="cd" * 32))
-    with pytest.raises(ConfigError, match="expected one tokenizer, found word-level"):
+@pytest.mark.parametrize(
+    ("join", "change"),
+    [(merge_datasets, {"sha256": "cd" * 32}), (merge_datasets, {"eod": None}), (build_catalogue, {"vocab_size": 101})],
+)
+def test_pairs_of_different_tokenizers_are_not_joined(tmp_path, pairs, join, change):
+    other = write_recorded(tmp_path / "c", [[[4]]], tokenizer=make_tokenizer_identity(**change))
+    with pytest.raises(ConfigError, match=r"expected one tokenizer, found word-level `.*json` \(sha256 abab.* for `"):
         join([*pairs, other], f"{tmp_path}/all")
     assert not [name for name in os.listdir(tmp_path) if name.startswith("all")]
     join(pairs, f"{tmp_path}/all")

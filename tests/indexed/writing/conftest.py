@@ -1,7 +1,5 @@
 """Pairs that are written, appended and joined here."""
 
-from __future__ import annotations
-
 import pytest
 from tests.indexed.pairs import write_pair
 from tests.indexed.writing.pairs import CORPUS, Pair

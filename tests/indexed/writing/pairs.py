@@ -1,7 +1,5 @@
 """A builder whose pair can be looked at, and parts of a small pair."""
 
-from __future__ import annotations
-
 import numpy as np
 from tests.indexed.pairs import pair_bytes
 

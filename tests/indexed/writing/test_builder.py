@@ -1,7 +1,5 @@
 """Writing a pair."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource
@@ -18,13 +16,7 @@ from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, 
 from tests.indexed.writing.pairs import Pair
 
 from tokenloom import IndexedDataset, IndexedDatasetBuilder
-from tokenloom.errors import (
-    ConfigError,
-    DatasetFormatError,
-    StorageError,
-    TokenloomError,
-    TokenRangeError,
-)
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenloomError, TokenRangeError
 
 BIN = struct.pack("<6H", 10, 11, 12, 13, 14, 15)
 IDX = (
@@ -265,7 +257,7 @@ REFUSED = [
         for token in TOO_LARGE
     ),
     ("add_documents", ([[1]], 65536), TokenRangeError, "token id 65536 in document 1 does not fit uint16"),
-    ("add_documents", ([[1]], None, 0), ConfigError, "chunk_size must be at least 1, got 0"),
+    ("add_documents", ([[1]], None, 0), ConfigError, "`chunk_size`: must be 1 or more, got 0"),
 ]
 
 
@@ -532,3 +524,38 @@ def test_jagged_batches_keep_every_token_or_name_one(tmp_path_factory, rows, eod
         assert not all(0 <= token < 65536 for row in [*rows, suffix] for token in row)
     else:
         assert pair.tokens() == [[*row, *suffix] for row in rows]
+
+
+# --- pairs that are appended ---
+
+
+def test_add_index_appends_documents_as_they_are(tmp_path):
+    first = [[[1, 2], [3]], []]
+    second = [[], [[4]], [[], [5, 6]]]
+    prefixes = [write_pair(tmp_path / name, corpus) for name, corpus in (("a", first), ("b", second))]
+    pair = Pair(tmp_path, np.int32)
+    pair.builder.add_item([7])
+    pair.builder.add_index(prefixes[0])
+    pair.builder.add_document([8, 9], [2])
+    pair.builder.add_index(f"{prefixes[1]}.idx")
+    pair.builder.add_item([10])
+    pair.builder.end_document()
+    pair.finish()
+    expected = [[[7], *first[0]], first[1], [[8, 9]], *second, [[10]]]
+    assert read_pair(pair.prefix) == expected
+    assert pair_bytes(pair.prefix) == pair_bytes(write_pair(tmp_path / "whole", expected))
+
+
+def test_add_index_appends_modes(tmp_path):
+    corpus = [[[1], [2]], [[3], [4], [5]]]
+    prefix = write_pair(tmp_path / "a", corpus, multimodal=True)
+    pair = Pair(tmp_path, np.int32, multimodal=True)
+    pair.builder.add_index(prefix)
+    pair.builder.add_index(prefix)
+    pair.finish()
+    assert IndexedDataset(pair.prefix, multimodal=True).sequence_modes.tolist() == [0, 1, 0, 1, 2] * 2
+
+
+def test_add_index_refuses_another_dtype(pair, source):
+    with pytest.raises(DatasetFormatError, match=r"source.idx`: expected tokens of dtype uint16, found int32"):
+        pair.builder.add_index(source)

@@ -24,13 +24,10 @@ WAYS = ["merge", "catalogue"]
 @pytest.fixture
 def pairs(tmp_path):
     """Returns two pairs of three and of one document, with manifests."""
-    return [
-        write_recorded(tmp_path / "a", [[[1, 2]], [], [[3]]]),
-        write_recorded(tmp_path / "b", [[[4], [5, 6]]]),
-    ]
+    return [write_recorded(tmp_path / "a", [[[1, 2]], [], [[3]]]), write_recorded(tmp_path / "b", [[[4], [5, 6]]])]
 
 
-def join(prefixes: list[str], output: str, way: str) -> str:
+def join(prefixes, output, way):
     if way == "merge":
         merge_datasets(prefixes, output)
     else:
@@ -72,20 +69,9 @@ def test_what_lies_beside_a_pair_that_a_builder_appends_is_left_there(tmp_path, 
     ]
 
 
-def test_pieces_of_a_wanted_size_have_the_origins_of_their_documents(tmp_path):
-    prefix = write_pair(tmp_path / "a", [[[number] * (1 + number % 3)] for number in range(30)])
-    add_origins(prefix)
-    hashes = add_hashes(prefix)
-    pieces = [piece.path_prefix for piece in merge_datasets([prefix], f"{tmp_path}/piece", part_bytes=40)]
-    assert len(pieces) > 3
-    found = [origin for piece in pieces for origin in origins_beside(piece)]
-    assert found == [(f"{prefix}.jsonl", 2 + number) for number in range(30)]
-    assert [each for piece in pieces for each in hashes_beside(piece)] == hashes
-
-
 def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
     monkeypatch.setattr("tokenloom.indexed.writing.concatenate._ROWS_AT_ONCE", 50)
-    monkeypatch.setattr("tokenloom.indexed.writing.kept_documents._BLOCK_ROWS", 70)
+    monkeypatch.setattr("tokenloom.indexed.writing.concatenate._BLOCK_ROWS", 70)
     parts, origins, hashes, weights, qualities = [], [], [], [], []
     for name in "abc":
         count = int(rng.integers(1, 400))

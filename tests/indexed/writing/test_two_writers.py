@@ -5,9 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import traceback
-from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,13 +58,13 @@ PAIRS = {
 }
 
 
-def _ends(works: list[Callable[[], object]], *, how: str) -> list[str]:
+def _ends(works, *, how):
     """Runs two things at once, and returns how each ended: the name of an error, or nothing."""
     context = multiprocessing.get_context("fork")
     barrier = (context if how == "processes" else threading).Barrier(len(works))
     ends = context.SimpleQueue()
 
-    def run(number: int) -> None:
+    def run(number):
         barrier.wait()
         try:
             works[number]()
@@ -88,7 +86,7 @@ def _ends(works: list[Callable[[], object]], *, how: str) -> list[str]:
     return [found[number] for number in range(len(works))]
 
 
-def _visible(folder: Path) -> dict[str, bytes]:
+def _visible(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name[0] != "."}
 
 

@@ -1,24 +1,15 @@
 """Arrow files and streams that are damaged, or larger than the limit when decoded."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
-from tests.inputs.corpora import (
-    documents,
-    parse_file,
-    write_arrow,
-)
+from tests.inputs.corpora import documents, parse_file, write_arrow
 
 from tokenloom.errors import InputError
 
 
 @pytest.mark.parametrize("cut", [0, 100, -9])
 @pytest.mark.parametrize("stream", [True, False])
-def test_arrow_that_is_cut_is_an_error(tmp_path: Path, cut: int, stream: bool):
+def test_arrow_that_is_cut_is_an_error(tmp_path, cut, stream):
     path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 100, batch_rows=10, stream=stream)
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(InputError, match=r"`.*a\.arrow`( is no Arrow file|: the Arrow stream has no end mark)"):
@@ -28,7 +19,7 @@ def test_arrow_that_is_cut_is_an_error(tmp_path: Path, cut: int, stream: bool):
 LIMIT = 64 << 20
 
 
-def write(path: Path, table: pa.Table, *, stream: bool, **options: Any) -> Path:
+def write(path, table, *, stream, **options):
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
     with make(str(path), table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_table(table)
@@ -36,7 +27,7 @@ def write(path: Path, table: pa.Table, *, stream: bool, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
-def test_a_decoded_batch_above_the_limit_is_refused(tmp_path: Path, stream: bool):
+def test_a_decoded_batch_above_the_limit_is_refused(tmp_path, stream):
     table = pa.table({"text": ["x" * (15 << 20)] * 5})
     path = write(tmp_path / "a.arrow", table, stream=stream, compression="zstd")
     assert path.stat().st_size < 40_000

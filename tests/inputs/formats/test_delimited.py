@@ -1,11 +1,8 @@
 """CSV and TSV as records."""
 
-from __future__ import annotations
-
 import csv
 import io
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,19 +21,19 @@ ROWS = 'id,text,url\n1,one,u\n2,"two\nlines, and ""quotes""",u\n3,,u\n'
 TEXTS = [["one"], ['two\nlines, and "quotes"'], [""]]
 
 
-def write(path: Path, data: str | bytes) -> Path:
+def write(path, data):
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
 
-def refused(path: Path, **options: object) -> InputError:
+def refused(path, **options):
     with pytest.raises(InputError) as caught:
         parse_file(path, **options)
     return caught.value
 
 
 @pytest.mark.parametrize(("mark", "end"), [(b"", "\n"), (b"\xef\xbb\xbf", "\r\n")])
-def test_the_texts_of_a_column(tmp_path: Path, mark: bytes, end: str):
+def test_the_texts_of_a_column(tmp_path, mark, end):
     path = write(tmp_path / "a.csv", mark + ROWS.replace("\n", end).encode())
     for block_bytes in (1, 2, 7, 1000):
         found = documents(parse_file(path, block_bytes=block_bytes))
@@ -44,14 +41,14 @@ def test_the_texts_of_a_column(tmp_path: Path, mark: bytes, end: str):
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "b.tab"])
-def test_tabs_separate_fields_too(tmp_path: Path, name: str):
+def test_tabs_separate_fields_too(tmp_path, name):
     path = write(tmp_path / name, 'title\ttext\na, b\t"x\ty"\n')
     assert documents(parse_file(path, keys=["text", "title"])) == [["x\ty"]]
     assert documents(parse_file(path, keys=["title"])) == [["a, b"]]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_the_same_pair_as_json_lines_of_the_same_records(tmp_path: Path, suffix: str):
+def test_the_same_pair_as_json_lines_of_the_same_records(tmp_path, suffix):
     lines = write(tmp_path / "lines.jsonl", json_lines({"text": text} for [text] in TEXTS * 9))
     rows = ROWS + ROWS.partition("\n")[2] * 8
     write(tmp_path / f"rows.csv{suffix}", COMPRESSIONS[suffix](rows.encode()))
@@ -66,7 +63,7 @@ def test_the_same_pair_as_json_lines_of_the_same_records(tmp_path: Path, suffix:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 10, 1000])
-def test_bad_rows_are_bad_alone(tmp_path: Path, block_bytes: int):
+def test_bad_rows_are_bad_alone(tmp_path, block_bytes):
     path = write(
         tmp_path / "a.csv",
         b'id,text\n1,one\n2,two,three\n4\n5,"a\nb"\n\n7,NULL\n8,caf\xe9\n9,"q\rr"\n10\n11,\n12\n13\n',
@@ -85,13 +82,13 @@ def test_bad_rows_are_bad_alone(tmp_path: Path, block_bytes: int):
 
 
 @pytest.mark.parametrize("rows", [b'2,"x', b'2,"x\n', b'"2,x\n3,y', b'2,"x\n3,y\n4,""\n'])
-def test_a_quote_that_is_open_at_the_end_is_an_error(tmp_path: Path, rows: bytes):
+def test_a_quote_that_is_open_at_the_end_is_an_error(tmp_path, rows):
     error = refused(write(tmp_path / "a.csv", b"id,text\n1,one\n" + rows))
     assert error.message.endswith("a.csv`: a quote is not closed before the end of the file")
 
 
 @pytest.mark.parametrize("block_bytes", [1, 5, 1000])
-def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path: Path, block_bytes: int):
+def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path, block_bytes):
     path = write(tmp_path / "a.csv", 'text\nbefore\n"' + 'long\n""' * 20 + '"\nafter\nx"y\n')
     parsed = parse_file(path, block_bytes=block_bytes, max_record_bytes=40)
     assert documents(parsed) == [["before"], ["after"], ['x"y']]
@@ -99,7 +96,7 @@ def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path: Path, block_byte
 
 
 @pytest.mark.parametrize("num_rows", [0, 100_000])
-def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path: Path, num_rows: int):
+def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path, num_rows):
     path = write(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
     error = refused(path, memory_bytes=64 << 20)
     assert "straddling object straddles two block boundaries" in error.message
@@ -107,7 +104,7 @@ def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path: Path, num_rows
     assert len(documents(parse_file(path, memory_bytes=800_001 * 256))) == num_rows + 2
 
 
-def test_rows_are_numbered_and_halved(tmp_path: Path):
+def test_rows_are_numbered_and_halved(tmp_path):
     path = write(tmp_path / "a.csv", ROWS + "4\n")
     with closing(open_whole(path)) as reader:
         [block] = reader.blocks()
@@ -121,7 +118,7 @@ def test_rows_are_numbered_and_halved(tmp_path: Path):
     assert halves[1].halves()[0].halves() is None
 
 
-def test_a_reader_may_be_closed_at_any_time(tmp_path: Path):
+def test_a_reader_may_be_closed_at_any_time(tmp_path):
     path = write(tmp_path / "a.csv", ROWS + "4,text,u\n" * 500_000)
     for num_blocks in range(6):
         reader = open_whole(path, keys=["text"], memory_bytes=64 << 20)
@@ -130,7 +127,7 @@ def test_a_reader_may_be_closed_at_any_time(tmp_path: Path):
         reader.close()
 
 
-def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path):
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
     path = write(tmp_path / "a.csv", "id,body\n1,one\n")
     error = refused(path)
     assert error.message == f"`{path}`: no column 'text'; found 'id', 'body'"
@@ -149,7 +146,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
         (b'"' + b"long" * 300_000, "no column 'text'; found 'longlong"),
     ],
 )
-def test_headers_that_name_no_columns(tmp_path: Path, data: bytes, message: str):
+def test_headers_that_name_no_columns(tmp_path, data, message):
     assert message in refused(write(tmp_path / "a.csv", data)).message
 
 
@@ -158,9 +155,7 @@ def test_headers_that_name_no_columns(tmp_path: Path, data: bytes, message: str)
     block_bytes=st.integers(1, 40),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_what_csv_writes_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], block_bytes: int, end: str
-):
+def test_what_csv_writes_is_read_back(tmp_path_factory, rows, block_bytes, end):
     sink = io.StringIO(newline="")
     csv.writer(sink, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([["text", "more"], *rows])
     path = write(tmp_path_factory.mktemp("csv") / "a.csv", sink.getvalue())

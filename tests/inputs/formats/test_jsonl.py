@@ -1,7 +1,5 @@
 """JSON lines that cost much to read, and those with something unusual."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,7 +11,7 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b'{"text": ' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001])
-def test_json_that_is_too_deep_is_a_bad_line(line: bytes):
+def test_json_that_is_too_deep_is_a_bad_line(line):
     found = JsonLineBlock(path="lines", first_record=1, data=b'{"text": "ok"}\n' + line + b"\n")
     parsed = parse_block(found, ["text"])
     assert documents([parsed]) == [["ok"]]
@@ -37,12 +35,12 @@ ODD = [
 ]
 
 
-def block(lines: list[str]) -> JsonLineBlock:
+def block(lines):
     return JsonLineBlock(path="lines", first_record=11, data="\n".join(lines).encode())
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd: str):
+def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd):
     lines = [json.dumps({"text": f"é {number}" * 100}) for number in range(20)]
     lines[7] = odd
     parsed, careful = parse_block(block(lines), ["text"]), parse_carefully(block(lines), ["text"])

@@ -1,22 +1,14 @@
 """Parquet that is damaged."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.inputs.corpora import (
-    open_whole,
-    parse_file,
-    write_parquet,
-)
+from tests.inputs.corpora import open_whole, parse_file, write_parquet
 
 from tokenloom.errors import InputError
 
 
-def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path: Path):
+def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path):
     texts = [f"text {number} " + "abcdefgh"[number % 8] * 50 for number in range(400)]
     path = write_parquet(
         tmp_path / "a.parquet",
@@ -37,7 +29,7 @@ def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path: 
     assert sum(len(batch) for block in blocks for batch in block.batches) >= 190
 
 
-def test_a_decoded_batch_above_the_limit_is_refused(tmp_path: Path):
+def test_a_decoded_batch_above_the_limit_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["x" * (65 << 20)]}), path, compression="zstd", use_dictionary=False)
     message = "a.parquet` row 1: a batch takes 6815.... bytes, more than 67108864"

@@ -1,9 +1,5 @@
 """Datasets that the library `datasets` has saved."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from tests.inputs.corpora import write_arrow
 from tests.inputs.folders import found_in
@@ -19,11 +15,11 @@ def datasets():
     return library
 
 
-def save(datasets, folder: Path, num_rows: int = 6, **options) -> None:
+def save(datasets, folder, num_rows=6, **options):
     datasets.Dataset.from_dict({"text": [f"t{number}" for number in range(num_rows)]}).save_to_disk(folder, **options)
 
 
-def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path: Path):
+def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path):
     save(datasets, tmp_path / "x" / "hf", num_shards=3)
     state = tmp_path / "x" / "hf" / "state.json"
     names = [f"data-0000{number}-of-00003.arrow" for number in range(3)]
@@ -42,22 +38,22 @@ def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path: Path):
         find_inputs([str(tmp_path / "x" / "hf")])
 
 
-def test_splits_are_named_one_by_one(datasets, tmp_path: Path):
+def test_splits_are_named_one_by_one(datasets, tmp_path):
     part = datasets.Dataset.from_dict({"text": ["a"]})
     datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "hf")
-    with pytest.raises(ConfigError, match=r"found the saved dataset `.*/hf` with the splits train, test") as caught:
+    with pytest.raises(ConfigError, match=r"saved dataset `.*/hf` has several splits: train, test") as caught:
         find_inputs([str(tmp_path / "hf")])
     assert caught.value.hint == f"name the folder of each: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
     found = find_inputs([str(tmp_path / "hf" / "train"), str(tmp_path / "hf" / "test")])
     assert [file.format for file in found.files] == ["arrow", "arrow"]
 
 
-def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path: Path):
+def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path):
     save(datasets, tmp_path)
     state = tmp_path / "state.json"
     indices = '"_indices_data_files": [{"filename": "indices.arrow"}], "_split"'
     state.write_text(state.read_text().replace('"_split"', indices))
-    with pytest.raises(InputError, match=r"the rows of the saved dataset `.*` are chosen by indices") as caught:
+    with pytest.raises(InputError, match=r"the saved dataset `.*` selects rows by indices") as caught:
         find_inputs([str(tmp_path)])
     assert "flatten_indices" in caught.value.hint
     state.write_text("{")

@@ -1,21 +1,12 @@
 """Lines and files of text as documents."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from tests.inputs.corpora import (
-    COMPRESSIONS,
-    bad,
-    documents,
-    parse_file,
-)
+from tests.inputs.corpora import COMPRESSIONS, bad, documents, parse_file
 
 from tokenloom.errors import InputError
 
 
-def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path: Path):
+def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b'\xef\xbb\xbffirst\n{"text": 1}\r\n\n \t\n\xef\xbb\xbfmark\nnul \0 byte\ncaf\xe9\nlast \xc3\xa9')
     parsed = parse_file(path, input_format="text-lines")
@@ -28,7 +19,7 @@ def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path: Path):
 @pytest.mark.parametrize("input_format", ["jsonl", "text-lines"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("block_bytes", [1, 1000])
-def test_lines_of_utf16_are_refused(tmp_path: Path, input_format: str, encoding: str, block_bytes: int):
+def test_lines_of_utf16_are_refused(tmp_path, input_format, encoding, block_bytes):
     path = tmp_path / "a"
     path.write_bytes('\ufeff{"text": "a"}\n'.encode(encoding))
     with pytest.raises(InputError, match=r"`.*/a`: expected UTF-8, found the byte order mark of UTF-16") as caught:
@@ -37,7 +28,7 @@ def test_lines_of_utf16_are_refused(tmp_path: Path, input_format: str, encoding:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_file_of_text_is_a_document_as_it_is(tmp_path: Path, suffix: str):
+def test_a_file_of_text_is_a_document_as_it_is(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(COMPRESSIONS[suffix]("\ufeffone\r\n\n\0 two\n".encode()))
     assert documents(parse_file(path, input_format="text-files")) == [["one\r\n\n\0 two\n"]]
@@ -51,7 +42,7 @@ def test_a_file_of_text_is_a_document_as_it_is(tmp_path: Path, suffix: str):
         (b"x" * 3000, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept"),
     ],
 )
-def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path: Path, data: bytes, reason: str):
+def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path, data, reason):
     path = tmp_path / "a.txt"
     path.write_bytes(data)
     [block] = parse_file(path, input_format="text-files", max_record_bytes=2000)
@@ -62,7 +53,7 @@ def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path: Path, data: bytes
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\r\n"])
-def test_a_file_of_white_space_is_blank(tmp_path: Path, data: bytes):
+def test_a_file_of_white_space_is_blank(tmp_path, data):
     (tmp_path / "a.txt").write_bytes(data)
     [block] = parse_file(tmp_path / "a.txt", input_format="text-files")
     assert (block.num_documents, block.num_blank_lines, block.bad_lines) == (0, 1, [])

@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.run.folders import HEAD, STAGE, make_run, write_data, write_pair, write_toml
+from tests.run.folders import HEAD, STAGE, chat_run, make_run, write_data, write_pair, write_toml
 from tests.run.small_runs import random_locks
 from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, write_corpus
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.texts import span_tokens
-from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.run.audit.trace import PairRows, SpanTable, passes_of, trace_dataset
+from tokenloom.run.audit.trace import passes_of, trace_dataset
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
@@ -129,22 +127,6 @@ def test_what_is_held_out(tmp_path):
 # --- conversations ------------------------------------------------------------------------------------------------
 
 
-def talks(prefix, count: int, first: int) -> str:
-    random = np.random.default_rng(first)
-
-    def turn(longest: int) -> list[int]:
-        return random.integers(first, first + 1000, size=random.integers(1, longest)).tolist()
-
-    return write_conversations(prefix, [conversation((PROMPT, turn(6)), (ANSWER, turn(9))) for _ in range(count)])
-
-
-def chat_run(folder, kind: str, head: str = HEAD, *, samples: str = "") -> Run:
-    for number, (name, count) in enumerate((("web-0", 90), ("web-1", 40), ("code", 60))):
-        talks(folder / name, count, 1000 * (number + 1))
-    path = write_toml(folder, STAGE, head=head + f'dataset = "{kind}"\n' + samples)
-    return Run.open(path, tokenizer=StandInTokenizer(pad=7), **({"path_to_cache": folder} if "meg" in head else {}))
-
-
 def assert_tells_conversations(table, dataset, positions) -> None:
     """Compares traced tokens with those of rows of conversations, whose inputs begin at their slots."""
     tokens = span_tokens(table)
@@ -162,7 +144,8 @@ def assert_tells_conversations(table, dataset, positions) -> None:
 
 @pytest.mark.parametrize(("kind", "head"), [("sft", HEAD), ("varlen", MEGATRON)], ids=["computed", "megatron"])
 def test_conversations_of_a_run(tmp_path, kind, head):
-    run = chat_run(tmp_path, kind, head, samples="[samples]\ncontext_parallel_size = 2\n" if kind == "sft" else "")
+    samples = "[samples]\ncontext_parallel_size = 2\n" if kind == "sft" else ""
+    run = chat_run(tmp_path, kind, head=head, samples=samples)
     assert_tells_conversations(run.trace(range(0, 600, 5)), run.dataset(), range(0, 600, 5))
 
 
@@ -213,61 +196,3 @@ def test_datasets_without_a_run(tmp_path, settings):
         assert read[:8] == dataset.sample(position)["tokens"][: len(read)].tolist()
     row = next(table.rows())
     assert (row["source"], row["pair"], row["stage"], row["run"]) == (prefix, prefix, None, None)
-
-
-FIRST = {
-    "position": 4, "step": None, "rank": None, "micro_batch": None, "source": "web", "pass": 0, "document": 1,
-    "start": 5, "length": 2, "file": None, "record": None, "slot": 0, "denied": False, "stage": "main", "walk": 0,
-    "window": 3, "pair": "w0", "row": 1, "run": "abc",
-}  # fmt: skip
-
-
-def small_table(**changes) -> SpanTable:
-    """Returns three spans of two samples: of `web`, which has two pairs, and of `code`."""
-    columns: dict = {
-        "positions": np.array([4, 4, 7]),
-        "segments": np.array([0, 0, 1], dtype=np.int32),
-        "sources": np.array([0, 0, 1], dtype=np.int32),
-        "passes": np.array([0, 0, -1]),
-        "walks": np.array([0, 0, -1]),
-        "windows": np.array([3, 3, 5]),
-        "documents": np.array([1, 3, 2]),
-        "starts": np.array([5, 0, 0]),
-        "lengths": np.array([2, 3, 5]),
-        "slots": np.array([0, 2, 0]),
-        "denied": np.array([False, True, False]),
-        "source_names": ("web", "code"),
-        "stage_names": ("main", "long"),
-        "pair_rows": PairRows.of([[("w0", 2), ("w1", 4)], [("c", 9)]]),
-        "run": "abc",
-    }
-    return SpanTable(**(columns | changes))
-
-
-class Records:
-    """Every document of `web` is a line of one file."""
-
-    file_names = ("crawl.jsonl",)
-
-    def locate(self, source, documents):
-        known = np.full(len(documents), source == 0)
-        return np.where(known, 0, -1).astype(np.int32), np.where(known, documents + 1, 0)
-
-
-def test_rows_have_what_is_known_by_name():
-    rows = list(small_table().rows())
-    assert rows[0] == FIRST
-    changed = {"document": 3, "pair": "w1", "row": 1, "denied": True, "slot": 2, "start": 0, "length": 3}
-    assert rows[1] == FIRST | changed
-    assert rows[2]["pass"] is None
-    assert rows[2]["walk"] is None
-    assert (rows[2]["stage"], rows[2]["pair"], rows[2]["row"]) == ("long", "c", 2)
-
-
-def test_steps_and_ranks_are_added():
-    sizes = BatchSizeSchedule.constant(4)
-    table = small_table().with_steps(Topology(batch_sizes=sizes))
-    assert [row["step"] for row in table.rows()] == [1, 1, 1]
-    assert table.ranks is None
-    rows = list(small_table().with_steps(Topology(batch_sizes=sizes, micro_batch_size=1, data_parallel_size=2)).rows())
-    assert [(row["step"], row["rank"], row["micro_batch"]) for row in rows] == [(1, 0, 0), (1, 0, 0), (1, 1, 1)]

@@ -39,7 +39,6 @@ from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.inspect.texts import Spans, stretches
-from tokenloom.kernels.ngrams import Folding, NgramIndex, TokenBytes
 from tokenloom.progress import task
 from tokenloom.run.audit.trace import SpanTable
 from tokenloom.storage.addresses import is_remote
@@ -48,6 +47,7 @@ from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
+from tokenloom_check.ngrams import Folding, NgramIndex, TokenBytes
 
 Int64s = NDArray[np.int64]
 
@@ -187,7 +187,7 @@ def read_benchmarks(
     Args:
         paths: files, folders or globs, of any format that `preprocess` reads.
         fields: keys of the texts; "text" for files of text, whose items are lines.
-        least_words: fields with fewer words than an n-gram are searched as a whole if they have as many as these.
+        least_words: a field shorter than an n-gram is searched as a whole if it has at least this many words.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
@@ -207,8 +207,7 @@ def read_benchmarks(
                     records += range(block.first_record + first, block.first_record + first + count)
                 files += [number] * parsed.num_documents
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
-        message = f"`{empty[0]}` has no items"
-        raise ConfigError(message)
+        raise ConfigError(f"`{empty[0]}` has no items")
     whole = utf8_texts(texts)
     index = NgramIndex(whole.content, whole.offsets, folding(), _normalised, length=words, least=least_words)
     return Benchmarks(

@@ -164,8 +164,7 @@ def _stop(options: Options, opened: Run) -> int | None:
     """Returns the last position to search; None for the end of the run."""
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
-        message = f"the last stage of `{opened.path}` has no end"
-        raise ConfigError(message, hint="give --until-position or --until-step")
+        raise ConfigError(f"the last stage of `{opened.path}` has no end", hint="give --until-position or --until-step")
     return stop
 
 

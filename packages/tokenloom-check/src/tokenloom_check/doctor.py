@@ -66,7 +66,7 @@ def _warning_if(hint: str | None, subject: str, text: str) -> Finding:
 class Options:
     """Check Python, extras, compiled code, shared memory, and the folders and buckets that are named. Prints a verdict
     per line: ok, warning (slower or less than it could be) or problem (it will fail), with what to do. A disk is
-    measured with 64 MB in a file without a name. The exit status is 1 for a problem.
+    measured by writing 64 MB to an unnamed file. The exit status is 1 for a problem.
 
     Attributes:
         targets: folders, files and prefixes of pairs to read or write, local or as s3://, gs://, az:// and https://.

@@ -61,8 +61,7 @@ class SampleCutter:
 
     def __init__(self, how: CutSamples = "auto") -> None:
         if isinstance(how, str) and how not in WAYS:
-            message = f"`samples` must be {', '.join(WAYS)} or a function, got {how!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`samples` must be {', '.join(WAYS)} or a function, got {how!r}")
         self._how = how
         self.left_out: set[str] = set()
         """Columns that have no row per sample: no fingerprint knows of them."""
@@ -77,14 +76,12 @@ class SampleCutter:
             return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
         if self._how == "list" or (self._how == "auto" and _is_list_of_samples(batch)):
             if not isinstance(batch, (list, tuple)):
-                message = f"the batch is no list of samples: {type(batch).__name__}"
-                raise ConfigError(message)
+                raise ConfigError(f"the batch is no list of samples: {type(batch).__name__}")
             return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
         count = None if self._how == "one" else _num_rows(batch)
         if count is None:
             if self._how == "rows":
-                message = f"the batch has no rows: {type(batch).__name__}"
-                raise ConfigError(message)
+                raise ConfigError(f"the batch has no rows: {type(batch).__name__}")
             return [_sample(batch, "batch")]
         return [_sample(self._row(batch, number, count, ""), "batch") for number in range(count)]
 
@@ -153,7 +150,7 @@ def _is_list_of_samples(batch: Any) -> bool:
 
 
 def _num_rows(value: Any) -> int | None:
-    """Returns the rows of a column, or of most columns; None if it has none."""
+    """Returns the number of rows of a column, or the most common one of several; None if it has none."""
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     if isinstance(value, Mapping):

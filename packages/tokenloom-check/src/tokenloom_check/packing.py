@@ -157,8 +157,7 @@ def pack_report(
     settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, group_size)
     for name in schedulers:
         if name not in scheduler_map:
-            message = f"no scheduler {name!r}: there are {', '.join(sorted(scheduler_map))}"
-            raise ConfigError(message)
+            raise ConfigError(f"no scheduler {name!r}: there are {', '.join(sorted(scheduler_map))}")
     made = [scheduler_map[name](*settings, cost_model=model) for name in schedulers]
     longest = max(made, key=lambda scheduler: scheduler.max_tokens, default=DpBalancedScheduler(*settings))
     tokens = -np.sort(-longest.checked_lengths(lengths))

@@ -99,8 +99,7 @@ def _read(path: Path) -> NDArray[Any]:
     try:
         return np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
     except (OSError, ValueError, EOFError, OverflowError) as error:
-        message = f"`{path}` must have one length per line: {error}"
-        raise InputError(message) from error
+        raise InputError(f"`{path}` must have one length per line: {error}") from error
 
 
 def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:

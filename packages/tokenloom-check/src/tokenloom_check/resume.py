@@ -66,16 +66,13 @@ class ResumeSettings:
         checked_integer("epochs", self.epochs, at_least=1)
         for point in self.kill_at:
             if checked_integer("kill_at", point, at_least=0) >= self.num_batches:
-                message = f"`kill_at` must be below {self.num_batches}, the batches to compare, got {point}"
-                raise ConfigError(message)
+                raise ConfigError(f"`kill_at` must be below {self.num_batches}, the batches to compare, got {point}")
         if not self.world_sizes:
-            message = "`world_sizes` must not be empty"
-            raise ConfigError(message)
+            raise ConfigError("`world_sizes` must not be empty")
         for size in (size for pair in self.world_sizes for size in pair):
             checked_integer("world_sizes", size, at_least=1)
         if self.order not in ORDERS:
-            message = f"`order` must be {', '.join(ORDERS)}, got {self.order!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`order` must be {', '.join(ORDERS)}, got {self.order!r}")
         object.__setattr__(self, "kill_at", tuple(sorted(set(self.kill_at))))
 
 
@@ -129,8 +126,7 @@ def check_resume(
         name = getattr(factory, "__name__", type(factory).__name__)
         runner = InProcess(Factory(factory, state_of=state_of, samples=samples))
     elif in_process:
-        message = "`in_process` needs functions, not names"
-        raise ConfigError(message, hint="import it, or leave out `in_process`")
+        raise ConfigError("`in_process` needs functions, not names", hint="import it, or leave out `in_process`")
     else:
         name = factory if isinstance(factory, str) else name_function(factory)
         runner = FactoryProcesses(
@@ -194,8 +190,7 @@ class _Unbroken:
             hint = "let it call `tokenloom_check.record_checkpoint` when one is safe, or read more batches"
             raise ConformanceError(message, hint=hint)
         if beyond := [point for point in settings.kill_at if point >= len(self._batches)]:
-            message = f"`kill_at` {beyond[0]} is beyond the end, after {len(self._batches)} batches"
-            raise ConfigError(message)
+            raise ConfigError(f"`kill_at` {beyond[0]} is beyond the end, after {len(self._batches)} batches")
 
     def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:
         """Returns the results of all cases with `after` ranks after the kill."""
@@ -480,9 +475,9 @@ class ResumeCase:
 
     Attributes:
         kind: "resumed"; "between epochs", with a state taken after an iteration has ended; "resumed twice"; "state
-            kept", with a state looked at once the loader has read on; "loaded twice", with a state that another loader
-            has gone on from before; "read again", without a kill.
-        kills: batches read before each kill, since the one before.
+            kept", with a state that is pickled after the loader has read on; "loaded twice", with a state from which
+            another loader was resumed before; "read again", without a kill.
+        kills: number of batches between a kill and the previous one.
         world_sizes: ranks before, between and after the kills.
         differences: between what was read and an unbroken reading.
         error: how it failed, if it did.

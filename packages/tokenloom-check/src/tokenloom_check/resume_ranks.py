@@ -139,8 +139,7 @@ def _arguments_of(make: Callable[..., Any]) -> set[str]:
             raise ConfigError(message, hint="give it a default, or wrap the factory in a function")
     if not taken & (_STATES | _COUNTS):
         found = f"{getattr(make, '__name__', type(make).__name__)}{inspect.signature(make)}"
-        message = f"the factory cannot resume: it takes neither `state` nor `consumed`: `{found}`"
-        raise ConfigError(message)
+        raise ConfigError(f"the factory cannot resume: it takes neither `state` nor `consumed`: `{found}`")
     return taken
 
 
@@ -160,27 +159,23 @@ def load_function(text: str) -> Callable[..., Any]:
         ConfigError: there is no such file, module or function. What the module itself raises comes through.
     """
     if not is_function_name(text):
-        message = f"no function name such as loaders.py:make_loader or package.module:make_loader: {text!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"no function name such as loaders.py:make_loader or package.module:make_loader: {text!r}")
     source, _, name = text.rpartition(":")
     found: Any = _module_of_file(source) if source.endswith(".py") or os.sep in source else _module_of_name(source)
     for part in name.split("."):
         if part not in dir(found):
             functions = [word for word, value in vars(found).items() if inspect.isfunction(value)]
             hint = f"it has {', '.join(functions)}" if functions and inspect.ismodule(found) else None
-            message = f"no function `{name}` in `{source}`"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(f"no function `{name}` in `{source}`", hint=hint)
         found = getattr(found, part)
     if not callable(found):
-        message = f"`{text}` is no function: {type(found).__name__}"
-        raise ConfigError(message)
+        raise ConfigError(f"`{text}` is no function: {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
 def _module_of_file(path: str) -> Any:
     if not os.path.isfile(path):
-        message = f"no file `{path}`"
-        raise ConfigError(message)
+        raise ConfigError(f"no file `{path}`")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as for a program that is started
     module = importlib.import_module(Path(path).stem)
     if not os.path.samefile(str(module.__file__), path):
@@ -197,8 +192,7 @@ def _module_of_name(name: str) -> Any:
     except ModuleNotFoundError as error:
         if not f"{name}.".startswith(f"{error.name}."):
             raise
-        message = f"no module `{name}`"
-        raise ConfigError(message, hint="run the command in its folder, or set PYTHONPATH") from error
+        raise ConfigError(f"no module `{name}`", hint="run the command in its folder, or set PYTHONPATH") from error
 
 
 def name_function(function: Callable[..., Any]) -> str:
@@ -298,8 +292,7 @@ def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
     try:
         return "state", base64.b64encode(pickle.dumps(states[0])).decode()
     except Exception as error:
-        message = f"the state cannot be pickled: {error}"
-        raise ConformanceError(message) from error
+        raise ConformanceError(f"the state cannot be pickled: {error}") from error
 
 
 # --- the process that forks ranks -------------------------------------------------------------------------------

@@ -71,8 +71,7 @@ class RankEvents:
     def add(self, kind: str, value: Any) -> None:
         """Takes one up, or raises it if it is an error."""
         if kind == "error":
-            message = f"rank {self.rank} {value[0]}"
-            raise RankFailedError(message, hint=value[1])
+            raise RankFailedError(f"rank {self.rank} {value[0]}", hint=value[1])
         if kind == "batch":
             self.batches.append([Sample(*each) for each in value[0]])
             self.left_out |= set(value[1])
@@ -203,11 +202,9 @@ class _RankProcess(RankEvents):
         if ended == "":
             self.add("end", None)
         elif ended is not None:
-            message = f"rank {self.rank} {ended}"
-            raise RankFailedError(message, hint=_last_lines(f"{self._path}.log"))
+            raise RankFailedError(f"rank {self.rank} {ended}", hint=_last_lines(f"{self._path}.log"))
         elif time.monotonic() - self._heard > timeout + _SECONDS_TO_PRINT:
-            message = f"rank {self.rank} gave nothing for {timeout:g} seconds"
-            raise RankHungError(message, hint=self._where())
+            raise RankHungError(f"rank {self.rank} gave nothing for {timeout:g} seconds", hint=self._where())
 
     def how_it_ended(self) -> str | None:
         """Returns how it ended, in words; None while it runs, and "" if it ended as it should."""

@@ -164,11 +164,9 @@ def shuffle_quality(
 def _check(items: Int64s, num_items: int, positions: Int64s) -> None:
     if len(items) and not 0 <= int(items.min()) <= int(items.max()) < num_items:
         wrong = items[(items < 0) | (items >= num_items)][0]
-        message = f"item {wrong} out of range: there are {num_items} items"
-        raise ConfigError(message)
+        raise ConfigError(f"item {wrong} out of range: there are {num_items} items")
     if len(positions) != len(items) or (np.diff(positions) <= 0).any():
-        message = f"`positions` must rise, one for each of {len(items)} items, got {positions.tolist()[:5]}"
-        raise ConfigError(message)
+        raise ConfigError(f"`positions` must rise, one for each of {len(items)} items, got {positions.tolist()[:5]}")
 
 
 def _correlation(items: Int64s) -> float:

@@ -14,6 +14,8 @@ from tokenloom.cli.options import Written, count, refuse, refuse_usage
 from tokenloom.cli.output import print_json, say
 from tokenloom.errors import ConformanceError
 from tokenloom.numbers import quoted
+from tokenloom.setting_types import Number
+from tokenloom_check.fingerprints import WAYS
 from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume
 from tokenloom_check.resume_ranks import is_function_name
 from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
@@ -28,6 +30,7 @@ def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
 _COMPARED = "how it is compared"
 _TRIED = Written(
     group="what is tried",
+    without=("kill_at",),
     fields={
         "num_batches": Written(names=("--batches",), metavar="N"),
         "world_sizes": Written(metavar="LIST", parse=_world_sizes),
@@ -59,6 +62,7 @@ class Options:
         loader: FILE.py:FUNCTION, MODULE:FUNCTION or a program.
         arguments: of the program, such as --arguments="--lr 1".
         settings: what is tried.
+        kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
         samples: samples of a batch: its rows, a list of them, one, auto (default), or FILE.py:FUNCTION that returns
             them.
         state_of: takes the state, of loader and number of batches (default: loader.state_dict()).
@@ -70,6 +74,7 @@ class Options:
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
     arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=_words)] = ()
     settings: Annotated[ResumeSettings, _TRIED] = field(default_factory=ResumeSettings)
+    kill_at: Annotated[tuple[Number, ...], Written(group=_TRIED.group)] = ()
     samples: Annotated[str, Written(metavar="WAY", group=_COMPARED)] = "auto"
     state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARED)] = None
     timeout: Annotated[float, Written(metavar="S")] = 60.0
@@ -83,13 +88,20 @@ class Options:
             refuse_usage("--arguments is for programs only: a factory takes arguments by name")
         if not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
             refuse_usage("--state-of, --samples and --epochs are for factories only")
+        for option, function, others in (("--samples", self.samples, WAYS), ("--state-of", self.state_of, (None,))):
+            if function not in others and not is_function_name(str(function)):
+                refuse_usage(f"{option} must be FILE.py:FUNCTION or MODULE:FUNCTION, got {function!r}")
+        if self.kill_at and max(self.kill_at) >= self.settings.num_batches:
+            refuse_usage(
+                f"--kill-at {max(self.kill_at)} is beyond the {self.settings.num_batches} batches of --batches"
+            )
         if self.timeout <= 0:
             refuse_usage(f"--timeout must be above 0 seconds, got {self.timeout:g}")
 
 
 def run(options: Options) -> int:
     """Prints a table and the failures; returns 1 if there are any."""
-    settings = options.settings
+    settings = replace(options.settings, kill_at=options.kill_at)
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbelow(2**32))
         say(f"seed {settings.seed}")

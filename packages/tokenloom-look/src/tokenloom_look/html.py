@@ -1,7 +1,7 @@
-"""Pieces of HTML, in which texts of strangers are texts and nothing else.
+"""Pieces of HTML with all other text escaped.
 
-What is HTML already is `Markup`; every other text is escaped on its way in. What Python makes of markup by `+`, `join`
-or an f-string is a plain text again, so a mistake is seen on the page as `&lt;b&gt;`, and never obeyed.
+Ready HTML is `Markup`; every other text is escaped. `+`, `join` and f-strings make plain texts of markup, so a mistake
+shows as `&lt;b&gt;` and is never executed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,9 @@ def escaped(text: str) -> Markup:
 
 
 def element(tag: str, *children: Cell, **attributes: str | int | bool | None) -> Markup:
-    """Returns an element.
+    """Returns an element; children that are no `Markup` are escaped.
 
-    Args:
-        tag: its name.
-        children: what it holds, one after the other; texts that are no `Markup` are escaped.
-        attributes: by name, with `_` for `-`, and `class_` for `class`; escaped. False and None are left out, True is a
-            name without value.
+    Attributes are named with `_` for `-`, and `class_` for `class`; False and None are omitted, True has no value.
 
     Example:
         >>> element("td", "a < b", class_="name", hidden=True, data_number=3)
@@ -72,13 +68,7 @@ def joined(parts: Iterable[Cell], separator: str = "") -> Markup:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str | None = None, note: str | None = None
 ) -> Markup:
-    """Returns a table; columns of quantities, such as `1,024` or `3.1 GB`, have the class `number`, to be aligned right.
-
-    Args:
-        columns: their headings.
-        rows: their cells; the first one heads its row. Whole numbers are grouped by thousands.
-        caption: what the table shows.
-        note: said below it.
+    """Returns a table, whose first cells head their rows; columns of quantities, such as `3.1 GB`, have the class `number`.
 
     Example:
         >>> table(["file", "tokens"], [["a<b", 1024]])
@@ -133,7 +123,7 @@ def _caption(caption: str | None) -> Markup:
 
 
 def _kind(cells: Iterable[Cell]) -> str | None:
-    """Returns the class of a column: `number` if it holds quantities, and nothing else."""
+    """Returns the class of a column: `number` for quantities only."""
     found = [cell for cell in cells if cell is not None and cell != ""]
     are_quantities = all(not isinstance(cell, (str, bool)) or _QUANTITY.fullmatch(str(cell)) for cell in found)
     return "number" if found and are_quantities else None

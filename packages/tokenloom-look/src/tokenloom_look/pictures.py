@@ -17,19 +17,19 @@ PALETTE = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442"),
     *("#9900FF", "#BBEE99", "#774422", "#9977FF", "#00FFDD"),
 )
-"""Colours of what is told apart on a picture, such as sources, in the order in which they are taken.
+"""Colours of series, in their order.
 
-The first seven are those of Okabe and Ito; their eighth, black, is lost on dark ground. Of all that can be seen on both
-grounds, each further one is the farthest from those before it, as the eye sees it that sees them least apart.
+The first seven are those of Okabe and Ito, without black. Each further one is the farthest from those before it, for
+the eye that distinguishes them least, among colours visible on both grounds.
 """
 
 OTHER = "#606060"
-"""The colour of all that has none of its own, and of what is there to compare with."""
+"""Colour of "others" and of reference lines."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
 _UNDATED: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""What keeps the time of writing out of a file."""
+"""Metadata without the time of writing."""
 
 _DPI = 150
 _LOOK: dict[str, Any] = {
@@ -45,28 +45,15 @@ _LOOK: dict[str, Any] = {
 
 
 def check_picture_path(path: str) -> str:
-    """Returns the suffix of a picture, in small letters.
-
-    Raises:
-        ConfigError: it names no format of pictures.
-    """
+    """Returns the lower-case suffix of a picture."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        message = f"cannot tell the format of the picture `{path}`: its name must end in {', '.join(SUFFIXES)}"
-        raise ConfigError(message)
+        raise ConfigError(f"cannot tell the format of the picture `{path}`: its name must end in {', '.join(SUFFIXES)}")
     return suffix
 
 
 def picture(chart: Chart, suffix: str = ".png") -> bytes:
-    """Returns a chart as the bytes of a picture, the same whenever it is drawn, on white ground.
-
-    Args:
-        chart: what to draw.
-        suffix: the format: .png, .svg or .pdf.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Returns a chart as the bytes of a picture on white ground, reproducibly."""
     require("matplotlib", extra="plot")
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -121,7 +108,7 @@ def _number(value: float, _: int) -> str:
 
 
 def _label(text: str, *, width: int = 32) -> str:
-    r"""Returns a text of a stranger as a label: in one line, not too long, and with every `$` meant as one.
+    r"""Returns a text as a label: one line, shortened, `$` escaped.
 
     Example:
         >>> _label("$x$\n" + "b" * 60, width=16)

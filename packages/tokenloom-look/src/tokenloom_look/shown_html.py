@@ -22,15 +22,13 @@ from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
-    """Returns a section with a heading per span, and in it the tokens.
+    """Returns a section with a heading per span and its tokens; colours are also said in words.
 
-    Runs of tokens that are alike have the class `run` and those of `ShownToken.styles`; `data-slot` is the number of
-    their first token in the whole, so that the n-th `.token` in them is number `data-slot` + n. What colours tell is
-    also said in words, to those who do not see.
+    Runs of like tokens have the class `run` and their `ShownToken.styles`; `data-slot` numbers their first token.
 
     Args:
-        shown: what to draw.
-        ids: whether to show the id of each token below it: the class `ids` on the whole, which `style.css` knows.
+        shown: a document or sample.
+        ids: whether to show ids below tokens: the class `ids` on the whole.
         tokens: whether each token is an element, with its id as `data-id`; else only runs are.
         level: level of the headings, 1 to 6.
     """
@@ -48,7 +46,7 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
 
 
 def legend_html(shown: Shown) -> Markup:
-    """Returns a list of the marks that occur in what is shown; "" if there are none."""
+    """Returns a list of the marks in what is shown, or ""."""
     entries = [element("li", *_entry(each)) for each in shown.legend()]
     return element("ul", *entries, class_="legend") if entries else Markup("")
 
@@ -75,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, said: str, *, tokens: bool) -> Sequence[Markup]:
-    """Returns a run, behind what is said of it to those who do not see colours."""
+    """Returns a run, behind words for its colours."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", said) else []
@@ -90,14 +88,14 @@ def _run(run: TokenRun, slot: int, said: str, *, tokens: bool) -> Sequence[Marku
 
 
 def _token(token: ShownToken) -> Markup:
-    """Returns a token, in as few bytes as HTML takes: there are thousands on a page."""
+    """Returns a token in few bytes: a page has thousands."""
     if not token.words:
         return Markup(f'<span class="token partial" data-id={token.id}>{PARTIAL}</span>')
     return Markup(f"<span class=token data-id={token.id}>{_marked(token.words)}</span>")
 
 
 def _marked(text: str) -> Markup:
-    """Returns a text in which all without a glyph is marked, so that it differs from text that spells it."""
+    """Returns a text with its invisible characters marked."""
     if printable(text, keep="") == text:
         return escaped(text)
     return joined(_character(char) for char in text)

@@ -1,4 +1,4 @@
-"""What a person points at to look at it: a pair, a blend, a catalogue, a run, or a job that makes a corpus."""
+"""Targets of report and explorer: a pair, a blend, a catalogue, a run, or a job."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ _WHAT_IS_NAMED = (
 
 
 class TargetKind(StrEnum):
-    """What a target is."""
-
     pair = "pair"
     catalogue = "catalogue"
     blend = "blend"
@@ -56,14 +54,14 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSource:
-    """Data that a target names by one name.
+    """A source of a target: a source of a run, or a prefix.
 
     Attributes:
         number: its number, from 0.
         name: name of the source of a run, else the prefix.
         prefixes: its pairs; documents count over them.
-        num_documents, num_tokens: of all of them.
-        weight: as the blend says; None where there is none, or where stages of a run have their own.
+        num_documents, num_tokens: sums over its pairs.
+        weight: its weight in a blend, or None.
     """
 
     number: int
@@ -76,13 +74,7 @@ class TargetSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSettings:
-    """How samples are made of a pair, which does not say that itself: as `tokenloom show` makes them.
-
-    Attributes:
-        sequence_length: tokens of a sample.
-        seed: seed of the run.
-        window_policy: how documents become samples.
-    """
+    """Settings of samples of a pair, as of `tokenloom show`."""
 
     sequence_length: int = 2048
     seed: int = 1234
@@ -91,20 +83,18 @@ class SampleSettings:
 
 @dataclass(frozen=True, kw_only=True)  # without slots, to remember what is opened
 class Target:
-    """What a person looks at. Opened when it is asked for; writes nothing. Safe from several threads.
+    """A pair, blend, catalogue, run or job, opened on demand and read only. Thread-safe.
 
     Attributes:
-        kind: what it is.
-        name: as it was named.
+        name: as the user named it.
         sources: the data, by number; none of a job.
-        tokenizer: what decodes them; None for ids.
-        run: the run; None for all else.
-        blend: prefixes and weights, as a configuration takes them; of a pair, one.
-        folder: the folder of a job; None for all else.
-        settings: how samples are made of a pair.
-        notes: sentences on what is missing, such as the tokenizer.
-        object_storage: how to read what lies in object storage.
-        scratch: folder of the index of a run in the reference's order, gone with this; None for all else.
+        tokenizer: decodes tokens; None shows ids.
+        run: the run, or None.
+        blend: prefixes and weights; of a pair, one.
+        folder: the folder of a job, or None.
+        settings: settings of samples of a pair.
+        notes: sentences on missing things, such as the tokenizer.
+        scratch: folder of the index of a run in the reference's order, removed with this.
     """
 
     kind: TargetKind
@@ -120,32 +110,22 @@ class Target:
     scratch: str | None = None
 
     def __post_init__(self) -> None:
-        """Has the folder removed once nobody looks any more."""
         if self.scratch is not None:
             weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
 
     @cached_property
     def pairs(self) -> OpenPairs:
-        """The pairs of the sources."""
         return OpenPairs(object_storage=self.object_storage)
 
     @cached_property
     def pair_rows(self) -> PairRows:
-        """Which pair has which document of a source."""
         if self.run is not None:
             return PairRows.of_lock(self.run.lock)
         return PairRows.of([[(source.name, source.num_documents)] for source in self.sources])
 
     @cached_property
     def samples(self) -> Any:
-        """The dataset whose positions are looked at; None where there is none, as of blends and jobs.
-
-        Of a pair the samples are those of `SampleSettings`, from all its documents; their order is kept in memory.
-
-        Raises:
-            ConfigError: the data are too few for a sample.
-            DatasetNotFoundError, DatasetFormatError: data of the run are not what was locked.
-        """
+        """The dataset of positions, of a pair from all its documents; None for blends and jobs."""
         if self.run is not None:
             return self.run.dataset()
         if self.kind not in (TargetKind.pair, TargetKind.catalogue) or self.pairs.get(self.name).data.multimodal:
@@ -154,19 +134,15 @@ class Target:
 
     @property
     def num_positions(self) -> int | None:
-        """Samples of it; None where there are none, or where the run has no end."""
+        """Number of samples; None without samples or without end."""
         if self.run is not None:
             return self.run.num_samples
         return None if self.samples is None else len(self.samples)
 
     def named(self, pair: int, document: int) -> tuple[int, int]:
-        """Returns by which source and number there a document is known that has tokens.
+        """Returns source and number of a document with tokens, from the number of its pair and its number there.
 
-        Documents count over the pairs of a source, and those of a run are sequences: it knows none without tokens.
-
-        Args:
-            pair: number of its pair, over the pairs of all sources.
-            document: number of the document in the pair.
+        Documents count over the pairs of a source; in a run they are sequences, and none is empty.
         """
         rows = self.pair_rows
         if self.run is not None:
@@ -174,23 +150,12 @@ class Target:
         return rows.source_of(pair), int(rows.first_documents[pair]) + document
 
     def document(self, source: int, document: int, *, first: int = 0, count: int | None = None) -> Shown:
-        """Returns a document, see `shown_document`.
-
-        Args:
-            source: number of the source.
-            document: number of the document in it.
-            first, count: which tokens of it.
-
-        Raises:
-            IndexError: there is no such source or document.
-        """
+        """Returns tokens of a document of a source, see `shown_document`."""
         if not 0 <= source < len(self.sources):
-            message = f"expected a source in [0, {len(self.sources)}), found {source}"
-            raise IndexError(message)
+            raise IndexError(f"source {source} out of range: there are {len(self.sources)}")
         named = self.sources[source]
         if not 0 <= document < named.num_documents:
-            message = f"document {document} of {named.name} was asked for, but it has {named.num_documents:,}"
-            raise IndexError(message)
+            raise IndexError(f"document {document} out of range: {named.name} has {named.num_documents:,}")
         numbers, rows = self.pair_rows.locate(np.array([source], np.int32), np.array([document], np.int64))
         pair = self.pairs.get(self.pair_rows.prefixes[int(numbers[0])])
         row = int(rows[0]) if self.run is None else pair.document_of(int(rows[0]))  # runs count sequences
@@ -198,16 +163,14 @@ class Target:
         spans = tuple(replace(span, source=named.name, document=document) for span in shown.spans)
         return replace(shown, heading=f"document {document:,} of {named.name}", spans=spans)
 
-    def sample(self, position: int) -> Shown:
-        """Returns what stands at a position, see `shown_sample`.
+    def no_samples(self) -> ConfigError:
+        message = f"the {self.kind} `{self.name}` has no samples"
+        return ConfigError(message, hint="name a pair, or the run.toml of a run")
 
-        Raises:
-            ConfigError: there are no samples.
-            IndexError: there is no such position.
-        """
+    def sample(self, position: int) -> Shown:
+        """Returns the sample at a position, see `shown_sample`."""
         if self.samples is None:
-            message = f"expected something with samples, found the {self.kind} `{self.name}`"
-            raise ConfigError(message, hint="name a pair, or the run.toml of a run")
+            raise self.no_samples()
         return shown_sample(self.samples, position, self.tokenizer, pairs=self.pairs, run=self.run)
 
 
@@ -218,24 +181,17 @@ def open_target(
     settings: SampleSettings | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> Target:
-    """Returns what is named; reads indices, locks and manifests, and no tokens.
+    """Returns the target of some words; reads indices, locks and manifests, and no tokens.
 
     Args:
-        words: one word: a prefix, a catalogue, a `run.toml`, the folder of a job or the prefix of its output, a folder
-            or glob of pairs, or a file with a blend; or several words: prefixes, or weights and prefixes by turns.
-        tokenizer: as `load_tokenizer` takes it; None for that of the run, or of the first manifest.
-        settings: how samples are made of a pair.
-        object_storage: how to read what lies in object storage.
-
-    Raises:
-        ConfigError: no word was given, or the blend or run is wrong.
-        DatasetNotFoundError: there is no such thing.
-        DatasetFormatError: the data are damaged.
-        TokenizerError: the tokenizer that was named cannot be loaded.
+        words: a prefix, a catalogue, a `run.toml`, the folder of a job or the prefix of its output, a folder or glob of
+            pairs, a file with a blend; or several prefixes, or weights and prefixes by turns.
+        tokenizer: as for `load_tokenizer`; None for that of the run, or of the first manifest.
+        settings: settings of samples of a pair.
+        object_storage: settings of object storage.
     """
     if not words:
-        message = "expected something to look at, found nothing"
-        raise ConfigError(message, hint="name a prefix, a run.toml, or the folder of a job")
+        raise ConfigError("no target given", hint="name a prefix, a run.toml, or the folder of a job")
     settings = SampleSettings() if settings is None else settings
     word = words[0]
     if len(words) == 1 and word.endswith(".toml"):
@@ -251,8 +207,7 @@ def _of_run(
 ) -> Target:
     recover(lock_path(path))
     if os.path.exists(path) and not os.path.exists(lock_path(path)):
-        message = f"expected a run that is locked, found no `{lock_path(path)}`"
-        raise ConfigError(message, hint=f"lock it: tokenloom run lock {path}")  # looking writes nothing
+        raise ConfigError(f"the run `{path}` is not locked", hint=f"lock it: tokenloom run lock {path}")
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     run = Run.open(path, tokenizer=loaded, object_storage=object_storage)
     notes: list[str] = []
@@ -345,7 +300,6 @@ class _InMemory(GPTDataset):
 
 
 def _windows(target: Target) -> GPTDataset:
-    """Returns the samples of a pair, from all its documents."""
     settings = target.settings
     data = target.pairs.get(target.name).data
     tokenizer: Any = RunTokenizer(None, None) if target.tokenizer is None else target.tokenizer
@@ -367,7 +321,7 @@ def _windows(target: Target) -> GPTDataset:
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the folder of the job that a word names, itself or by its output's prefix; None if there is none."""
+    """Returns the folder of the job of a word, its folder or the prefix of its output, or None."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
             is_output_there = folder != word.rstrip("/") and os.path.exists(idx_path(word))
@@ -376,12 +330,6 @@ def _job_folder(word: str) -> str | None:
 
 
 def _blend_of(words: Sequence[str]) -> Blend:
-    """Returns prefixes and weights.
-
-    Raises:
-        ConfigError: a word is something else, or they contradict each other.
-        DatasetNotFoundError: there is no such pair.
-    """
     word = words[0]
     if len(words) > 1 or not os.path.isfile(word) or word.endswith((".bin", ".idx")):
         try:
@@ -389,22 +337,20 @@ def _blend_of(words: Sequence[str]) -> Blend:
         except DatasetNotFoundError as error:
             if len(words) > 1 or is_remote(word) or any(map(os.path.exists, (idx_path(word), bin_path(word)))):
                 raise
-            message = f"expected something to look at as `{word}`, found nothing there"
-            raise DatasetNotFoundError(message, hint=did_you_mean(word, suffix=".idx") or _WHAT_IS_NAMED) from error
+            hint = did_you_mean(word, suffix=".idx") or _WHAT_IS_NAMED
+            raise DatasetNotFoundError(f"nothing to look at under `{word}`", hint=hint) from error
     if word.endswith(".lock"):
-        message = f"expected the run.toml of a run, found its lock, `{word}`"
-        raise ConfigError(message, hint="name the run.toml beside it")
+        raise ConfigError(f"`{word}` is the lock of a run", hint="name the run.toml beside it")
     try:
         return parse_blend(args_file=word)["blend"]
     except ConfigError as error:
-        message = f"expected a blend in `{word}`: prefixes, or weights and prefixes by turns"
-        hint = f"{_WHAT_IS_NAMED}; input that is not tokenized yet goes through `tokenloom preprocess` first"
-        raise ConfigError(message, hint=hint) from error
+        hint = f"{_WHAT_IS_NAMED}; tokenize raw input with `tokenloom preprocess` first"
+        raise ConfigError(f"`{word}` is no blend: prefixes, or weights and prefixes by turns", hint=hint) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions(SampleOptions):
-    """What is looked at, and how samples of a prefix are made.
+    """Targets, and settings of samples.
 
     Attributes:
         targets: a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job.
@@ -415,10 +361,5 @@ class TargetOptions(SampleOptions):
     tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
 
     def open(self) -> Target:
-        """Returns what the options name, opened.
-
-        Raises:
-            TokenloomError: it is not there, or cannot be used.
-        """
         settings = SampleSettings(**arguments_of(self, SampleSettings))
         return open_target(self.targets, tokenizer=self.tokenizer, settings=settings)

@@ -59,8 +59,7 @@ def test_an_error_is_told_in_its_place_and_tried_again(pages, explored):
 
     def failing(query):
         if broken.is_set():
-            message = "`web.bin` ends early"
-            raise DatasetFormatError(message, hint="verify it: `tokenloom verify web`")
+            raise DatasetFormatError("`web.bin` ends early", hint="verify it: `tokenloom verify web`")
         return positions(query)
 
     pages.expect_complaint("500")

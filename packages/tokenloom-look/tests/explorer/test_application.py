@@ -82,10 +82,3 @@ def test_paths_outside_the_table_are_not_there(ask, path):
 def test_numbers_that_javascript_would_round_are_texts():
     told = json.loads(encoded({"exact": 2**53, "rounded": 2**53 + 1, "negative": -(2**60), "true": True}))
     assert told == {"exact": 2**53, "rounded": "9007199254740993", "negative": "-1152921504606846976", "true": True}
-
-
-def test_texts_turn_no_page_around_and_html_stays_as_it_was_drawn():
-    told = json.loads(
-        encoded({"file": "a\u202eb\x1b.jsonl", "facts": [("made of", "\x00")], "legend_html": "<b>\t</b>"})
-    )
-    assert told == {"file": r"a\u202eb\x1b.jsonl", "facts": [["made of", r"\x00"]], "legend_html": "<b>\t</b>"}

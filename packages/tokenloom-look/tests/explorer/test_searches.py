@@ -88,18 +88,12 @@ def test_the_answer_says_how_it_looked_and_shows_the_match_as_text(ask_pair):
 def test_context_without_a_tokenizer_is_ids(ask_ids):
     [match] = asked_on(ask_ids, ids="2 3")["matches"][:1]
     assert match["context_html"] == "1 <mark>2 3</mark> "
-    assert ask_ids.error("search", text="a") == (400, "expected a tokenizer to look for text, found none")
+    assert ask_ids.error("search", text="a") == (400, "no tokenizer to search for text")
 
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        {},
-        {"text": "a", "ids": "1"},
-        {"ids": "one"},
-        {"ids": "1", "cursor": "9.0.0.0"},
-        {"ids": "1", "source": "7"},
-    ],
+    [{}, {"text": "a", "ids": "1"}, {"ids": "one"}, {"ids": "1", "cursor": "9.0.0.0"}, {"ids": "1", "source": "7"}],
 )
 def test_what_cannot_be_looked_for_is_refused(ask_pair, asked):
     status, message = ask_pair.error("search", **asked)

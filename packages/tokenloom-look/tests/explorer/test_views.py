@@ -1,19 +1,25 @@
-"""Views at once and one by one: the overview, documents, positions, jumps, two runs."""
+"""Views at once and one by one: the overview, documents, positions, jumps, two runs; a job and a training loop."""
 
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 
 import numpy as np
 import pytest
 from explorer_requests import HOSTILE, serving, state_of
+from tests.corpus.shard_reports import write_report
+from tests.support import write_corpus
 
-from tokenloom.loading.losses import LossRecorder
+from tokenloom.loading.losses import JsonLinesWriter, LossRecorder
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.application import views_of
+from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.watching import watch
+from tokenloom_look.target import TargetKind, open_target
 
 ASKED = {
     "target": {},
@@ -56,7 +62,7 @@ def test_sections_are_those_of_the_report_made_one_by_one(ask_pair):
     assert (found["id"], found["title"]) == ("documents", "Documents and tokens")
     assert found["html"]
     assert ask_pair("section", id="documents") == found
-    assert ask_pair.error("section", id="../x") == (404, "expected the id of a section, found '../x'")
+    assert ask_pair.error("section", id="../x") == (404, "no section '../x'")
 
 
 def test_hostile_text_is_text(ask_pair):
@@ -83,10 +89,10 @@ def test_a_document_by_tokens_joins_to_the_whole(ask_pair):
 
 
 def test_documents_that_are_not_there_are_refused(ask_pair, corpora):
-    message = f"expected a document of {corpora.path('web_text_document')} in [0, 40), found 40"
+    message = f"document 40 out of range: {corpora.path('web_text_document')} has 40"
     assert ask_pair.error("document", document=40) == (404, message)
-    assert ask_pair.error("document", document=0, source=1) == (404, "expected a source in [0, 1), found 1")
-    assert ask_pair.error("document") == (400, "expected `document` in the query, found none")
+    assert ask_pair.error("document", document=0, source=1) == (404, "source 1 out of range: there are 1")
+    assert ask_pair.error("document") == (400, "no `document` given in the query")
     assert ask_pair.error("document", document="../../etc/passwd")[0] == 400
 
 
@@ -128,14 +134,8 @@ def test_recorded_losses_are_shown_with_how_high_they_are(corpora, tmp_path):
         recorder.append(range(60), [{7: 40.0, 8: 120.0, 9: math.nan}.get(position, 33.0) for position in range(60)])
     asked = views_of(corpora.looking("run.toml", losses=str(tmp_path)))
     rows = asked["positions"](Query({"first": "5", "count": "6"}))["rows"]
-    assert [(row["loss"], row["loss_level"]) for row in rows] == [
-        ("1", 0),
-        ("1", 0),
-        ("1.212", 0),
-        ("3.636", 2),
-        ("nan", 2),
-        ("1", 0),
-    ]
+    assert [row["loss"] for row in rows] == ["1", "1", "1.212", "3.636", "nan", "1"]
+    assert [row["loss_level"] for row in rows] == [0, 0, 0, 2, 2, 0]
     [first, *_] = asked["position"](Query({"position": "8"}))["spans"]
     assert (first["loss"], first["loss_level"]) == ("3.636", 2)
     [span] = [row for row in run.trace([8]).rows() if row["slot"] == 0]
@@ -183,13 +183,69 @@ def test_what_is_meant_is_told_from_how_it_is_written(ask_run, value, found):
 @pytest.mark.parametrize(
     ("value", "status", "message"),
     [
-        ("60", 404, "expected a position in [0, 60), found 60"),
-        ("step 8", 404, "expected a position in [0, 60), found 64"),
-        ("web:39", 404, "expected a document of web in [0, 39), found 39"),
-        ("wbe:4", 400, "expected a document of a source of this run, found 'wbe:4'"),
+        ("60", 404, "position 60 out of range: there are 60"),
+        ("step 8", 404, "position 64 out of range: there are 60"),
+        ("web:39", 404, "document 39 out of range: web has 39"),
+        ("wbe:4", 400, "'wbe:4' names no source of this run"),
         ("web.jsonl:99", 400, "web.jsonl"),
     ],
 )
 def test_what_is_not_there_is_said_in_words(ask_run, value, status, message):
     found, said = ask_run.error("jump", value=value)
     assert (found, message in said) == (status, True), said
+
+
+@pytest.fixture
+def job(tmp_path):
+    folder = tmp_path / "corpus.job"
+    folder.mkdir()
+    described = {"settings": {}, "inputs": "x", "files": ["a", "b"], "num_shards": 4}
+    (folder / "job.json").write_text(json.dumps(described))
+    return folder
+
+
+def test_a_job_is_watched_until_its_folder_is_gone(job):
+    write_report(job, 0, written=1000, num_documents=9, num_tokens=500)
+    target = open_target([str(job)])
+    assert target.kind is TargetKind.job
+    looking = Looking(target=target)
+    before = state_of(job)
+    with serving(views_of(looking)) as ask:
+        assert ask("target")["views"] == ["overview", "watch"]
+        found = ask("watch")
+        assert found["progress"] == {"done": 1, "total": 4, "unit": "shards"}
+        assert found["words"] == "1 of 4 shards are done, nobody works on it."
+        assert '<th scope="row">tokens so far</th><td>500</td>' in found["html"]
+        assert (found["charts"], found["is_over"]) == ([], False)
+        assert state_of(job) == before
+        write_report(job, 1, written=1001, num_documents=9, num_tokens=700)
+        write_report(job, 2, written=1002, num_documents=9, num_tokens=1)
+        found = ask("watch")
+        assert found["words"] == "3 of 4 shards are done, nobody works on it."
+        assert '<th scope="row">tokens so far</th><td>1,201</td>' in found["html"]
+        for path in job.iterdir():
+            path.unlink()
+        job.rmdir()
+        found = ask("watch")
+        assert (found["words"], found["is_over"]) == (f"The job is done: its folder `{job}` is gone.", True)
+
+
+def test_a_training_loop_is_followed_through_the_file_that_it_writes(tmp_path):
+    prefix, path = write_corpus(tmp_path / "web", [[1, 2, 3]]), tmp_path / "train.jsonl"
+    looking = Looking(target=open_target([prefix]), followed=str(path))
+    assert watch(looking, Query({}))["words"] == f"`{path}` is not there yet."
+    write = JsonLinesWriter(path)
+    for step, loss in ((10, 2.5), (20, float("nan")), (30, 1.5)):
+        write(step=step, consumed_samples=step * 8, loss={"web": loss, "<code>": 1.0})
+    with serving(views_of(looking)) as ask:
+        assert "watch" in ask("target")["views"]
+        found = ask("watch")
+    assert found["words"] == f"`{path}` has 3 lines."
+    assert ["step", "30"] in found["facts"]
+    assert ["samples that were consumed", "240"] in found["facts"]
+    consumed, losses = found["charts"]
+    assert consumed["title"] == "consumed_samples"
+    assert (losses["title"], losses["x"]["values"]) == ("loss", [10, 20, 30])
+    series = {each["name"]: each["values"] for each in losses["series"]}
+    assert series == {"<code>": [1, 1, 1], "web": [2.5, None, 1.5]}
+    assert "<code>" not in found["html"]

@@ -1,16 +1,19 @@
-"""One page of all sections; one that fails says so in its place."""
+"""One page of all sections, one that fails says so in its place; and charts as data."""
 
 from __future__ import annotations
 
 import json
 import re
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from tokenloom.errors import DatasetFormatError
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.page import page
-from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, kept_points
 from tokenloom_look.report.sections import ListedSection, made
 from tokenloom_look.target import TargetKind, open_target
 
@@ -53,7 +56,7 @@ def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
     found = text_of(target, *sections)
     assert '<li>It is &lt;odd&gt;. <a href="#one" class="where">One</a></li>' in found
     assert found.index("Worth a look") < found.index("Contents")
-    assert "that names one: ids are shown" in found  # a note of the target
+    assert "names one: ids are shown" in found  # a note of the target
 
 
 def test_charts_have_data_and_a_sentence_for_those_without_scripts(target):
@@ -94,3 +97,24 @@ def test_a_section_that_fails_says_so_in_its_place(target):
         "`&lt;b&gt;` is damaged</p><p>Hint: verify it</p></div>"
     )
     assert found.section.findings == ["One: this section could not be made: `<b>` is damaged"]
+
+
+def test_what_is_no_number_is_null():
+    values = np.array([np.nan, np.inf, 1 / 3])
+    found = chart(kind="lines", x=[0, 10, 20], series=[Series("web", values)])
+    written = json.dumps(found.as_json()["series"], allow_nan=False)
+    assert written == '[{"name": "web", "values": [null, null, 0.3333333]}]'
+
+
+@given(
+    ys=arrays.arrays(np.float64, st.integers(1, 300), elements=st.floats(-9, 9) | st.just(float("nan"))),
+    most=st.integers(4, 40),
+)
+def test_bounds_first_and_last_are_kept(ys: np.ndarray, most: int):
+    xs = kept_points(ys, most=most)
+    kept = ys[xs]
+    assert len(xs) <= most
+    assert (xs[0], xs[-1]) == (0, len(ys) - 1)
+    assert (np.diff(xs) > 0).all()
+    if not np.isnan(ys).all():
+        assert (np.nanmin(kept), np.nanmax(kept)) == (np.nanmin(ys), np.nanmax(ys))

@@ -1,4 +1,4 @@
-"""What a report says of a run: stages, passes, where tokens go, how it is shuffled."""
+"""What a report says of a run and a blend: stages, passes, where tokens go, how full packs are."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from tests.run.audit.ledgers import CHANGED, DENIED, Words
 from tests.run.folders import HEAD, write_data, write_toml
 from tests.run.small_runs import pair, segment, source
 
+from tokenloom.order.packs import best_fit_report
 from tokenloom.run.lock import LockedDenial, LockedSource
 from tokenloom.run.run import Run
+from tokenloom_look.report.blend_section import blend_section
 from tokenloom_look.report.ledger_section import ledger_section
+from tokenloom_look.report.packing_section import packing_section
 from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
+from tokenloom_look.target import SampleSettings, Target, open_target
 
 WEB, CODE = source("web", 80), source("code", 2)
 TWO = [segment(0, 60, [1, 0]), segment(60, 40, [3, 1], stage="decay")]
@@ -63,15 +67,6 @@ def test_a_source_has_one_colour_and_none_is_hidden_alone():
     )
 
 
-def test_names_of_sources_are_texts():
-    name = '<img src=x onerror="alert(1)">\u202e'
-    target = locked([source(name, 9)], [segment(0, 60, [1])])
-    for section in (stages_section, passes_section):
-        html = made(section, target).html
-        assert "<img" not in html
-        assert "\u202e" not in html
-
-
 def test_what_is_held_out_and_denied():
     held = replace(pair(1000, name="a"), num_documents=1000, held_blocks=2, held_tokens=500)
     some = replace(pair(1000, name="b"), held_documents=7, held_tokens=90)
@@ -109,3 +104,42 @@ def test_much_that_is_never_seen_is_a_finding(tmp_path):
     stage = "[[stages]]\nsequence_length = 1500\nsamples = 3\nweights = { code = 1 }\n"
     [finding] = made(ledger_section, target_of(run_of(tmp_path, stage))).findings
     assert finding.endswith("of the tokens are never seen: dropped tail.")
+
+
+EIGHT = SampleSettings(sequence_length=8)
+
+
+def target(*words: str, settings: SampleSettings = EIGHT) -> Target:
+    return open_target(list(words), settings=settings)
+
+
+def test_fill_is_that_of_best_fit_packs_and_windows_cut_by_chance(write_pair):
+    lengths = [3, 9, 4, 2, 0, 20]
+    found = made(packing_section, target(write_pair(lengths)))
+    report = best_fit_report(np.array(lengths, dtype=np.int32), sequence_length=8)
+    [chart] = found.charts
+    fill, packs, windows = (dict(zip(chart.x, each.values, strict=True)) for each in chart.series)
+    assert list(fill) == [2, 4, 8, 16, 32]
+    assert fill[8] == report.fill
+    assert packs[8] == 1 / 5
+    assert windows[8] == pytest.approx((2 + 8 + 3 + 1 + 8) / 8 / 5)
+    assert "8 (as set)" in words_of(found.html)
+    assert found.findings == []
+
+
+def blend_of(*words: str) -> Target:
+    return open_target(list(words), settings=SampleSettings(sequence_length=10))
+
+
+def test_samples_and_passes_of_datasets(write_pair):
+    small, large = write_pair([10] * 30, "small"), write_pair([10] * 270, "large")
+    found = made(blend_section, blend_of("50", small, "50", large))
+    words = words_of(found.html)
+    assert "over 300 samples of 10 tokens reads" in words
+    assert f"{small} 300 50% 150 5.00" in words
+    assert f"{large} 2,700 50% 150 0.56" in words
+    assert found.findings == [f"{small} is read 5.0 times while the tokens of all data are read once."]
+    [chart] = found.charts
+    assert [(each.name, each.values[0]) for each in chart.series] == [(small, 0), (large, 0)]
+    assert chart.series[0].values[1] == 5
+    assert list(chart.x) == [0, 300]

@@ -1,4 +1,4 @@
-"""What a report says of a job that is made, and of a training loop."""
+"""What a report says of a job that is made, of a training loop, and of benchmarks in the data."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tests.run.small_runs import segment, source
 from tokenloom.errors import InputError
 from tokenloom.loading.losses import JsonLinesWriter
 from tokenloom.loading.thread_loader import DataWait
+from tokenloom_look.report.contamination_section import contamination_section
 from tokenloom_look.report.job_section import job_section
-from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.section import ReportOptions
 from tokenloom_look.report.statistics_section import statistics_section
 from tokenloom_look.target import open_target
 
@@ -101,3 +102,44 @@ def test_a_file_of_something_else_is_an_error(tmp_path):
     (tmp_path / "file").write_text('{"step": 1}\n[1]\n')
     with pytest.raises(InputError, match=r"line 2 of `.*` is no JSON object"):
         statistics_of(tmp_path / "file")
+
+
+PASSAGE = {"source": "web", "document": 7, "of_item": "a <b>", "of_document": "A\n\x1b[31m<b>"}
+COLUMNS = ("benchmark", "items", "too_short", "found", "coverage", "documents", "first_step")
+FOUND = {
+    "words": 13,
+    "num_tokens": 1000,
+    "benchmarks": [
+        dict(zip(COLUMNS, ("b/x.jsonl", 30, 1, 22, 0.5, 3, 7), strict=True)),
+        dict(zip(COLUMNS[:-1], ("new.jsonl", 1, 0, 0, 0.0, 0), strict=True)),
+    ],
+    "sources": [{"source": "web", "items": 22, "documents": 3}],
+    "items": [
+        {"benchmark": "b/x.jsonl", "record": number, "coverage": number / 22, "passages": [PASSAGE]}
+        for number in range(1, 23)
+    ],
+}
+
+
+def test_what_was_found_is_shown_side_by_side_as_text(tmp_path):
+    path = tmp_path / "found.json"
+    path.write_text(json.dumps(FOUND))
+    section = made(contamination_section, TARGET, contamination=str(path))
+    words = words_of(section.html)
+    assert "x.jsonl 30 1 22 50% 3 7 new.jsonl 1 0 0 0% 0 1,000 tokens, searched for n-grams of 13 words" in words
+    assert "x.jsonl:22: 100% of it, in 1 documents where text x.jsonl:22 a <b> web:7 A \\x1b[31m<b>" in words
+    assert words.endswith("2 more items are not shown.")
+    assert "<b>" not in section.html
+    assert section.findings == ["22 of 30 items of x.jsonl stand in the data."]
+
+
+def test_there_is_a_section_only_of_a_file_of_the_command(tmp_path):
+    assert made(contamination_section, TARGET) is None
+    path = tmp_path / "found.json"
+    for text in ("", "[]", '{"benchmarks": []}'):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"cannot read `.*found\.json`: "):
+            made(contamination_section, TARGET, contamination=str(path))
+    path.unlink()
+    with pytest.raises(InputError, match="No such file"):
+        made(contamination_section, TARGET, contamination=str(path))

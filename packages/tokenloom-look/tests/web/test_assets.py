@@ -1,4 +1,4 @@
-"""What pages are made of is handed out whole, and nothing else is."""
+"""The files of pages are handed out whole, and nothing else is; one palette for all pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hashlib import sha256
 
 import pytest
 
-from tokenloom_look.web.assets import SCRIPTS, STYLES, asset, policy_of_file
+from tokenloom_look.pictures import OTHER, PALETTE
+from tokenloom_look.web.assets import SCRIPTS, STYLES, asset
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])
@@ -15,13 +16,6 @@ def test_every_file_can_stand_inside_a_page(name):
     text = asset(name).text
     assert text
     assert not re.search(r"</(script|style)|<!--|\r|\0", text, re.IGNORECASE)
-
-
-def test_a_policy_names_what_runs_by_its_hash():
-    script = asset("charts.js")
-    assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", script.source)
-    policy = policy_of_file(scripts=[script], styles=[])
-    assert policy.startswith(f"default-src 'none'; script-src {script.source}; style-src 'none'; ")
 
 
 @pytest.mark.parametrize("name", ["", "assets.py", "../errors.py", "/etc/passwd", "uplot/LICENSE"])
@@ -37,3 +31,22 @@ def test_scripts_need_no_eval():
 def test_uplot_is_as_its_authors_made_it():
     texts = [asset("uplot/uPlot.iife.min.js").text, asset("uplot/uPlot.min.css").text]
     assert [sha256(text.encode()).hexdigest()[:16] for text in texts] == ["19c8d4c6ad88929a", "df630c6a8d6f8eea"]
+
+
+STYLE = asset("style.css").text
+
+
+def variables(start: str) -> dict[str, str]:
+    """Returns the colours that a block of the style sets."""
+    block = STYLE[STYLE.index(start) :].split("}")[0]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-fA-F]{6});", block))
+
+
+LIGHT = variables(":root {")
+
+
+def test_series_have_the_colours_of_all_pictures():
+    series = [LIGHT[f"series-{number}"] for number in range(1, len(PALETTE) + 1)]
+    assert (*series, LIGHT["series-other"]) == (*PALETTE, OTHER)
+    assert f"series-{len(PALETTE) + 1}" not in LIGHT
+    assert f"NUM_COLOURS = {len(PALETTE)};" in asset("chart-ink.js").text

@@ -22,18 +22,17 @@ from tokenloom_retro.settings import SPLITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroSettings:
-    """What is read of a project, and how; names are those of the reference's `RetroConfig`, which does as well.
+    """Settings for reading a project, by the names of the reference's `RetroConfig`, which is accepted too.
 
     Attributes:
         retro_project_dir: path of the project folder.
         retro_chunk_length: tokens of a chunk.
-        retro_block_size: chunks whose neighbors lie in one file.
-        retro_neighbor_dirs: names of the folders of neighbors by "train", "valid" and "test"; None for those that the
-            samples themselves name.
+        retro_block_size: chunks per file of neighbors.
+        retro_neighbor_dirs: folders of neighbors by "train", "valid" and "test"; None for those of the samples.
         retro_num_neighbors: neighbors of each chunk.
-        retro_num_retrieved_chunks: chunks that each neighbor gives: itself, and those that follow it.
-        retro_verify_neighbor_count: whether there must be neighbors of just the samples that are trained on. Without,
-            there may be more of them, or fewer: then samples without neighbors are an error when they are asked for.
+        retro_num_retrieved_chunks: chunks per neighbor: itself and the next ones.
+        retro_verify_neighbor_count: whether the number of samples with neighbors must be that of training. Otherwise
+            samples without neighbors are errors on access.
     """
 
     retro_project_dir: str
@@ -50,20 +49,19 @@ def get_retro_datasets(
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
     """Returns the samples of train, valid and test with their neighbors; None for a split without samples.
 
-    Before the first sample the database is compared with its data sets and the tokenizer, and the neighbors with the
-    samples; `allow_tokenizer_mismatch` and `allow_data_mismatch` of their settings make that warnings. What is found
-    only by reading all of it is found when it is read.
+    The database is compared with its data sets and the tokenizer, and the neighbors with the samples;
+    `allow_tokenizer_mismatch` and `allow_data_mismatch` of the samples turn these errors into warnings.
 
     Args:
         config: `RetroSettings`, or the reference's `RetroConfig`.
-        gpt_datasets: (samples, number of them that are trained on), or None, by "train", "valid" and "test".
+        gpt_datasets: (samples, number of them in training), or None, by "train", "valid" and "test".
         sample_length: tokens of a sample.
-        eod_token_id: the id that ends a document, with which what is not there is filled up.
+        eod_token_id: the end-of-document id, also the padding.
 
     Raises:
-        ConfigError: a sample is no whole number of chunks, or neighbors are missing, or those of other samples.
-        StorageError: a file is missing, truncated or damaged, or not all chunks have neighbors.
-        DatasetFormatError: database, data sets and neighbors do not belong together.
+        ConfigError: a sample is no whole number of chunks; neighbors are missing, or of other samples.
+        StorageError: a file is missing, truncated or damaged, or chunks have no neighbors.
+        DatasetFormatError: database, data sets and neighbors are of different builds.
         TokenizerError: the database was made with another tokenizer.
     """
     project = RetroProject(config.retro_project_dir)
@@ -88,17 +86,14 @@ def _database(project: RetroProject, samples: list[Any], config: Any, eod_token_
     for settings in filter(None, map(settings_of, samples)):
         eod = optional_number(settings.tokenizer, "eod")
         if eod is not None and eod != eod_token_id:
-            message = (
-                f"expected the end-of-document token of the tokenizer, {eod}, as `eod_token_id`, found {eod_token_id}"
-            )
-            raise ConfigError(message)
+            raise ConfigError(f"`eod_token_id`: expected the tokenizer's {eod}, found {eod_token_id}")
         is_allowed |= settings.allow_tokenizer_mismatch
         database.vocab_size = None if is_allowed else optional_number(settings.tokenizer, "vocab_size")
     try:
         database.check()
     except TokenizerError as error:
         if not is_allowed:
-            hint = f"{error.hint}; `allow_tokenizer_mismatch=True` reads it all the same"
+            hint = f"{error.hint}; `allow_tokenizer_mismatch=True` makes this a warning"
             raise TokenizerError(error.message, hint=hint) from error
         warnings.warn(error.message, TokenizerMismatchWarning, stacklevel=3)
     return database
@@ -111,10 +106,10 @@ def _with_neighbors(
     if config.retro_neighbor_dirs is not None:
         name = config.retro_neighbor_dirs.get(key)
         if not name:
-            message = f"expected a folder of neighbors of {key} in `retro_neighbor_dirs`, found none"
+            message = f"`retro_neighbor_dirs`: has no folder of {key}"
             raise ConfigError(message, hint="leave the split out, or find its neighbors")
         folder = os.path.join(project.query_folder, name)
-    elif not os.path.isdir(folder):  # the project was moved, or is called by another path
+    elif not os.path.isdir(folder):  # the project was moved
         there = os.path.join(project.query_folder, f"{key}_{recorded_hash(project, chunks.sample_dataset)}")
         folder = there if os.path.isdir(there) else folder
     check_neighbor_folder(

@@ -1,7 +1,4 @@
-"""Blocks of a range of items, each a file `START-STOP.hdf5`: their names, and whether they are all there.
-
-Items are chunks, or documents. Names are the reference's, zeros in front included.
-"""
+"""Files `START-STOP.hdf5` of blocks of chunks or documents: their names, as the reference pads them, and checks."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """Items [start, stop), and the path of the file that has them."""
+    """Items [start, stop), and the path of their file."""
 
     start: int
     stop: int
@@ -34,20 +31,15 @@ class Block:
 
 
 def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
-    """Returns the blocks that a range is cut into, whether their files are there or not.
+    """Returns the blocks of a range, whether their files exist or not.
 
     Example:
         >>> [os.path.basename(block.path) for block in planned_blocks("query", 250, 100)]
         ['0000-0100.hdf5', '0100-0200.hdf5', '0200-0250.hdf5']
-
-    Args:
-        folder: path of the folder that they are in.
-        num_items: items in all.
-        block_size: items of a block; the last one has what is left.
     """
     if num_items <= 0:
         return []
-    # The reference's words for the width, in NumPy's arithmetic: a power of ten may get one digit more or less.
+    # The reference's formula in NumPy's arithmetic: a power of ten may get one digit more or less.
     width = int(np.ceil(np.log(num_items) / np.log(10)) + 1)
     stops = [(start, min(start + block_size, num_items)) for start in range(0, num_items, block_size)]
     return [
@@ -57,25 +49,21 @@ def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
 
 
 class BlockPathMap:
-    """Which file has an item: blocks of one size, the last one perhaps smaller.
+    """The file of each item: blocks of one size, the last one may be smaller.
 
     Example:
         >>> blocks = BlockPathMap(["query/000-100.hdf5", "query/100-150.hdf5"], 100)
         >>> blocks[120], blocks.max_idx
         ('query/100-150.hdf5', 150)
 
-    Args:
-        block_paths: paths of the files.
-        block_size: items of a block.
-
     Attributes:
         block_path_map: the path of each block, by its first item.
         block_size: items of a block.
-        max_idx: where the last block ends.
-        name: the folder that they are in, for messages.
+        max_idx: end of the last block.
+        name: the folder, for messages.
 
     Raises:
-        StorageError: a file is called otherwise.
+        StorageError: a file has another kind of name.
     """
 
     def __init__(self, block_paths: Sequence[str], block_size: int) -> None:
@@ -87,8 +75,7 @@ class BlockPathMap:
         for path in block_paths:
             match = _NAME.fullmatch(os.path.splitext(os.path.basename(path))[0])
             if match is None:
-                message = f"expected a file of a block to be called `START-STOP`, found `{path}`"
-                raise StorageError(message, hint="move files of other kinds elsewhere")
+                raise StorageError(f"`{path}`: no block named `START-STOP`", hint="move other files elsewhere")
             start, stop = int(match[1]), int(match[2])
             self.block_path_map[start] = path
             self._stops[start] = stop
@@ -96,16 +83,7 @@ class BlockPathMap:
 
     @classmethod
     def from_dir(cls, dir: str, block_size: int, ext: str = "hdf5") -> BlockPathMap:
-        """Returns the blocks of a folder.
-
-        Args:
-            dir: path of the folder.
-            block_size: items of a block.
-            ext: what its files end with.
-
-        Raises:
-            StorageError: there is no such folder, or a file is called otherwise.
-        """
+        """Returns the blocks of a folder, of files with an extension."""
         recover(os.path.join(dir, MANIFEST))
         with storage_errors("list", dir):
             names = sorted(name for name in os.listdir(dir) if name.endswith(f".{ext}") and not name.startswith("."))
@@ -124,14 +102,10 @@ class BlockPathMap:
         return f"BlockPathMap({self.name!r}, blocks={len(self)}, block_size={self.block_size}, max_idx={self.max_idx})"
 
     def __getitem__(self, idx: int) -> str:
-        """Returns the path of the file that has an item.
-
-        Raises:
-            StorageError: no file has it.
-        """
+        """Returns the path of the file of an item; a `StorageError` without one."""
         start = idx // self.block_size * self.block_size
         if start not in self.block_path_map:
-            message = f"`{self.name}`: expected a block from {start} on, which has item {idx}, found none"
+            message = f"`{self.name}`: no block from {start} on, for item {idx}"
             raise StorageError(message, hint="not all blocks were made, or they are of another size")
         return self.block_path_map[start]
 
@@ -140,10 +114,7 @@ class BlockPathMap:
         return (Block(start, self._stops[start], path) for start, path in sorted(self.block_path_map.items()))
 
     def check(self, num_items: int | None = None) -> None:
-        """Checks that the blocks have all items from 0 on, each once, by their names alone.
-
-        Args:
-            num_items: items that there must be; None for as many as there are.
+        """Checks by names that the blocks have all items from 0 on once, `num_items` in all if that is given.
 
         Raises:
             StorageError: blocks are missing, overlap, or are of another size.
@@ -157,7 +128,7 @@ class BlockPathMap:
                 raise _unlike(self.name, f"blocks of {self.block_size} items", block.path)
             stop = block.stop
         if num_items is not None and stop != num_items:
-            message = f"`{self.name}`: expected blocks of {num_items} items, found those of {stop}"
+            message = f"`{self.name}`: expected blocks of {num_items} items, found {stop}"
             raise StorageError(message, hint="not all blocks were made, or they are of other data")
 
 

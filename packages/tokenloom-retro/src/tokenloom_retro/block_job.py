@@ -1,7 +1,7 @@
-"""An output that is made block by block: rows `start` to `stop` into arrays, by whoever is free, as a job in shards.
+"""An output made block by block, as a job in shards: rows `start` to `stop` become arrays.
 
-Each block is a function of its rows and of what decides them; so a task may be killed anywhere, goes on where it was,
-and is shared by processes, machines and clusters like a corpus.
+Each block is a function of its rows and the task's identity. So a task may be killed anywhere, resumes, and is shared
+by processes, machines and clusters like a corpus.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of
 Arrays = Mapping[str, NDArray[Any]]
 
 MakeBlock = Callable[[int, int, Callable[[int], None]], Arrays]
-"""Rows [start, stop) into arrays, the same whoever makes them; calls the third with the number of further rows done."""
+"""Rows [start, stop) into arrays, deterministic; calls the third argument with the number of further rows done."""
 
 _VERSION = 1
 _THREADS_PER_PROCESS = 16
-"""Each process holds the whole index in memory, and libraries for vectors have threads of their own."""
+"""Each process loads the whole index, and vector libraries have threads of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTask(ABC):
-    """Rows that are made block by block, and the output that they become. Picklable.
+    """Rows that are made block by block into an output. Picklable.
 
     Attributes:
-        output: where it will be, and all that decides what comes out.
-        num_rows: how many rows there are.
+        output: the output and its identity.
+        num_rows: rows in all.
         block_size: rows of a block; the last one may have fewer.
-        unit: what a row is, in the plural.
+        unit: a row's name, in the plural.
     """
 
     output: Output
@@ -70,19 +70,17 @@ class BlockTask(ABC):
 
     @abstractmethod
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns what makes blocks in this process, with so many threads."""
+        """Returns the maker of blocks in this process, with so many threads."""
 
     @property
     def job_path(self) -> str:
-        """Path of the job's folder, which goes when the output is there."""
+        """Path of the job's folder, which is removed with the end of the job."""
         return f"{self.output.folder}.job"
 
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
-        """Makes files of all blocks, in order, and returns counts; here each block is a file.
+        """Adds the files of all blocks to the output, and returns counts; here each block is a file.
 
-        Args:
-            made: report of each block, and path of its file until the job ends.
-            output: gets the files.
+        `made` has the report of each block, in order, and the path of its file until the job ends.
         """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
         for (report, path), target in zip(made, planned, strict=True):
@@ -92,13 +90,13 @@ class BlockTask(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReport:
-    """What came out of a block: written last, so that a block with a report is whole.
+    """The report of a block, written last: a block with a report is whole.
 
     Attributes:
-        key: a hash of its rows and of what decides them.
+        key: hash of rows and identity.
         start, stop: its rows.
         crc32: checksum of its file.
-        arrays_crc32: checksum of its arrays, whatever the file is like.
+        arrays_crc32: checksum of its arrays.
     """
 
     key: str
@@ -117,20 +115,14 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes what of an output is missing, alone or with others that share its folder, and returns its manifest.
+    """Makes the missing blocks of an output, alone or with others that share its folder, and returns its manifest.
 
-    Args:
-        task: what is made.
-        num_processes: processes on this machine; None for as many as the processors feed.
-        num_workers: threads of each; None for as many as there are processors left for it.
-        runner: makes the blocks; None for this machine.
-        restart: gives up blocks that were made, where the output is not finished.
-        overwrite: whether an output that was made of something else is replaced.
+    For the arguments see `build_retro`.
 
     Raises:
-        OutputExistsError: another output is there, and no `overwrite`.
+        OutputExistsError: another output exists, without `overwrite`.
         ConfigError: the job's folder belongs to a task with other settings.
-        TokenloomError: a block cannot be made or written; what was made is kept.
+        TokenloomError: a block cannot be made or written; finished blocks are kept.
     """
     job = _BlockJob(task)
     run = runner or local_runner(
@@ -157,7 +149,7 @@ def make_output(
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
             book.tell_done(folder)
-            _, manifest = do_and_assemble(
+            return do_and_assemble(
                 job,
                 folder,
                 book,
@@ -166,7 +158,6 @@ def make_output(
                 assemble=assemble,
                 pending=[os.path.join(task.output.folder, "")],
             )
-            return manifest
     except FolderGoneError as error:
         if (found := task.output.made()) is not None:
             return found
@@ -177,21 +168,16 @@ def make_output(
 def differing_blocks(
     task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Makes some blocks again, and returns the rows of those that are not what they were.
+    """Makes a random fraction of the blocks again, one at least, and returns the rows of those that differ.
 
-    Args:
-        task: what was made.
-        recorded: checksums of the arrays of all blocks, in order.
-        fraction: part of the blocks that is made again, above 0 and at most 1; at least one block.
-        seed: decides which.
+    `recorded` are the checksums of the arrays of all blocks, in order.
 
     Raises:
         ConfigError: the fraction is out of range.
         TokenloomError: a block cannot be made.
     """
     if not 0 < fraction <= 1:
-        message = f"expected a fraction above 0 and at most 1, found {fraction!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`fraction`: must be above 0 and at most 1, got {fraction!r}")
     blocks = _BlockJob(task).shards
     count = math.ceil(fraction * len(blocks))
     chosen = [blocks[number] for number in np.sort(np.random.default_rng(seed).permutation(len(blocks))[:count])]
@@ -207,7 +193,7 @@ def differing_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some rows of a task; the key is a hash of them and of what decides them."""
+    """Some rows of a task; the key is a hash of rows and identity."""
 
     number: int
     start: int
@@ -267,20 +253,15 @@ def _make_block(
     arrays = make(shard.start, shard.stop, advance)
     path = _part_path(part_prefix)
     write_arrays(path, arrays, durable=False)
-    report = BlockReport(
-        key=shard.key,
-        start=shard.start,
-        stop=shard.stop,
-        crc32=crc32_of(path),
-        arrays_crc32=_crc32_of_arrays(arrays),
-    )
+    checksums = {"crc32": crc32_of(path), "arrays_crc32": _crc32_of_arrays(arrays)}
+    report = BlockReport(key=shard.key, start=shard.start, stop=shard.stop, **checksums)
     data = json.dumps(versioned_members_of(report, _VERSION), indent=1).encode() + b"\n"
     publish_bytes(f"{part_prefix}.json", data)
     return report
 
 
 def _damaged(job: _BlockJob, folder: JobFolder) -> list[tuple[_Block, str]]:
-    """Returns the blocks whose files are not what was written, and in what."""
+    """Returns the blocks with damaged files, and the damage."""
     problems = []
     for block in job.shards:
         report, path = folder.report(block), _part_path(folder.part_prefix(block))
@@ -292,7 +273,7 @@ def _damaged(job: _BlockJob, folder: JobFolder) -> list[tuple[_Block, str]]:
 
 
 def _crc32_of_arrays(arrays: Arrays) -> int:
-    """Returns a checksum of arrays: of names, dtypes, shapes and bytes."""
+    """Returns a checksum of names, dtypes, shapes and bytes of arrays."""
     crc = 0
     for name, array in sorted(arrays.items()):
         crc = zlib.crc32(f"{name} {array.dtype.str} {array.shape} ".encode(), crc)

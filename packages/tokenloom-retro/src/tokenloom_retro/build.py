@@ -22,7 +22,7 @@ from tokenloom_retro.query_build import NeighborTask, neighbor_task
 from tokenloom_retro.settings import SPLITS, TASKS, RetroBuildSettings, Task, record_settings
 
 Samples = Mapping[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]
-"""The samples that neighbors are found for, and how many of them, by split."""
+"""By split, the samples that get neighbors, and how many of them."""
 
 
 def build_retro(
@@ -38,38 +38,36 @@ def build_retro(
     restart: bool = False,
     overwrite: bool = False,
 ) -> dict[str, OutputManifest]:
-    """Builds a project, or what of it is missing, and returns the manifest of each output, by its task.
+    """Builds the missing parts of a project, and returns the manifest of each output by task.
 
-    Every task is a job of blocks: it may be killed anywhere, and goes on with the same call; several processes and
-    machines that see the project folder share it; what is done is not done again.
+    Every task is a job of blocks: it may be killed anywhere, resumes with the same call, and is shared by processes and
+    machines that see the project folder.
 
     Args:
         project: path of the project folder, whose folder `data` has the pairs.
-        settings: what it is made of.
+        settings: the settings.
         tokenizer: tokenizer of the pairs: an object, a path or a name.
-        embedder: what makes vectors of texts; see `as_embedder`.
-        tasks: what is done.
+        embedder: see `as_embedder`.
+        tasks: the tasks.
         num_processes: processes on this machine; None for one per 16 processors.
-        num_workers: threads of each; None for as many as there are processors for it.
+        num_workers: threads of each; None for its share of the processors.
         runner: makes the blocks; None for this machine.
-        restart: gives up what an earlier call did and did not finish, and begins that anew.
-        overwrite: whether what was made of something else is replaced.
+        restart: drops unfinished tasks, and starts them anew.
+        overwrite: whether outputs of other settings are replaced.
 
     Raises:
-        ConfigError: a setting is wrong, or a data set has too few chunks.
-        DatasetNotFoundError: a data set is not there.
-        OutputExistsError: something else is there, and no `overwrite`.
-        TokenloomError: reading or writing failed; what was made is kept.
+        ConfigError: a setting is invalid, or a data set has too few chunks.
+        DatasetNotFoundError: a data set does not exist.
+        OutputExistsError: another output exists, without `overwrite`.
+        TokenloomError: reading or writing failed; finished blocks are kept.
     """
     if unknown := set(tasks).difference(TASKS):
-        message = f"expected tasks of {', '.join(TASKS)}, found {min(unknown)!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"unknown task {min(unknown)!r}", hint=f"choose out of {', '.join(TASKS)}")
     if "query-neighbors" in tasks and not any(settings.sizes):
-        message = "expected a number of samples of train, valid or test to find neighbors for, found none"
-        raise ConfigError(message)
+        raise ConfigError("query-neighbors needs a number of samples of train, valid or test")
     folder = RetroProject(project)
     chunks = as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
-    # What is wrong with samples is said before chunks and index take their hours.
+    # Errors of samples come before chunks and index take hours.
     samples = retro_samples(folder, settings, chunks.tokenizer) if "query-neighbors" in tasks else {}
     options: dict[str, Any] = {
         "num_processes": num_processes,
@@ -80,7 +78,7 @@ def build_retro(
     }
     with_index = "index-build" in tasks or "query-neighbors" in tasks
     for output, _ in outputs_of(folder, settings, chunks, lambda: samples, with_index=with_index):
-        output.made_or_free(overwrite=overwrite)  # what is refused is refused before anything is changed
+        output.made_or_free(overwrite=overwrite)  # errors come before any change
 
     def record(**neighbor_dirs: str) -> None:
         record_settings(folder, settings, tokenizer=chunks.tokenizer, embedder=embedder, neighbor_dirs=neighbor_dirs)
@@ -105,15 +103,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields the outputs of a build in their order, and what makes their blocks again, up to the first ones not made.
-
-    Args:
-        project: the project folder.
-        settings: what it is made of.
-        chunks: tokenizer, embedder and length of chunks.
-        samples: returns the samples that neighbors are found for.
-        with_index: whether the index and the neighbors are wanted.
-    """
+    """Yields the outputs of a build in order, and the tasks of their blocks, up to the first missing ones."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)
@@ -140,21 +130,10 @@ def outputs_of(
 def neighbor_tasks(
     project: RetroProject, settings: RetroBuildSettings, chunks: ChunkMaker, index: OutputManifest, samples: Samples
 ) -> list[NeighborTask]:
-    """Returns the task of each split that has samples.
-
-    Raises:
-        ConfigError: a sample is no whole number of chunks.
-    """
+    """Returns the task of each split with samples."""
+    lengths = settings.sequence_length, settings.chunk_length
     return [
-        neighbor_task(
-            project,
-            chunks,
-            settings,
-            index,
-            split,
-            GPTChunkDataset(found, settings.sequence_length, settings.chunk_length),
-            size,
-        )
+        neighbor_task(project, chunks, settings, index, split, GPTChunkDataset(found, *lengths), size)
         for split, (found, size) in samples.items()
     ]
 
@@ -162,7 +141,7 @@ def neighbor_tasks(
 def retro_samples(
     project: RetroProject, settings: RetroBuildSettings, tokenizer: Any
 ) -> dict[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]:
-    """Returns the samples that neighbors are found for, and how many of them, by split; not those without any.
+    """Returns the samples that get neighbors, and their number, by split; without empty splits.
 
     Raises:
         ConfigError: a split has too few documents, or a sample is no whole number of chunks.
@@ -188,9 +167,7 @@ def retro_samples(
             continue
         members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
         if samples is None or [member.dataset_path for member in members] != prefixes:  # whose order numbers documents
-            message = (
-                f"expected documents of {split} in each data set for {size} samples: the split is {settings.split!r}"
-            )
-            raise ConfigError(message, hint="a data set without documents in a split cannot be part of the blend")
+            message = f"split {settings.split!r}: a data set has no documents in {split} for {size} samples"
+            raise ConfigError(message, hint="leave the data set out, or change the split")
         found[split] = (samples, size)
     return found

@@ -18,7 +18,7 @@ from tokenloom.storage.local import spread_evenly
 from tokenloom_retro.hdf5 import file_of, open_array
 
 MISSING = -1
-"""What stands for a chunk that is not there."""
+"""The number of no chunk."""
 
 CHUNKS = "chunks"
 """The array of a file."""
@@ -34,17 +34,16 @@ _REBUILD = "the database was built from other data, or with another chunk length
 class DBDataset:
     """The chunks of a database.
 
-    `database[i]` gives one chunk as the reference does, `gather` the tokens of many by one kernel call for each data
-    set. Safe from several threads, after a fork, and picklable (the file is mapped again).
+    `database[i]` gives one chunk as in the reference, `gather` the tokens of many by one kernel call per data set.
+    Thread-safe, fork-safe, and picklable (the file is mapped again).
 
     Args:
         db_path: path of the HDF5 file, for messages.
-        indexed_datasets: the data sets that chunks are of.
-        chunks: uint32[num_chunks, 5], or a dataset of h5py: data set, document, first token, end, and length of what is
-            embedded.
-        chunk_length: tokens of a chunk; shorter ones are filled up.
-        eod_token_id: what they are filled up with.
-        vocab_size: ids of the tokenizer, to check tokens against; None for not.
+        indexed_datasets: the data sets of the chunks.
+        chunks: uint32[num_chunks, 5] or a dataset of h5py: data set, document, first token, end, embedding length.
+        chunk_length: tokens of a chunk; shorter ones are padded.
+        eod_token_id: the padding.
+        vocab_size: ids of the tokenizer, to check tokens; None for no check.
 
     Attributes:
         chunks: uint32[num_chunks, 5], see above.
@@ -52,7 +51,7 @@ class DBDataset:
         doc_tuples: uint32[num_chunks, 2], data set and document of each chunk, once `load_doc_tuples` was called.
 
     Raises:
-        ConfigError: the chunks are no such array.
+        ConfigError: the chunks have another shape.
         StorageError: the file cannot be read.
     """
 
@@ -68,8 +67,7 @@ class DBDataset:
     ) -> None:
         shape: tuple[int, ...] = getattr(chunks, "shape", ())
         if len(shape) != 2 or shape[1] != len(_COLUMNS):
-            message = f"expected chunks with {len(_COLUMNS)} columns ({', '.join(_COLUMNS)}), found shape {list(shape)}"
-            raise ConfigError(message)
+            raise ConfigError(f"chunks must have the columns {', '.join(_COLUMNS)}, got shape {list(shape)}")
         self.db_path = db_path
         self.indexed_datasets: list[Any] = list(indexed_datasets)
         self._file: str | None = file_of(chunks)
@@ -97,11 +95,7 @@ class DBDataset:
         return f"DBDataset({self.db_path!r}, chunks={len(self)}, chunk_length={self.max_chunk_length})"
 
     def __getitem__(self, chunk_id: int) -> dict[str, Any]:
-        """Returns a chunk: `doc_id`, its document in its data set, and `text`, int64[chunk_length], its tokens.
-
-        Raises:
-            IndexError: there is no such chunk.
-        """
+        """Returns a chunk: `doc_id`, its document in its data set, and `text`, int64[chunk_length]."""
         number = operator.index(chunk_id)
         if not -len(self) <= number < len(self):
             raise self._no_chunk(number)
@@ -109,15 +103,15 @@ class DBDataset:
         return {"doc_id": int(self.chunks[number, 1]), "text": self.gather(np.array(number))}
 
     def gather(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the tokens of chunks, filled up with the end-of-document token: int64[..., chunk_length].
+        """Returns the tokens of chunks, padded with the end-of-document token: int64[..., chunk_length].
 
         Args:
-            chunk_ids: integers[...], numbers of chunks in any order; -1 for none, which is end-of-document tokens only.
+            chunk_ids: integers[...], numbers of chunks in any order; -1 for padding only.
 
         Raises:
             IndexError: there is no such chunk.
-            DatasetFormatError: a chunk is none of the data sets, or longer than a chunk.
-            TokenizerError: a token is none of the vocabulary.
+            DatasetFormatError: a chunk is outside of the data sets, or too long.
+            TokenizerError: a token is outside of the vocabulary.
             StorageError: the data sets cannot be read, or were changed.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
@@ -132,10 +126,7 @@ class DBDataset:
         wrong = (lengths <= 0) | (lengths > width)
         if wrong.any():
             row = int(np.argmax(wrong))
-            message = (
-                f"chunk {numbers[row]} of `{self.db_path}`: expected 1 to {width} tokens, found tokens "
-                f"[{rows[row, 2]}, {rows[row, 3]})"
-            )
+            message = f"chunk {numbers[row]} of `{self.db_path}`: has {lengths[row]} tokens, must have 1 to {width}"
             raise DatasetFormatError(message, hint=_REBUILD)
         by_length = np.argsort(lengths != width, kind="stable")  # chunks of full length first, which are copied as rows
         for dataset in np.unique(rows[:, 0]).tolist():
@@ -150,17 +141,9 @@ class DBDataset:
         return out.reshape(*ids.shape, width)
 
     def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
-        """Returns each chunk and those that follow it in its document: int64[..., num_chunks].
+        """Returns each chunk and the next ones of its document, int64[..., num_chunks]; -1 after the last, or of -1.
 
-        -1 stands for chunks that follow the last one of a document, or what is -1 itself. Chunks that were left out
-        because their embeddings are empty are passed over.
-
-        Args:
-            chunk_ids: integers[...], numbers of chunks; -1 for none.
-            num_chunks: chunks wanted, the first one included.
-
-        Raises:
-            IndexError: there is no such chunk.
+        Invalid chunks are skipped.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         there = ids != MISSING
@@ -172,27 +155,20 @@ class DBDataset:
         return np.where(inside & (documents == documents[..., :1, :]).all(axis=-1), wanted, MISSING)
 
     def documents_of(self, chunk_ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the data set and the document of chunks: int64[num_chunks, 2].
-
-        Raises:
-            IndexError: there is no such chunk.
-        """
+        """Returns data set and document of chunks: int64[num_chunks, 2]."""
         return self._rows(np.asarray(chunk_ids, dtype=np.int64))[:, :2]
 
     def load_doc_tuples(self) -> None:
-        """Sets `doc_tuples`, in memory: 8 bytes for each chunk."""
+        """Sets `doc_tuples`: 8 bytes of memory per chunk."""
         self.doc_tuples = np.ascontiguousarray(self.chunks[:, :2], dtype=np.uint32)
         self._watch.check()
 
     def check(self) -> None:
-        """Looks at some chunks, spread over the database, for signs that it was built from other data or otherwise.
-
-        That is found which is certainly wrong: chunks that no data set has, that are longer than a chunk, tokens that
-        are none of the vocabulary, and documents whose end-of-document token is part of a chunk.
+        """Checks some chunks, spread over the database, against data sets, chunk length and tokenizer.
 
         Raises:
-            DatasetFormatError: the chunks are none of the data sets, or longer than a chunk.
-            TokenizerError: they were made with another tokenizer.
+            DatasetFormatError: chunks are outside of the data sets, or too long.
+            TokenizerError: tokens are outside of the vocabulary, or a chunk contains an end-of-document token.
         """
         if not len(self):
             return
@@ -203,21 +179,15 @@ class DBDataset:
             lengths = getattr(self.indexed_datasets[dataset], "sequence_lengths", None)
             is_last = lengths is not None and stop == int(lengths[document])
             if is_last and int(chunk[stop - start - 1]) == self.eod_token_id:
-                message = (
-                    f"chunk {number} of `{self.db_path}`: expected it to end before the end-of-document token "
-                    f"{self.eod_token_id} of document {document}, found it to hold that"
-                )
+                message = f"chunk {number} of `{self.db_path}` contains the end-of-document token {self.eod_token_id}"
                 hint = "the database was built with another end-of-document token; name that one, or build again"
                 raise TokenizerError(message, hint=hint)
 
     def _tokens_of(self, dataset: int, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[Any]:
         """Returns the tokens of chunks of one data set, back to back."""
         if dataset >= len(self.indexed_datasets):
-            message = (
-                f"chunk {numbers[0]} of `{self.db_path}`: expected one of {len(self.indexed_datasets)} data sets, "
-                f"found number {dataset}"
-            )
-            raise DatasetFormatError(message, hint=_REBUILD)
+            message = f"chunk {numbers[0]} of `{self.db_path}`: data set {dataset} of {len(self.indexed_datasets)}"
+            raise DatasetFormatError(f"{message} does not exist", hint=_REBUILD)
         source = self.indexed_datasets[dataset]
         starts, lengths = np.ascontiguousarray(rows[:, 2]), rows[:, 3] - rows[:, 2]
         try:
@@ -225,15 +195,13 @@ class DBDataset:
         except TokenloomError:
             raise
         except IndexError as error:
-            message = f"`{self.db_path}` names chunks that {_named(source)} does not have: {error}"
+            message = f"`{self.db_path}` has chunks that {_named(source)} does not have: {error}"
             raise DatasetFormatError(message, hint=_REBUILD) from error
         if self.vocab_size is not None and tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocab_size:
             place = int(np.argmax((tokens < 0) | (tokens >= self.vocab_size)))
             number = int(numbers[np.searchsorted(np.cumsum(lengths), place, side="right")])
-            message = (
-                f"chunk {number} of `{self.db_path}`, of {_named(source)}: expected tokens in [0, {self.vocab_size}), "
-                f"found {tokens[place]}"
-            )
+            where = f"chunk {number} of `{self.db_path}`, of {_named(source)}"
+            message = f"{where}: token {tokens[place]} out of range of the {self.vocab_size} ids of the tokenizer"
             raise TokenizerError(message, hint="the database was built with another tokenizer; use that one")
         return tokens
 
@@ -250,7 +218,7 @@ class DBDataset:
             raise self._no_chunk(int(numbers[np.argmax(outside)]))
 
     def _no_chunk(self, number: int) -> IndexError:
-        return IndexError(f"chunk {number} of `{self.db_path}` was asked for, but it has {len(self)}")
+        return IndexError(f"chunk {number} out of range: `{self.db_path}` has {len(self)}")
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -1,8 +1,8 @@
-"""Chunks of documents, from lengths alone, and how their tables are split, counted and merged.
+"""Chunks of documents, computed from lengths; and splitting, counting and merging of their tables.
 
-A document without its last token, where that ends it, is cut into chunks of `chunk_length` tokens; the last one may be
-shorter. A chunk whose text has no tokens for the embedder is invalid: it is kept in a table of its own, and never
-retrieved. All of it is NumPy: 40 million chunks/s on one core for documents of a chunk or two, 150 for longer ones.
+A document without its end-of-document token is cut into chunks of `chunk_length` tokens; the last may be shorter. A
+chunk whose text has no tokens for the embedder is invalid: it goes to a table of its own, and is never retrieved. All
+in NumPy: 40 million chunks/s on one core for documents of a chunk or two, 150 for longer ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UInt64s = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
 
 _BELOW = 1 << 32
-"""More than a table can hold: its columns are uint32."""
+"""The end of the columns' range, uint32."""
 
 _COLUMNS = 4
 """Columns of a block's tables: document, start, end, and tokens for the embedder."""
@@ -36,13 +36,12 @@ _COLUMNS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChunkBlock:
-    """The chunks of consecutive documents, as the block files of a project hold them.
+    """The chunks of consecutive documents, as in the block files of a project.
 
     Attributes:
-        chunks_valid: uint32[num_valid, 4], the document of each chunk, its first token and the one after its last (both
-            counted in the document), and how many tokens its text has for the embedder.
-        chunks_invalid: uint32[num_invalid, 4], the chunks whose texts have none.
-        doc_offsets: uint64[num_documents, 2], each document, and the valid chunks of this block up to its end.
+        chunks_valid: uint32[num_valid, 4]: document, first token and end in it, and tokens for the embedder.
+        chunks_invalid: uint32[num_invalid, 4], chunks without tokens for the embedder.
+        doc_offsets: uint64[num_documents, 2]: document, and valid chunks of this block up to its end.
     """
 
     chunks_valid: UInt32s
@@ -51,19 +50,9 @@ class ChunkBlock:
 
 
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
-    """Returns the lengths of documents [start, stop), and which of them end with a token, in one read of last tokens.
+    """Returns the lengths of documents [start, stop), int64, and whether they end with `eod`, bool.
 
-    Documents are counted by their sequences, as samples and the reference count them: those without text have none.
-
-    Args:
-        dataset: tokenized documents of a sequence each, or none.
-        start: the first document.
-        stop: the document after the last one.
-        eod: the token that ends a document.
-
-    Returns:
-        lengths: int64[num_documents], tokens per document, the last one included.
-        ends_with_eod: bool[num_documents]; a document without tokens does not end with one.
+    Documents are counted by sequences, as samples and the reference count them, so empty ones do not count.
 
     Raises:
         ConfigError: a document has several sequences.
@@ -72,10 +61,8 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
     first = bisect_right(boundaries, start) - 1
     counts = np.diff(np.array(boundaries[first : bisect_left(boundaries, stop) + 1]))
     if len(counts) and int(counts.max()) > 1:
-        message = (
-            f"`{dataset.path_prefix}`: expected documents of one sequence each, "
-            f"found {int(counts.max())} sequences in document {first + int(counts.argmax())}"
-        )
+        document = first + int(counts.argmax())
+        message = f"`{dataset.path_prefix}`: document {document} has {int(counts.max())} sequences, must have one"
         raise ConfigError(message, hint="tokenize the corpus without splitting sentences")
     lengths = dataset.sequence_lengths[start:stop].astype(np.int64)
     ends_with_eod = np.zeros(len(lengths), dtype=np.bool_)
@@ -86,7 +73,7 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
 
 
 def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, first_document: int = 0) -> UInt32s:
-    """Returns the chunks of consecutive documents, in their order.
+    """Returns the chunks of consecutive documents: uint32[num_chunks, 3], document, first token and end.
 
     Example:
         >>> chunk_spans(np.array([5, 1, 4]), np.array([True, True, False]), 2).tolist()
@@ -94,12 +81,9 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
     Args:
         lengths: int64[num_documents], tokens per document.
-        ends_with_eod: bool[num_documents], whether the last token ends the document and belongs to no chunk.
+        ends_with_eod: bool[num_documents], whether the last token is an end of document, which belongs to no chunk.
         chunk_length: tokens of a chunk.
         first_document: number of the first document.
-
-    Returns:
-        uint32[num_chunks, 3]: the document of each chunk, its first token, and the one after its last.
 
     Raises:
         ConfigError: the chunk length is not positive; a number does not fit the table.
@@ -107,15 +91,13 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
     size = checked_integer("chunk_length", chunk_length, at_least=1)
     kept = lengths - ends_with_eod
     if len(kept) and max(first_document + len(kept), int(kept.max())) > _BELOW - size:
-        last, longest = first_document + len(kept) - 1, int(kept.max())
-        message = f"expected documents and tokens below {_BELOW}, found document {last} and one of {longest} tokens"
-        raise ConfigError(message, hint="split the data set")
+        raise ConfigError(f"documents or tokens exceed {_BELOW}", hint="split the data set")
     num_chunks = -(-kept // size)
     ends = np.cumsum(num_chunks)
     spans = np.empty((int(ends[-1]) if len(ends) else 0, 3), dtype=np.uint32)
     spans[:, 0] = np.repeat(np.arange(first_document, first_document + len(kept), dtype=np.uint32), num_chunks)
     before = np.repeat((ends - num_chunks).astype(np.uint32), num_chunks)
-    # Rows are counted modulo 2**32, as are those before a document: the difference is right beyond that.
+    # Rows are counted modulo 2**32, and so are those before a document: differences stay right.
     np.multiply(np.arange(len(spans), dtype=np.uint32) - before, np.uint32(size), out=spans[:, 1])
     np.add(spans[:, 1], np.uint32(size), out=spans[:, 2])
     filled = np.flatnonzero(num_chunks)
@@ -124,12 +106,12 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
 
 def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBlock:
-    """Returns the tables of a block: chunks with and without tokens for the embedder, and chunks by document.
+    """Returns the tables of a block.
 
     Args:
-        spans: uint32[num_chunks, 3], as `chunk_spans` gives them.
-        num_tokens: int64[num_chunks], how many tokens the text of each has for the embedder.
-        documents: the documents of the block, those without chunks included.
+        spans: uint32[num_chunks, 3] of `chunk_spans`.
+        num_tokens: int64[num_chunks], tokens of each chunk for the embedder.
+        documents: all documents of the block.
     """
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
@@ -143,9 +125,9 @@ def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBl
 
 
 def train_fraction(split: str) -> float:
-    """Returns which part of each data set's documents is retrieved: the first of three weights, which is a percentage.
+    """Returns the retrieved share of each data set's documents: the first of three weights, a percentage.
 
-    The reference reads "98,2,0" so, and fails at weights whose sum is another.
+    The reference fails at weights that do not add up to 100.
 
     Example:
         >>> train_fraction("98,2,0")
@@ -156,87 +138,54 @@ def train_fraction(split: str) -> float:
     """
     percent = parse_number(split.split(",")[0].strip(), f"the first weight of split {split!r}")
     if not 0 < percent <= 100:
-        message = f"split {split!r}: expected a percentage above 0 and at most 100 for train, found {percent:g}"
-        raise ConfigError(message, hint='weights must add up to 100 here, such as "98,2,0"')
+        message = f"split {split!r}: train must be above 0 and at most 100 %, got {percent:g}"
+        raise ConfigError(message, hint='weights add up to 100 here, such as "98,2,0"')
     return percent / 100
 
 
 def num_train_documents(num_documents: int, split: str) -> int:
-    """Returns how many documents are of the train split, rounded down as the reference rounds."""
+    """Returns the number of documents of the train split, rounded down as in the reference."""
     return int(train_fraction(split) * num_documents)
 
 
 def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
-    """Returns how many chunks of a block are of the first documents.
-
-    Args:
-        chunks_valid: uint32[num_chunks, 4], in the order of their documents.
-        num_documents: documents of the train split.
-    """
+    """Returns the number of a block's chunks, uint32[num_chunks, 4], in the first documents."""
     return int(np.searchsorted(chunks_valid[:, 0], num_documents))
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Returns how many chunks of each data set an index is trained on, rounded down as the reference rounds.
+    """Returns the chunks of each data set that an index is trained on, rounded down as in the reference.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])
         [666, 333]
 
-    Args:
-        num_vectors: chunks to train on.
-        ratios: weights of the data sets.
-
     Raises:
         ConfigError: a weight is not positive.
     """
     if any(not ratio > 0 for ratio in ratios):
-        message = f"expected weights above 0, found {[float(ratio) for ratio in ratios]}"
-        raise ConfigError(message)
+        raise ConfigError(f"weights must be above 0, got {[float(ratio) for ratio in ratios]}")
     total = sum(ratios)
     return [int(num_vectors * ratio / total) for ratio in ratios]
 
 
 def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:
-    """Returns rows of a merged table: the number of their data set, and what the block says.
-
-    Args:
-        dataset: number of the data set.
-        chunks_valid: uint32[num_chunks, 4].
-
-    Returns:
-        uint32[num_chunks, 5]: data set, document, start, end, and tokens for the embedder.
-    """
-    merged = np.empty((len(chunks_valid), 1 + _COLUMNS), dtype=np.uint32)
-    merged[:, 0] = dataset
-    merged[:, 1:] = chunks_valid
-    return merged
+    """Returns rows of a merged table, uint32[num_chunks, 5]: the number of the data set before those of a block."""
+    return np.insert(chunks_valid.astype(np.uint32, copy=False), 0, dataset, axis=1)
 
 
 def merged_offsets(dataset: int, doc_offsets: UInt64s, *, chunks_before: int) -> UInt64s:
-    """Returns rows of a merged table of documents.
+    """Returns rows of a merged table of documents: uint64[num_documents, 3].
 
-    Args:
-        dataset: number of the data set.
-        doc_offsets: uint64[num_documents, 2], of a block.
-        chunks_before: rows of the merged table before those of the block.
-
-    Returns:
-        uint64[num_documents, 3]: data set, document, and the rows of the table up to its end.
+    A row is data set, document, and rows of the merged table up to its end, of which `chunks_before` precede the block.
     """
-    merged = np.empty((len(doc_offsets), 3), dtype=np.uint64)
-    merged[:, 0] = dataset
-    merged[:, 1] = doc_offsets[:, 0]
-    merged[:, 2] = doc_offsets[:, 1] + np.uint64(chunks_before)
+    merged = np.insert(doc_offsets.astype(np.uint64, copy=False), 0, dataset, axis=1)
+    merged[:, 2] += np.uint64(chunks_before)
     return merged
 
 
 def individual_paths(project: RetroProject, prefix: str) -> list[str]:
-    """Returns the paths of the files of one data set, in the order of their documents.
-
-    Raises:
-        StorageError: their folder cannot be read.
-    """
+    """Returns the paths of the files of one data set, in the order of their documents."""
     folder = project.individual_folder(prefix)
     with storage_errors("list", folder):
         names = sorted(name for name in os.listdir(folder) if name.endswith(".hdf5") and not name.startswith("."))
@@ -246,29 +195,20 @@ def individual_paths(project: RetroProject, prefix: str) -> list[str]:
 def individual_chunks(
     project: RetroProject, prefix: str, *, number: int, name: str = "chunks_valid"
 ) -> NDArray[np.uint32]:
-    """Returns the chunks of one data set, uint32[num_chunks, 5], as the database has them.
+    """Returns the chunks of one data set as rows of the database, uint32[num_chunks, 5].
 
     Args:
         project: the project.
         prefix: prefix of the data set.
-        number: its number, which becomes the first column.
-        name: "chunks_valid", or "chunks_invalid" for those that are left out.
-
-    Raises:
-        StorageError: a file cannot be read.
+        number: its number, the first column.
+        name: "chunks_valid" or "chunks_invalid".
     """
     parts = [open_rows(path, name, columns=_COLUMNS) for path in individual_paths(project, prefix)]
     return merged_chunks(number, np.concatenate([np.empty((0, _COLUMNS), dtype=np.uint32), *parts]))
 
 
 def individual_document_offsets(project: RetroProject, prefix: str, *, number: int) -> NDArray[np.uint64]:
-    """Returns where the chunks of each document end: uint64[num_documents, 3].
-
-    A row is the number of the data set, that of the document, and the chunks of it and all before it.
-
-    Raises:
-        StorageError: a file cannot be read.
-    """
+    """Returns data set, document, and chunks up to its end, of each document: uint64[num_documents, 3]."""
     offsets, num_chunks = [np.empty((0, 3), dtype=np.uint64)], 0
     for path in individual_paths(project, prefix):
         part = open_rows(path, "doc_offsets", columns=2).astype(np.uint64)

@@ -38,19 +38,14 @@ _TABLES: tuple[DatabaseKind, ...] = ("sampled", "train", "valid")
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkTask(BlockTask):
-    """The chunks of the documents of one data set; a row is a document with a sequence.
-
-    Attributes:
-        chunks: what makes texts of chunks.
-        prefix: prefix of the pair.
-    """
+    """The chunks of the documents of one data set; a row is a document with a sequence."""
 
     chunks: ChunkMaker
     prefix: str
     unit: str = "documents"
 
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns what cuts documents, and counts what each chunk has for the embedder."""
+        """Returns the maker of chunks, which counts their tokens for the embedder."""
         return partial(self._make, IndexedDataset(self.prefix))
 
     def _make(self, dataset: IndexedDataset, start: int, stop: int, advance: Callable[[int], None]) -> Arrays:
@@ -93,14 +88,7 @@ def chunk_task(project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSe
 def database_output(
     project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSettings, parts: Sequence[OutputManifest]
 ) -> Output:
-    """Returns the tables of all data sets, to be made.
-
-    Args:
-        project: the project folder.
-        chunks: tokenizer, embedder and length of chunks.
-        settings: the data sets, and how they are divided.
-        parts: manifests of the chunks of each.
-    """
+    """Returns the output of the tables of all data sets; `parts` are the manifests of their chunks."""
     identity = {
         **chunks.identity(),
         "data": [[ratio, prefix] for ratio, (_, prefix) in zip(settings.ratios, settings.data, strict=True)],
@@ -120,20 +108,13 @@ def build_database(
     overwrite: bool = False,
     **options: Any,
 ) -> OutputManifest:
-    """Builds the chunk database of a project, or what of it is missing, and returns its manifest.
+    """Builds the chunk database of a project as far as it is missing, and returns its manifest.
 
-    Args:
-        project: the project folder, with its data.
-        chunks: tokenizer, embedder and length of chunks.
-        settings: the data sets, and how they are divided.
-        overwrite, options: see `make_output`.
+    For `overwrite`, `options` and further errors see `make_output`.
 
     Raises:
-        ConfigError: a data set has fewer chunks than the index is to be trained on, or its documents have several
-            sequences.
-        OutputExistsError: another database is there, and no `overwrite`.
-        DatasetNotFoundError: a data set is not there.
-        TokenloomError: reading or writing failed; what was made is kept.
+        ConfigError: a data set has too few chunks to train the index on, or documents of several sequences.
+        DatasetNotFoundError: a data set does not exist.
     """
     tasks = [chunk_task(project, chunks, settings, prefix) for _, prefix in settings.data]
     parts = [make_output(task, overwrite=overwrite, **options) for task in tasks]
@@ -196,10 +177,8 @@ def _counted(project: RetroProject, settings: RetroBuildSettings) -> list[_DataS
             n_chunks_sampled=sampled[number],
         )
         if info.n_chunks_sampled > info.n_chunks_train:
-            message = (
-                f"`{prefix}`: expected {info.n_chunks_sampled} chunks in the train split to train the index on, "
-                f"found {info.n_chunks_train}"
-            )
+            wanted = f"{info.n_chunks_sampled} to train the index on"
+            message = f"`{prefix}`: the train split has {info.n_chunks_train} chunks, needs {wanted}"
             raise ConfigError(message, hint="train on fewer, give the data set a smaller weight, or take more data")
         sets.append(_DataSet(number, info, blocks))
     return sets

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.pair_samples import positions_and_fillers
+from tokenloom.datasets.base import positions_and_fillers
 from tokenloom.datasets.shortcuts import batch_of, makes_batches
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.errors import ConfigError
@@ -22,29 +22,28 @@ from tokenloom_retro.neighbor_table import NeighborTable
 
 
 class RetroDataset:
-    """Samples, each with the neighbors of its chunks, and the chunks that follow these.
+    """Samples with the neighbors of their chunks, and the next chunks of these.
 
-    `dataset[k]` gives what the sample has (`text`, and `dataset_id` in a blend), and as NumPy arrays:
+    `dataset[k]` has the entries of the sample (`text`, and `dataset_id` in a blend), and as NumPy arrays:
 
     - neighbor_chunks: int64[num_chunks, num_neighbors, num_retrieved_chunks], numbers in the database.
     - neighbor_tokens: int64[num_chunks, num_neighbors, num_retrieved_chunks * chunk_length].
 
-    A neighbor that is not there, and a chunk beyond the end of the neighbor's document, are -1, and end-of-document
-    tokens. `dataset.batch(positions)` gives many samples by one gather for all tokens of a data set. Safe from several
-    threads, after a fork, and picklable.
+    A missing neighbor, and a chunk after the end of its document, are -1 and end-of-document tokens.
+    `dataset.batch(positions)` gives many samples by one gather per data set. Thread-safe, fork-safe, and picklable.
 
     Args:
-        num_queried_samples: samples that have neighbors; those after them are the first ones again.
+        num_queried_samples: samples with neighbors; later positions repeat them.
         num_neighbors: neighbors of each chunk.
-        num_retrieved_chunks: chunks that each neighbor gives: itself, and those that follow it.
-        block_size: chunks whose neighbors lie in one file.
+        num_retrieved_chunks: chunks per neighbor: itself and the next ones.
+        block_size: chunks per file of neighbors.
         db_dataset: the database.
         chunk_dataset: the samples as chunks.
         neighbor_path_map: the files of neighbors.
 
     Attributes:
         neighbors: the neighbors of all chunks.
-        makes_batches: whether `batch` gives samples: those that name their documents differ in shape.
+        makes_batches: whether `batch` works: samples with document ids differ in shape.
 
     Raises:
         ConfigError: a number is not positive, or the block sizes differ.
@@ -66,8 +65,8 @@ class RetroDataset:
         self.num_retrieved_chunks: int = checked_integer("num_retrieved_chunks", num_retrieved_chunks, at_least=1)
         self.block_size: int = checked_integer("block_size", block_size, at_least=1)
         if self.block_size != neighbor_path_map.block_size:
-            message = f"expected files of neighbors of {block_size} chunks, found {neighbor_path_map.block_size}"
-            raise ConfigError(message, hint="give both the same block size")
+            sizes = f"expected {block_size} chunks per file of neighbors, found {neighbor_path_map.block_size}"
+            raise ConfigError(sizes, hint="give both the same block size")
         self.db_dataset = db_dataset
         self.chunk_dataset = chunk_dataset
         self.neighbor_path_map = neighbor_path_map
@@ -94,7 +93,6 @@ class RetroDataset:
         """Returns a sample as NumPy arrays; see the class.
 
         Raises:
-            IndexError: there is no such sample.
             StorageError, DatasetFormatError: neighbors or tokens cannot be read, or are of another database.
         """
         position = self._position(sample_idx)
@@ -105,19 +103,14 @@ class RetroDataset:
         return self[idx]
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis.
-
-        Args:
-            positions: positions of the samples, in any order, repeats allowed.
+        """Returns many samples as NumPy arrays with a leading batch axis, of positions in any order, with repeats.
 
         Raises:
-            IndexError: there is no such sample.
-            ConfigError: a position is None, or samples name their documents, which differ in number.
+            ConfigError: a position is None, or samples have document ids.
         """
         rows, fillers = positions_and_fillers(positions)
         if fillers:
-            message = "expected positions of samples, found None: neighbors cannot be without loss"
-            raise ConfigError(message)
+            raise ConfigError("positions cannot be None: neighbors have no loss mask")
         queried = np.array([self._position(row) for row in rows.tolist()], dtype=np.int64)
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 
@@ -128,15 +121,14 @@ class RetroDataset:
         return sample_batch(self.batch(positions), len(positions))
 
     def _position(self, idx: int) -> int:
-        """Returns the sample that a position stands for, which may count from the end."""
+        """Returns the sample of a position, which may count from the end."""
         count, position = len(self), operator.index(idx)
         if not -count <= position < count:
-            message = f"sample {position} was asked for, but there are {count}"
-            raise IndexError(message)
+            raise IndexError(f"sample index {position} out of range: there are {count}")
         return (position if position >= 0 else position + count) % self.num_queried_samples
 
     def _retrieved(self, samples: NDArray[np.int64], *, single: bool = False) -> Sample:
-        """Returns what was retrieved for samples that have neighbors."""
+        """Returns the retrieved chunks of samples with neighbors."""
         per_sample = self.chunk_dataset.n_chunks_per_sample
         chunk_ids = (samples[:, None] * per_sample + np.arange(per_sample, dtype=np.int64)).reshape(-1)
         found = self.db_dataset.following(self.neighbors.rows(chunk_ids), self.num_retrieved_chunks)

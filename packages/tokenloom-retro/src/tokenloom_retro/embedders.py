@@ -1,6 +1,6 @@
-"""Texts into vectors: what an embedder is, those that have a name, and the texts and vectors of chunks.
+"""Texts into vectors: the protocol of embedders, the built-in ones, and the texts and vectors of chunks.
 
-An embedder of a user's own may return anything, so `ChunkMaker` looks at each answer before an index sees it.
+`ChunkMaker` checks all results of embedders, which may be a user's.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ Float32s = NDArray[np.float32]
 Int64s = NDArray[np.int64]
 
 _DIMENSIONS = (64, 128, 256)
-"""How many of a vector's first numbers may be taken: the model was trained so that these stand for themselves."""
+"""Valid lengths of truncated vectors, for which the model was trained."""
 
 _MODEL = "l2_supercat"
 _BATCH = 1024
-"""Texts that are tokenized together; more are no faster."""
+"""Texts per call of the tokenizer; more are no faster."""
 
 
 @runtime_checkable
 class Embedder(Protocol):
     """Texts into vectors.
 
-    Deterministic: the same list of texts gives the same bits on one machine, or a check of what was made finds a
-    difference. Picklable, where processes share the work.
+    Deterministic: the same list of texts gives the same bits on one machine, else `verify_retro` finds differences.
+    Picklable, if processes share the work.
     """
 
     @property
     def name(self) -> str:
-        """What tells it from others whose vectors are not comparable; recorded with what is made of them."""
+        """Its recorded name; equal names mean comparable vectors."""
 
     @property
     def dimension(self) -> int:
         """The width of its vectors."""
 
     def embed(self, texts: Sequence[str], /) -> Float32s:
-        """Returns the vectors of texts, float32[num_texts, dimension]: finite, and zero where a text has no tokens."""
+        """Returns the vectors of texts, float32[num_texts, dimension]: finite, and zero for a text without tokens."""
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns how many tokens each text has, int64[num_texts]; 0 means that its vector says nothing."""
+        """Returns the tokens of each text, int64[num_texts]; a text with 0 is not embedded."""
 
 
 EmbedFunction = Callable[[Sequence[str]], Float32s]
@@ -59,16 +59,12 @@ EmbedFunction = Callable[[Sequence[str]], Float32s]
 
 
 class FunctionEmbedder:
-    """A function of texts as an embedder; a text's tokens are its words.
+    """A function of texts into float32[num_texts, dimension] as an embedder; a text's tokens are its words.
 
-    The width is that of the vector of one word, for which the function is called once.
-
-    Args:
-        function: texts into float32[num_texts, dimension].
-        name: see `Embedder`; None to name it by its module and its own name.
+    The function is called once for the dimension. `name` is by default that of the function, with its module.
 
     Raises:
-        ConfigError: the function has no name of its own and is given none; or it does not return such an array.
+        ConfigError: the function has no name, or returns another array.
     """
 
     def __init__(self, function: EmbedFunction, *, name: str | None = None) -> None:
@@ -76,16 +72,15 @@ class FunctionEmbedder:
         self.name: str = name or _name_of(function)
         found = np.asarray(function(["word"]))
         if found.ndim != 2 or len(found) != 1:
-            message = f"embedder `{self.name}`: expected one vector for one text, found shape {list(found.shape)}"
-            raise ConfigError(message)
+            raise ConfigError(f"embedder `{self.name}`: expected one vector for one text, found {list(found.shape)}")
         self.dimension: int = int(found.shape[1])
 
     def embed(self, texts: Sequence[str], /) -> Float32s:
-        """Returns what the function returns."""
+        """Returns the vectors of the function."""
         return self._function(texts)
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns how many words each text has, by white space."""
+        """Returns the words of each text, by white space."""
         return np.fromiter((len(text.split()) for text in texts), dtype=np.int64, count=len(texts))
 
 
@@ -98,12 +93,12 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
         ('ones', 8, [2, 0])
 
     Args:
-        source: an embedder; a function of texts; or the name of one: `wordllama`, `wordllama:64` (the first 64 numbers
-            of its vectors), `bert:PATH` (a folder, or a name of Hugging Face).
-        name: name of the embedder that a function is.
+        source: an embedder, a function of texts, or a name: `wordllama`, `wordllama:64` (the first 64 numbers of its
+            vectors), `bert:PATH` (a folder, or a name of Hugging Face).
+        name: name of a function's embedder.
 
     Raises:
-        ConfigError: it is none of these, or there is none of this name.
+        ConfigError: it is none of these, or the name is unknown.
         MissingExtraError: the library of the embedder is not installed.
     """
     if isinstance(source, str):
@@ -112,41 +107,36 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
             return WordLlama(parse_integer(argument, "the dimension of `wordllama`")) if argument else WordLlama()
         if kind == "bert" and argument:
             return BertEmbedder(argument)
-        message = f"expected the name of an embedder, found {source!r}"
-        raise ConfigError(message, hint="there are `wordllama`, `wordllama:DIMENSION` and `bert:PATH`")
+        raise ConfigError(f"unknown embedder {source!r}", hint="use `wordllama`, `wordllama:DIMENSION` or `bert:PATH`")
     if isinstance(source, Embedder) and not isinstance(source, type):
         return source
     if callable(source) and not isinstance(source, type):
         return FunctionEmbedder(source, name=name)
-    message = f"expected an embedder, a function of texts or a name, found {source!r}"
-    raise ConfigError(message, hint='such as "wordllama"')
+    raise ConfigError(f"embedder {source!r}: is no embedder, function of texts or name", hint='such as "wordllama"')
 
 
 class WordLlama:
-    """The model of the package `wordllama`; vectors of length 1, and zero for a text without tokens. Never online.
+    """The model of the package `wordllama`; vectors of length 1, and zero for a text without tokens. Offline.
 
-    The wheel brings the weights and the tokenizer, which are read from there. The package is not imported: version 0.4
-    looks for its tokenizer in another folder and downloads it, and sets up the logging of the whole program.
+    Weights and tokenizer are read from the wheel. The package is not imported: version 0.4 downloads its tokenizer, and
+    configures the logging of the whole program.
 
-    Each text's vector is summed token by token in float32, whatever stands beside it: it has the same bits in every
-    block, and on any number of threads. One core takes some 8,000 texts of 64 tokens per second, of which the tokenizer
-    takes most. Picklable; safe from several threads.
+    A vector is summed token by token in float32, so it has the same bits in every block, on any number of threads. Some
+    8,000 texts of 64 tokens per second and core, mostly in the tokenizer. Picklable; thread-safe.
 
     Args:
-        dimension: how many numbers of each vector are taken: 64, 128 or 256.
+        dimension: length of the vectors: 64, 128 or 256.
 
     Raises:
-        ConfigError: another number.
+        ConfigError: another dimension.
         MissingExtraError: `wordllama` is not installed.
-        StorageError: its wheel does not bring the model that is known here.
+        StorageError: its wheel has another model.
     """
 
     def __init__(self, dimension: int = _DIMENSIONS[-1]) -> None:
         if dimension not in _DIMENSIONS:
-            message = (
-                f"expected {', '.join(map(str, _DIMENSIONS))} as the dimension of `wordllama`, found {dimension!r}"
-            )
-            raise ConfigError(message)
+            choices = ", ".join(map(str, _DIMENSIONS))
+            raise ConfigError(f"dimension of `wordllama`: must be one of {choices}, got {dimension!r}")
         self.dimension: int = dimension
         self.name: str = f"wordllama:{_MODEL}:{dimension}"
         folder = folder_of("wordllama", extra="retro")
@@ -154,8 +144,8 @@ class WordLlama:
         tokenizer_path = os.path.join(folder, "tokenizers", f"{_MODEL}_tokenizer_config.json")
         for path in (weights_path, tokenizer_path):
             if not os.path.isfile(path):
-                message = f"expected the model of `wordllama` at `{path}`, found no such file"
-                raise StorageError(message, hint="install a version that brings it: `pip install 'wordllama==0.4.*'`")
+                message = f"no file `{path}`, a part of the model of `wordllama`"
+                raise StorageError(message, hint="install a version that has it: `pip install 'wordllama==0.4.*'`")
         weights = require("safetensors.numpy", extra="retro").load_file(weights_path)["embedding.weight"]
         self._vectors: Float32s = weights[:, :dimension].astype(np.float32)
         self._tokenizer = load_tokenizer(tokenizer_path)
@@ -178,7 +168,7 @@ class WordLlama:
         return vectors
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns how many tokens each text has, int64[num_texts]."""
+        """Returns the tokens of each text, int64[num_texts]."""
         counts = np.empty(len(texts), dtype=np.int64)
         for first in range(0, len(texts), _BATCH):
             counts[first : first + _BATCH] = self._tokenizer.encode_texts(texts[first : first + _BATCH]).lengths
@@ -186,16 +176,15 @@ class WordLlama:
 
 
 class BertEmbedder:
-    """An encoder of Hugging Face; a text's vector is the mean over its tokens, without the special ones around them.
+    """An encoder of Hugging Face; a text's vector is the mean over its tokens without special ones.
 
     Texts are padded to the longest of a batch, and torch rounds by shapes: equal lists of texts give equal bits on one
-    machine and number of threads, other cuts may differ in the last ones. It computes on the CPU, unless
-    torch's default device is another.
+    machine and number of threads; other batches may differ in last bits. It runs on torch's default device.
 
     Args:
         path: folder of model and tokenizer, or a name of Hugging Face, which `transformers` may download.
-        max_length: tokens of a text that count, special ones included.
-        batch_size: texts that pass through the model together.
+        max_length: tokens of a text at most, with special ones.
+        batch_size: texts per call of the model.
 
     Raises:
         ConfigError: there is no such model; or a number is not positive.
@@ -207,17 +196,15 @@ class BertEmbedder:
         self._batch_size = checked_integer("batch_size", batch_size, at_least=1)
         self._path = path
         if not is_installed("transformers"):
-            message = "`transformers` is not installed"
-            raise MissingExtraError(message, hint="run `pip install transformers 'tokenloom[torch]'`")
+            hint = "run `pip install transformers 'tokenloom[torch]'`"
+            raise MissingExtraError("`transformers` is not installed", hint=hint)
         transformers, self._torch = require("transformers", extra="torch"), require("torch", extra="torch")
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path)
             self._model: Any = transformers.AutoModel.from_pretrained(path).eval()
         except (OSError, ValueError) as error:
-            message = f"expected a model of `transformers` at {path!r}: {str(error).splitlines()[0]}"
-            raise ConfigError(
-                message, hint="the folder of one, with its tokenizer, or a name of Hugging Face"
-            ) from error
+            message = f"{path!r} is no model of `transformers`: {str(error).splitlines()[0]}"
+            raise ConfigError(message, hint="a folder with its tokenizer, or a name of Hugging Face") from error
         self.name: str = f"bert:{path}:{max_length}"
         self.dimension: int = int(self._model.config.hidden_size)
 
@@ -236,12 +223,12 @@ class BertEmbedder:
                 states = self._model(**inputs).last_hidden_state.float().cpu().numpy()
             lengths = inputs["attention_mask"].sum(dim=1).tolist()
             for row, (length, state) in enumerate(zip(lengths, states, strict=True), first):
-                if length > 2:  # the two special ones are no tokens of the text
+                if length > 2:  # without the two special tokens
                     vectors[row] = state[1 : length - 1].mean(axis=0)
         return vectors
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns how many tokens each text has, int64[num_texts], special ones left out."""
+        """Returns the tokens of each text without special ones, int64[num_texts]."""
         counts = np.zeros(len(texts), dtype=np.int64)
         if len(texts):
             counts[:] = [len(ids) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
@@ -250,13 +237,9 @@ class BertEmbedder:
 
 @dataclass(frozen=True)
 class ChunkMaker:
-    """Turns tokens of chunks into texts, and these into vectors; picklable where tokenizer and embedder are.
+    """Turns tokens of chunks into texts, and texts into vectors; picklable if tokenizer and embedder are.
 
-    Attributes:
-        tokenizer: what the tokens are of.
-        embedder: what makes vectors of texts.
-        eod: the token that ends a document.
-        chunk_length: tokens of a chunk.
+    `eod` is the end-of-document token.
     """
 
     tokenizer: Any
@@ -265,7 +248,7 @@ class ChunkMaker:
     chunk_length: int
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides texts and vectors, as values for JSON."""
+        """Returns everything that decides texts and vectors, as values for JSON."""
         return {
             "tokenizer": fingerprint_of(self.tokenizer) or type(self.tokenizer).__name__,
             "vocab_size": optional_number(self.tokenizer, "vocab_size"),
@@ -276,20 +259,11 @@ class ChunkMaker:
         }
 
     def texts(self, rows: NDArray[np.int64]) -> list[str]:
-        """Returns the text of each chunk; what ends documents in it, or fills it up, is no text.
-
-        Args:
-            rows: int64[num_chunks, chunk_length].
-        """
+        """Returns the texts of chunks, int64[num_chunks, chunk_length], without ends of documents and padding."""
         return [self.tokenizer.detokenize(row[row != self.eod].tolist()) for row in rows]
 
     def span_texts(self, dataset: IndexedDataset, spans: NDArray[np.int64]) -> list[str]:
-        """Returns the texts of chunks of a pair.
-
-        Args:
-            dataset: the pair.
-            spans: int64[num_chunks, 3], document, first token and end of each.
-        """
+        """Returns the texts of chunks of a pair: int64[num_chunks, 3], document, first token and end of each."""
         lengths = spans[:, 2] - spans[:, 1]
         tokens = dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)
         rows = np.full((len(spans), self.chunk_length), self.eod, dtype=np.int64)
@@ -297,64 +271,44 @@ class ChunkMaker:
         return self.texts(rows)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Returns how many tokens each text has for the embedder, int64[num_texts]; 0 for one that says nothing.
-
-        Raises:
-            ConfigError: the embedder returns something else.
-        """
+        """Returns the tokens of each text for the embedder, int64[num_texts]; a `ConfigError` for other results."""
         found = np.asarray(self.embedder.count_tokens(texts) if len(texts) else np.empty(0, dtype=np.int64))
         if found.shape != (len(texts),) or found.dtype.kind not in "iu" or (len(found) and int(found.min()) < 0):
-            message = (
-                f"embedder `{self.embedder.name}`: expected a count of tokens for each of {len(texts)} texts, "
-                f"found {found.dtype} of shape {list(found.shape)}"
+            shape = f"{found.dtype}{list(found.shape)}"
+            raise ConfigError(
+                f"embedder `{self.embedder.name}`: expected token counts of {len(texts)} texts, found {shape}"
             )
-            raise ConfigError(message)
         return found.astype(np.int64, copy=False)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Returns the vectors of texts, float32[num_texts, dimension].
-
-        Raises:
-            ConfigError: the embedder returns something else, or a number that is not finite.
-        """
+        """Returns the vectors of texts, float32[num_texts, dimension]; a `ConfigError` for other results."""
         width = self.embedder.dimension
         found = np.asarray(self.embedder.embed(texts) if len(texts) else np.empty((0, width), dtype=np.float32))
         if found.dtype != np.float32 or found.shape != (len(texts), width):
-            message = (
-                f"embedder `{self.embedder.name}`: expected float32 of shape [{len(texts)}, {width}], "
-                f"found {found.dtype} of shape {list(found.shape)}"
-            )
-            raise ConfigError(message)
-        if not np.isfinite(found).all():  # one of them would make all distances of a list NaN
+            shapes = f"expected float32[{len(texts)}, {width}], found {found.dtype}{list(found.shape)}"
+            raise ConfigError(f"embedder `{self.embedder.name}`: {shapes}")
+        if not np.isfinite(found).all():  # one would make all distances of a list NaN
             row = int(np.argmin(np.isfinite(found).all(axis=1)))
-            message = f"embedder `{self.embedder.name}`: expected finite numbers, found others in vector {row}"
-            raise ConfigError(message)
+            raise ConfigError(f"embedder `{self.embedder.name}`: vector {row} is not finite")
         return np.ascontiguousarray(found)
 
 
 def as_chunk_maker(tokenizer: Any, embedder: Embedder | EmbedFunction | str, *, chunk_length: int) -> ChunkMaker:
-    """Returns what makes chunks into texts and vectors.
-
-    Args:
-        tokenizer: tokenizer of the tokens: an object, a path or a name.
-        embedder: what makes vectors of texts; see `as_embedder`.
-        chunk_length: tokens of a chunk.
+    """Returns the `ChunkMaker` of a tokenizer (an object, a path or a name) and an embedder (see `as_embedder`).
 
     Raises:
-        ConfigError: the tokenizer has no end-of-document token, or the embedder is none.
+        ConfigError: the tokenizer has no end-of-document token, or the embedder is invalid.
     """
     tokenizer = as_tokenizer(tokenizer)
     eod = optional_number(tokenizer, "eod")
     if eod is None or not hasattr(tokenizer, "detokenize"):
-        message = f"expected a tokenizer with an end-of-document token and `detokenize`, found {tokenizer!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"tokenizer {tokenizer!r} has no end-of-document token or no `detokenize`")
     return ChunkMaker(tokenizer, as_embedder(embedder), eod, checked_integer("chunk_length", chunk_length, at_least=1))
 
 
 def _name_of(function: object) -> str:
-    """Returns module and name of a function, as long as these lead to it."""
+    """Returns module and name of a function."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not module or not name or "<" in name:
-        message = f"expected `name` beside a function that has none of its own, found {function!r}"
-        raise ConfigError(message, hint="it tells its vectors from those of other embedders")
+        raise ConfigError(f"`name`: required for {function!r}", hint="it identifies the vectors")
     return f"{module}.{name}"

@@ -1,4 +1,4 @@
-"""Samples of GPT data as chunks: what neighbors are found for."""
+"""Samples of GPT data as chunks, the queries of neighbors."""
 
 from __future__ import annotations
 
@@ -15,26 +15,19 @@ from tokenloom_retro.project import RetroProject
 
 
 def get_num_chunks_per_sample(sample_length: int, chunk_length: int) -> int:
-    """Returns how many chunks a sample has.
-
-    Raises:
-        ConfigError: a length is not positive, or the sample no whole number of chunks.
-    """
+    """Returns the chunks of a sample; a `ConfigError` if that is no whole number."""
     checked_integer("chunk_length", chunk_length, at_least=1)
     checked_integer("sample_length", sample_length, at_least=1)
     if sample_length % chunk_length:
-        message = (
-            f"expected a sample length that is a multiple of the chunk length {chunk_length}, found {sample_length}"
-        )
-        raise ConfigError(message)
+        raise ConfigError(f"sample length {sample_length} is no multiple of the chunk length {chunk_length}")
     return sample_length // chunk_length
 
 
 class GPTChunkDataset:
-    """The chunks of samples, by number: those of sample 0 come first.
+    """The chunks of samples by number, those of sample 0 first.
 
-    `dataset[i]` gives one as the reference does: text int64[chunk_length], and doc_ids int64[num_documents], all
-    documents of the whole sample.
+    `dataset[i]` gives one as in the reference: text int64[chunk_length], and doc_ids int64[num_documents] of the whole
+    sample.
 
     Args:
         sample_dataset: samples with `text`, such as `MultiSplitGPTDataset` or a blend of these.
@@ -65,16 +58,10 @@ class GPTChunkDataset:
         return f"GPTChunkDataset({self.sample_dataset!r}, chunks={len(self)}, chunk_length={self.chunk_length})"
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Returns a chunk, and all documents of its sample.
-
-        Raises:
-            IndexError: there is no such chunk.
-            ConfigError: samples do not name their documents.
-        """
+        """Returns a chunk, and all documents of its sample; a `ConfigError` if samples have no document ids."""
         number = operator.index(idx)
         if not -len(self) <= number < len(self):
-            message = f"chunk {number} of {self.n_samples} samples was asked for, but they have {len(self)}"
-            raise IndexError(message)
+            raise IndexError(f"chunk {number} out of range: {self.n_samples} samples have {len(self)}")
         sample_number, place = divmod(number % len(self), self.n_chunks_per_sample)
         sample = self._sample(sample_number)
         start = place * self.chunk_length
@@ -88,12 +75,7 @@ class GPTChunkDataset:
 
         Returns:
             tokens: int64[num_chunks, chunk_length].
-            documents: int64[num_documents, 3]: the number of a sample; of one of its documents that of its data set
-                in the blend, and its own in that.
-
-        Raises:
-            IndexError: there is no such chunk.
-            ConfigError: samples do not name their documents.
+            documents: int64[num_documents, 3]: sample, data set in the blend, and document in that.
         """
         tokens = np.empty((len(chunk_ids), self.chunk_length), dtype=np.int64)
         documents = [np.empty((0, 3), dtype=np.int64)]
@@ -110,29 +92,25 @@ class GPTChunkDataset:
     def _sample(self, number: int) -> dict[str, Any]:
         sample: dict[str, Any] = self.sample_dataset[number]
         if "document_ids" not in sample:
-            message = f"expected samples with `document_ids`, found {', '.join(sample)}"
             hint = "set `return_document_ids=True` in `MultiSplitGPTDatasetConfig`"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(f"samples have no `document_ids`, only {', '.join(sample)}", hint=hint)
         return sample
 
 
 def build_gpt_chunk_datasets_from_gpt_datasets(
     project_dir: str, gpt_datasets: Mapping[str, Any], sample_length: int, chunk_length: int
 ) -> dict[str, Any]:
-    """Returns what is queried, or trained on, of each split; None for one without samples.
+    """Returns the chunks of each split; None for one without samples.
 
     Args:
         project_dir: path of the project folder.
-        gpt_datasets: (samples, number of them that count), or None, by "train", "valid" and "test".
+        gpt_datasets: (samples, number of active ones), or None, by "train", "valid" and "test".
         sample_length: tokens of a sample.
         chunk_length: tokens of a chunk.
 
     Returns:
         By split, `dataset`, a `GPTChunkDataset`; `neighbor_dir`, the folder of its neighbors; and `num_active_chunks`,
-        the chunks that have neighbors.
-
-    Raises:
-        ConfigError: a sample is no whole number of chunks.
+        the chunks with neighbors.
     """
     num_chunks, project = get_num_chunks_per_sample(sample_length, chunk_length), RetroProject(project_dir)
     return {

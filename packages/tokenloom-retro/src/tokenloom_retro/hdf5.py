@@ -1,6 +1,6 @@
-"""Arrays of HDF5 files: mapped where they lie in one piece, else read whole; and files that appear whole or not at all.
+"""Arrays of HDF5 files, mapped if contiguous, else read whole; and atomic writing.
 
-What h5py writes unasked lies in one piece, so that a row costs no call of h5py and all processes share the page cache.
+h5py writes contiguous arrays by default. Mapped, a row costs no call of h5py, and processes share the page cache.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.local import map_file
 
 _FAULTS = (OSError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError)
-"""What h5py raises for files that are truncated, damaged or foreign."""
+"""Errors of h5py for truncated, damaged or other files."""
 
 Kind = Literal["integers", "floats"]
-"""What the entries of an array are."""
+"""The kind of an array's entries."""
 
 _KINDS: dict[Kind, str] = {"integers": "iu", "floats": "f"}
 
@@ -28,24 +28,23 @@ _DAMAGED = "the file is truncated, damaged, still being written, or of another p
 
 
 def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind = "integers") -> NDArray[Any]:
-    """Returns an array of a file: a read-only view of its mapped bytes, or a copy where they lie in pieces.
+    """Returns an array of a file: a read-only view of its mapped bytes, or a copy if it is chunked.
 
-    No descriptor stays open, so the array may be used by threads and after a fork. Whether the file was changed since
-    is for a `kernels.Watch` of the array to say.
+    No descriptor stays open: thread-safe and fork-safe. A `kernels.Watch` of the array detects changes of the file.
 
     Args:
         path: path of the file.
         name: name of the array in it.
-        shape: number of entries on each axis; None for any.
-        kind: what the entries are.
+        shape: size of each axis; None for any.
+        kind: kind of the entries.
 
     Raises:
         MissingExtraError: h5py is not installed.
-        StorageError: the file cannot be read, has no such array, or one of another shape or of other numbers.
+        StorageError: the file cannot be read, or has no such array of this shape and kind.
     """
     h5py = require("h5py", extra="retro")
     data = map_file(path)
-    # Through a stream: nothing is locked, which network file systems refuse, and nobody is met who has it open.
+    # Through a stream, h5py takes no lock, which network file systems may refuse.
     with _faults(path, name), open(path, "rb") as stream, h5py.File(stream, "r") as file:
         stored = file.get(name)
         if not isinstance(stored, h5py.Dataset):
@@ -67,11 +66,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
 
 
 def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
-    """Returns rows of so many columns as `open_array` does; the reference writes none of them as an array without axes.
-
-    Raises:
-        StorageError: see `open_array`.
-    """
+    """Returns rows of so many columns as `open_array` does; the reference writes no rows as an array of shape [0]."""
     try:
         return open_array(path, name, shape=(None, columns))
     except StorageError:
@@ -81,26 +76,20 @@ def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
 
 
 def file_of(stored: Any) -> str | None:
-    """Returns the path of the file of what h5py has opened; None for anything else."""
+    """Returns the path of the file of an object of h5py; None for others."""
     return stored.file.filename if type(stored).__module__.partition(".")[0] == "h5py" else None
 
 
 @contextmanager
 def hdf5_in(pending: PendingFile) -> Iterator[Any]:
-    """Yields a new `h5py.File` in a file that has no name yet, to be filled; it is complete when the block ends."""
+    """Yields a new `h5py.File` in a pending file; it is complete at the end of the block."""
     h5py = require("h5py", extra="retro")
     with storage_errors("write", pending.path), h5py.File(pending.stream, "w") as file:
         yield file
 
 
 def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool = True) -> None:
-    """Writes arrays by name, each in one piece; a file of that name is replaced.
-
-    Args:
-        path: path of the file.
-        arrays: the arrays.
-        durable: whether the file survives a loss of power.
-    """
+    """Writes contiguous arrays by name, and replaces the file; `durable` flushes it to disk."""
     with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
@@ -126,8 +115,7 @@ def _faults(path: str, name: str) -> Iterator[None]:
     """Turns what h5py raises into a `StorageError`."""
     try:
         yield
-    except TokenloomError:  # which may be an `OSError`, too
+    except TokenloomError:  # may be an `OSError` too
         raise
     except _FAULTS as error:
-        message = f"cannot read `{name}` of `{path}`: {error}"
-        raise StorageError(message, hint=_DAMAGED) from error
+        raise StorageError(f"cannot read `{name}` of `{path}`: {error}", hint=_DAMAGED) from error

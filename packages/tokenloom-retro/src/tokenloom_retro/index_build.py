@@ -25,28 +25,21 @@ CHUNKS_AT_ONCE = 1024
 """Chunks that are embedded at a time."""
 
 INDEX_TYPE = "faiss-par-add"
-"""What the reference calls an index whose codes are made in blocks."""
+"""The reference's name of an index whose codes are made in blocks."""
 
 TRAINED_MANIFEST, FILLED_MANIFEST = "empty.json", "added.json"
-"""Names of the manifests of an index that is trained and empty, and of one that has all chunks."""
+"""Manifests of the trained, empty index, and of the filled one."""
 
 _TRAINED, _FILLED = "empty_1.000.faissindex", "added_1.000_1.000.faissindex"
-"""Their names, the reference's."""
+"""The reference's names of the two."""
 
 _DATA = "data"
-"""The array of a block, as the reference names it."""
+"""The reference's name of the array of a block."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTask(BlockTask):
-    """An index, trained or filled, and the vectors or codes of chunks for it; a row is a chunk.
-
-    Attributes:
-        chunks: what makes vectors.
-        project: the project folder.
-        string: what the index is made from.
-        kind: which chunks: "sampled" for an index that is trained on their vectors, "train" for one filled with codes.
-    """
+    """An index, trained on vectors of the "sampled" chunks, or filled with codes of "train"; a row is a chunk."""
 
     chunks: ChunkMaker
     project: str
@@ -59,7 +52,7 @@ class EmbeddingTask(BlockTask):
         return os.path.join(self.output.folder, f"{self.output.pattern}.job")
 
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns what makes vectors, or codes."""
+        """Returns the function that computes a block: vectors, or codes."""
         database = _database(RetroProject(self.project), self.chunks, self.kind)
         return partial(self._make, database, None if self.kind == "sampled" else self._trained(), num_threads)
 
@@ -91,9 +84,8 @@ class EmbeddingTask(BlockTask):
         vectors: NDArray[np.float32] = np.empty((stop - start, self.chunks.embedder.dimension), dtype=np.float32)
         for first in range(start, stop, CHUNKS_AT_ONCE):
             ids = np.arange(first, min(first + CHUNKS_AT_ONCE, stop))
-            vectors[first - start : first - start + len(ids)] = self.chunks.embed(
-                self.chunks.texts(database.gather(ids))
-            )
+            texts = self.chunks.texts(database.gather(ids))
+            vectors[first - start : first - start + len(ids)] = self.chunks.embed(texts)
             advance(len(ids))
         return {_DATA: vectors if index is None else index.encode(vectors, num_threads=num_threads)}
 
@@ -105,15 +97,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of training the index, or of filling the trained one.
-
-    Args:
-        project: the project folder, with its database.
-        chunks: tokenizer, embedder and length of chunks.
-        settings: the kind of index.
-        database: manifest of the database.
-        trained: manifest of the trained index; None to train it.
-    """
+    """Returns the task of training the index, or of filling the one of the manifest `trained`."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),
@@ -146,7 +130,7 @@ def _database(project: RetroProject, chunks: ChunkMaker, kind: DatabaseKind) -> 
 
 
 def filled_path(project: RetroProject, string: str) -> str:
-    """Returns the path of an index that has all chunks."""
+    """Returns the path of the filled index."""
     return os.path.join(project.index_folder(INDEX_TYPE, string), _FILLED)
 
 
@@ -157,22 +141,13 @@ def build_index(
     database: OutputManifest,
     **options: Any,
 ) -> OutputManifest:
-    """Trains and fills the index of a project, or does what of that is missing, and returns the manifest.
+    """Trains and fills the index of a project as far as that is missing, and returns the manifest.
 
-    Args:
-        project: the project folder, with its database.
-        chunks: tokenizer, embedder and length of chunks.
-        settings: the kind of index.
-        database: manifest of the database.
-        options: see `make_output`.
+    `database` is the manifest of the database; for `options` and errors see `make_output`.
 
     Raises:
-        ConfigError: the index string is none, or it needs more chunks to train on.
-        OutputExistsError: another index is there, and no `overwrite`.
-        TokenloomError: reading or writing failed; what was made is kept.
+        ConfigError: the index string is invalid, or needs more chunks to train on.
     """
-    make_index(
-        settings.index, chunks.embedder.dimension
-    )  # says what is wrong with the string before texts are embedded
+    make_index(settings.index, chunks.embedder.dimension)  # an invalid string raises before texts are embedded
     trained = make_output(embedding_task(project, chunks, settings, database), **options)
     return make_output(embedding_task(project, chunks, settings, database, trained), **options)

@@ -1,4 +1,4 @@
-"""GPT samples as plain texts, of splits that meet those of an earlier preparation: what RETRO finds neighbors for."""
+"""GPT samples as plain texts, of splits within those of an earlier preparation; RETRO's samples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.base import PairSamples
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.ledger import SlotCounts
 from tokenloom.datasets.outputs import BatchLayout, Output
-from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.splits import SplitMatrix, split_text
 from tokenloom.datasets.tensors import Sample
@@ -27,13 +27,11 @@ _INT64 = np.dtype(np.int64)
 
 @dataclass
 class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
-    """What `MultiSplitGPTDataset` needs to know beyond the settings of GPT datasets.
+    """The settings of `MultiSplitGPTDataset`.
 
     Attributes:
-        return_document_ids: whether samples name their documents, which finding neighbors needs and training does not.
-            Required.
-        split_preprocessing: the `split` with which neighbors were, or will be, found. A split of samples then has the
-            documents that both give it. Required.
+        return_document_ids: whether samples have document ids, which the search for neighbors needs. Required.
+        split_preprocessing: the `split` of the search for neighbors; splits of samples are the intersection. Required.
     """
 
     return_document_ids: bool | None = None
@@ -43,12 +41,11 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
         """Checks the settings and computes `split_matrix`."""
         super().__post_init__()
         if self.split is None:
-            message = "expected `split`, with which neighbors are found, found `blend_per_split`"
+            message = "`blend_per_split`: neighbors need `split`"
             raise ConfigError(message, hint="name all data in `blend`, and divide them by `split`")
         for name in ("return_document_ids", "split_preprocessing"):
             if getattr(self, name) is None:
-                message = f"expected `{name}`, found None"
-                raise ConfigError(message)
+                raise ConfigError(f"`{name}`: required, got None")
         assert self.split_preprocessing is not None
         self.split_preprocessing = split_text(self.split_preprocessing)
         shares, within = self._shares_of(str(self.split)), self._shares_of(self.split_preprocessing)
@@ -57,23 +54,19 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
     @property
     def preprocessing_matrix(self) -> SplitMatrix:
-        """The interval of each split in [0, 1] that `split_preprocessing` gives; None where it is empty."""
+        """The interval of each split of `split_preprocessing` in [0, 1]; None where empty."""
         return self._matrix_of(self._shares_of(str(self.split_preprocessing)))
 
 
 class MultiSplitGPTDataset(GPTDataset):
-    """Texts of `sequence_length` tokens and one more, for the last label, from the documents of one split.
+    """Texts of `sequence_length` tokens plus the last label, from the documents of one split; args as of `GPTDataset`.
 
-    `dataset[k]` gives NumPy arrays, as the reference does: text int64[S + 1] (int64[S] without
-    `add_extra_token_to_sequence`), and with `return_document_ids` document_ids int64[num_documents], the documents that
-    it is made of, empty ones between them included. A text that is too short is filled up with the padding id, or -1
-    where the tokenizer has none. `dataset.batch(positions)` gives many by one kernel call; samples that name their
-    documents make no batch.
-
-    Args and errors are those of `GPTDataset`.
+    `dataset[k]` gives NumPy arrays as in the reference: text int64[S + 1] (int64[S] without
+    `add_extra_token_to_sequence`), padded with the pad id or -1, and with `return_document_ids` document_ids
+    int64[num_documents], empty ones included. `dataset.batch(positions)` gives many by one kernel call.
 
     Attributes:
-        makes_batches: whether `batch` gives samples: those that name their documents differ in shape.
+        makes_batches: whether `batch` works: samples with document ids differ in shape.
     """
 
     config: MultiSplitGPTDatasetConfig
@@ -83,14 +76,14 @@ class MultiSplitGPTDataset(GPTDataset):
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
-        """Returns the settings that are part of the cache key."""
+        """Returns the settings in the cache key."""
         return [*GPTDataset._key_config_attributes(), "split_preprocessing"]
 
     def _prepare_filling(self) -> None:
         super()._prepare_filling()
         self.makes_batches: bool = not self.config.return_document_ids
         pad = optional_number(self.config.tokenizer, "pad")
-        self._pad_token_id = NO_TOKEN if pad is None else pad  # nothing is masked, so it may have another role as well
+        self._pad_token_id = NO_TOKEN if pad is None else pad  # nothing is masked: it may have another role too
 
     @cached_property
     def layout(self) -> BatchLayout:
@@ -102,7 +95,7 @@ class MultiSplitGPTDataset(GPTDataset):
         return self._sample_for_item(idx)
 
     def _sample(self, idx: int | None) -> Sample:
-        """Returns a sample, made here."""
+        """Returns a sample."""
         position = self._position(self._not_none(idx))
         if not self.config.return_document_ids:
             sample = {"text": self._texts(np.array([position], dtype=np.int64))[0]}
@@ -117,20 +110,13 @@ class MultiSplitGPTDataset(GPTDataset):
     ) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
 
-        Args:
-            positions: positions of the samples, in any order, repeats allowed.
-            out: must be None: texts are not filled into given arrays.
-            digests: left as they are.
-
         Raises:
-            IndexError: there is no such sample.
-            ConfigError: a position is None, arrays to fill are given, or samples name their documents.
+            ConfigError: a position is None, `out` is given, or samples have document ids.
         """
         if out is not None:
-            message = f"expected no arrays to fill with samples of {self._name()}, found some"
-            raise ConfigError(message, hint="ask for batches without `out`")
+            raise ConfigError(f"`out`: not supported by {self._name()}", hint="leave it out")
         if self.config.return_document_ids:
-            message = f"samples of {self._name()} name their documents, which differ in number, and make no batch"
+            message = f"samples of {self._name()} have document ids, which differ in number, and make no batch"
             raise ConfigError(message, hint="take them one by one, or set `return_document_ids=False`")
         return PairSamples.batch(self, positions)
 
@@ -144,15 +130,14 @@ class MultiSplitGPTDataset(GPTDataset):
         return rows, fillers
 
     def _texts(self, rows: Int64s) -> Int64s:
-        """Returns the texts at positions that are known to exist: int64[count, sequence_length + 1]."""
+        """Returns the texts at valid positions: int64[count, sequence_length + 1]."""
         try:
             tokens, lengths, row_offsets, _ = self._runs(rows)
         except IndexError as error:
             raise self._damaged(error) from error
         width = self.config.sequence_length + self._extra
         if (lengths < 0).any():
-            message = f"expected {self._name()} to have no denied documents, found some: a text has no place for that"
-            raise ConfigError(message)
+            raise ConfigError(f"{self._name()}: denied documents are not supported, as texts have no loss mask")
         if len(tokens) == len(rows) * width:
             return tokens.astype(np.int64, copy=False).reshape(len(rows), width)
         texts = np.full((len(rows), width), self._pad_token_id, dtype=np.int64)
@@ -161,16 +146,11 @@ class MultiSplitGPTDataset(GPTDataset):
         return texts
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Raises: a text says nothing of loss.
-
-        Raises:
-            ConfigError: always.
-        """
-        message = f"expected samples that say which slots have loss, found texts of {self._name()}"
-        raise ConfigError(message, hint="count those of `GPTDataset` over the same data")
+        """Raises a `ConfigError`: texts have no loss mask."""
+        message = f"texts of {self._name()} have no loss mask"
+        raise ConfigError(message, hint="count samples of `GPTDataset` over the same data")
 
     def _not_none(self, idx: int | None) -> int:
         if idx is None:
-            message = f"expected the position of a sample of {self._name()}, found None: a text cannot be without loss"
-            raise ConfigError(message)
+            raise ConfigError(f"positions of {self._name()} cannot be None: texts have no loss mask")
         return idx

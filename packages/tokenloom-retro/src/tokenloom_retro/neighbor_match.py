@@ -1,8 +1,8 @@
-"""Whether a folder of neighbors is of the samples that are trained on.
+"""Checks that a folder of neighbors belongs to the samples of training.
 
-A folder is called by its split and the key of the samples it was made for (`train_` and an MD5). The key covers the
-paths of the data, so that it changes where a project was moved, or is called by another path; then the key is worked
-out for the path that `config.json` records. Where the reference made the project, the settings in that file decide.
+A folder is named by split and key of its samples (`train_` and an MD5). The key contains the paths of the data, so in a
+moved project it is computed for the path that `config.json` records. In projects of the reference, the settings in that
+file decide.
 """
 
 from __future__ import annotations
@@ -23,52 +23,35 @@ _SETTINGS = {
     "retro_gpt_seq_length": "sequence_length",
     "retro_gpt_split": "split_preprocessing",
 }
-"""Settings of a project that decide samples, with their names in the settings of datasets."""
+"""Settings of a project that decide samples, and their names in configurations of datasets."""
 
 
 def check_neighbor_folder(
     project: RetroProject, folder: str, key: str, dataset: Any, *, num_samples: int, chunk_length: int
 ) -> None:
-    """Checks that neighbors were found for the samples of a split.
-
-    Args:
-        project: the project.
-        folder: path of the folder of neighbors.
-        key: the split: "train", "valid" or "test".
-        dataset: the samples.
-        num_samples: samples that have neighbors.
-        chunk_length: tokens of a chunk.
+    """Checks that the neighbors in a folder belong to the samples of a split, `key`.
 
     Raises:
-        ConfigError: there is no such folder; or they were found for another split, or for samples of other settings,
-            which `allow_data_mismatch` of the samples' settings makes a warning.
+        ConfigError: there is no such folder, or it is of another split or other samples, which `allow_data_mismatch` of
+            the samples' settings makes a warning.
     """
     if not os.path.isdir(folder):
-        message = f"expected neighbors of {key} in `{folder}`, found no such folder"
         there = ", ".join(f"`{name}`" for name in _folders(project)) or "none"
-        raise ConfigError(
-            message,
-            hint=f"folders of neighbors there are: {there}; compare sizes, sequence length, seed and split with those "
-            "that neighbors were found with",
-        )
+        hint = f"folders of neighbors: {there}; compare sizes, sequence length, seed and split with those of the build"
+        raise ConfigError(f"no folder `{folder}` with neighbors of {key}", hint=hint)
     problem = _problem(project, os.path.basename(os.path.normpath(folder)), key, dataset, num_samples, chunk_length)
     if problem is None:
         return
     message = f"`{folder}` has no neighbors of these samples of {key}: {problem}"
     settings = settings_of(dataset)
     if settings is None or not settings.allow_data_mismatch:
-        raise ConfigError(
-            message, hint="find neighbors of these samples, or set `allow_data_mismatch=True`, which makes it a warning"
-        )
+        hint = "find neighbors of these samples, or set `allow_data_mismatch=True`, which makes it a warning"
+        raise ConfigError(message, hint=hint)
     warnings.warn(message, DataMismatchWarning, stacklevel=4)
 
 
 def recorded_hash(project: RetroProject, dataset: Any) -> str:
-    """Returns the key of samples as they would be called where the project was begun.
-
-    Raises:
-        StorageError, DatasetFormatError: the settings of the project cannot be read.
-    """
+    """Returns the key of samples under the recorded path of the project."""
     own: str = dataset.unique_description_hash
     if project.recorded_folder == project.folder or settings_of(dataset) is None:
         return own
@@ -76,7 +59,7 @@ def recorded_hash(project: RetroProject, dataset: Any) -> str:
 
 
 def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
-    """Returns the settings of samples, or of a blend of them; None for those of a class of a user's own."""
+    """Returns the settings of samples or a blend of them; None for a user's own class."""
     if isinstance(dataset, (MultiSplitGPTDataset, BlendedDataset)):
         return dataset.config if isinstance(dataset.config, MultiSplitGPTDatasetConfig) else None
     return None
@@ -85,7 +68,7 @@ def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
 def _problem(
     project: RetroProject, name: str, key: str, dataset: Any, num_samples: int, chunk_length: int
 ) -> str | None:
-    """Returns why neighbors cannot be those of some samples; None if they are."""
+    """Returns the mismatch of a folder of neighbors and some samples; None if they match."""
     split, _, found = name.rpartition("_")
     if split != key:
         return f"expected a folder `{key}_…`, found `{name}`"
@@ -96,9 +79,7 @@ def _problem(
     assert config.split_matrix is not None
     bounds, prepared = config.split_matrix[number], config.preprocessing_matrix[number]
     if bounds != prepared:
-        return (
-            f"expected documents {_interval(prepared)} of the data, found {_interval(bounds)}: `split` is another one"
-        )
+        return f"expected documents {_interval(prepared)} of the data, found {_interval(bounds)}: `split` differs"
     prepared_as = _as_prepared(dataset.unique_identifiers, config)
     if found in (describe(prepared_as)[1], describe(_as_recorded(prepared_as, project))[1]):
         return None
@@ -124,7 +105,7 @@ def _differences(
 
 
 def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetConfig) -> dict[str, Any]:
-    """Returns what identified samples when neighbors were found, with `split` as it was then."""
+    """Returns the identifiers of samples with the `split` of the build."""
     prepared = dict(identifiers)
     if "datasets" in prepared:
         prepared["datasets"] = [_as_prepared(each, config) for each in prepared["datasets"]]
@@ -134,7 +115,7 @@ def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetCon
 
 
 def _as_recorded(identifiers: Mapping[str, Any], project: RetroProject) -> dict[str, Any]:
-    """Returns what identified samples where the project was begun."""
+    """Returns the identifiers of samples with the recorded path of the project."""
     recorded = dict(identifiers)
     if "datasets" in recorded:
         recorded["datasets"] = [_as_recorded(each, project) for each in recorded["datasets"]]

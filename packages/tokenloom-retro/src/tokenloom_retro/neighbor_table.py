@@ -1,4 +1,4 @@
-"""The neighbors of all chunks of a split, from the files of its blocks, which are mapped when they are first asked."""
+"""The neighbors of all chunks of a split, from the files of its blocks, which are mapped on first use."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _CHECKED_FILES = 256
 
 
 class NeighborTable:
-    """The chunks of a database that are nearest to each chunk of the samples of a split, the nearest first.
+    """The nearest chunks of a database for each chunk of the samples of a split, in order of distance.
 
-    Safe from several threads, after a fork, and picklable (files are mapped again).
+    Thread-safe, fork-safe, and picklable (files are mapped again).
 
     Args:
-        blocks: the files, or what the reference calls by the same name.
-        num_neighbors: neighbors wanted of each chunk; files may have more.
-        num_database_chunks: chunks of the database that they are of.
+        blocks: the files, also as the reference's class of the same name.
+        num_neighbors: neighbors per chunk; files may have more.
+        num_database_chunks: chunks of the database.
 
     Raises:
-        ConfigError: no neighbors are wanted.
-        StorageError: blocks are missing, overlap, or are of another size than `blocks` says.
+        ConfigError: `num_neighbors` is 0.
+        StorageError: blocks are missing, overlap, or are of another size.
     """
 
     def __init__(self, blocks: BlockPathMap, *, num_neighbors: int, num_database_chunks: int) -> None:
@@ -49,7 +49,7 @@ class NeighborTable:
         self._opened: dict[int, tuple[NDArray[Any], Watch]] = {}
 
     def __len__(self) -> int:
-        """The number of chunks that have neighbors."""
+        """The number of chunks with neighbors."""
         return self._blocks[-1].stop if self._blocks else 0
 
     def __repr__(self) -> str:
@@ -59,21 +59,16 @@ class NeighborTable:
         return {**self.__dict__, "_opened": {}}
 
     def rows(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the neighbors of chunks, int64[num_chunks, num_neighbors]; -1 where there are not so many.
-
-        Args:
-            chunk_ids: integers[num_chunks], numbers of chunks of the samples, in any order.
+        """Returns the neighbors of chunks of the samples, int64[num_chunks, num_neighbors]; -1 after the last.
 
         Raises:
-            StorageError: a file cannot be read, has fewer rows or neighbors than it should, or was changed.
-            DatasetFormatError: a chunk has no neighbors here, or one that is none of the database.
+            StorageError: a file cannot be read, is too short, or was changed.
+            DatasetFormatError: a chunk has no neighbors here, or one outside of the database.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         outside = (ids < 0) | (ids >= len(self))
         if outside.any():
-            message = (
-                f"`{self.name}`: expected neighbors of chunk {ids[np.argmax(outside)]}, found those of {len(self)}"
-            )
+            message = f"`{self.name}`: chunk {ids[np.argmax(outside)]} out of range: {len(self)} have neighbors"
             raise DatasetFormatError(message, hint="not all chunks of the samples were queried; query the rest")
         found = np.empty((len(ids), self.num_neighbors), dtype=np.int64)
         numbers = ids // self._block_size
@@ -85,22 +80,13 @@ class NeighborTable:
         beyond = (found < MISSING) | (found >= self.num_database_chunks)
         if beyond.any():
             row = int(np.argmax(beyond.any(axis=1)))
-            message = (
-                f"`{self._blocks[numbers[row]].path}`: expected neighbors below {self.num_database_chunks}, the chunks "
-                f"of the database, found {found[row].tolist()} of chunk {ids[row]}"
-            )
+            where = f"`{self._blocks[numbers[row]].path}`: neighbors {found[row].tolist()} of chunk {ids[row]}"
+            message = f"{where} out of range: the database has {self.num_database_chunks} chunks"
             raise DatasetFormatError(message, hint="the neighbors were queried in another database; query them again")
         return found
 
     def check(self) -> None:
-        """Opens some files, spread over the blocks, and compares them with their names; a millisecond each.
-
-        Any other is compared when it is first asked.
-
-        Raises:
-            StorageError: a file cannot be read, or has fewer rows than it should.
-            DatasetFormatError: it has fewer neighbors.
-        """
+        """Checks some files, spread over the blocks, a millisecond each; the others are checked on first use."""
         for number in spread_evenly(len(self._blocks), _CHECKED_FILES).tolist():
             self._block(number)
 
@@ -109,9 +95,7 @@ class NeighborTable:
             block = self._blocks[number]
             array = open_array(block.path, NAME, shape=(len(block), None))
             if array.shape[1] < self.num_neighbors:
-                message = (
-                    f"`{block.path}`: expected {self.num_neighbors} neighbors of each chunk, found {array.shape[1]}"
-                )
-                raise DatasetFormatError(message, hint="ask for fewer neighbors, or query more")
+                message = f"`{block.path}`: expected {self.num_neighbors} neighbors per chunk, found {array.shape[1]}"
+                raise DatasetFormatError(message, hint="use fewer neighbors, or query more")
             opened = self._opened[number] = array, Watch([array])
         return opened

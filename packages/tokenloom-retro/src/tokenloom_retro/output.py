@@ -1,4 +1,4 @@
-"""What a task makes: files of one folder that appear together, with a manifest that says what they were made of."""
+"""The output of a task: files of one folder that appear together, with a manifest of their identity."""
 
 from __future__ import annotations
 
@@ -37,13 +37,7 @@ _LOOK_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRecord:
-    """A file of an output.
-
-    Attributes:
-        name: its path in the folder.
-        num_bytes: its size.
-        crc32: its checksum.
-    """
+    """A file of an output; `name` is its path in the folder."""
 
     name: str
     num_bytes: int
@@ -52,14 +46,14 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputManifest:
-    """What an output was made of, and which files it has.
+    """The identity and the files of an output.
 
     Attributes:
-        task: what was made.
-        identity: all that decides what comes out.
-        counts: numbers of it, by name.
+        task: name of the task.
+        identity: everything that decides the output.
+        counts: its numbers, by name.
         files: the files, in order.
-        blocks: checksum of the arrays of each block that it was made of, to be compared with those of a later time.
+        blocks: checksum of the arrays of each block, for later comparison.
     """
 
     task: str
@@ -70,16 +64,12 @@ class OutputManifest:
 
     @property
     def digest(self) -> str:
-        """A hash of what it was made of and of the bytes of its files: part of the identity of what is made of it."""
+        """A hash of identity and files: part of the identity of outputs made from it."""
         return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod
     def read(cls, path: str) -> Self | None:
-        """Returns the manifest in a file; None if there is none.
-
-        Raises:
-            StorageError: it cannot be read, or is none.
-        """
+        """Returns the manifest in a file; None without a file."""
         if not os.path.lexists(path):
             return None
         try:
@@ -92,14 +82,14 @@ class OutputManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Files that are to be in a folder.
+    """Files to be made in a folder.
 
     Attributes:
         folder: path of the folder.
-        task: what is made, for people.
-        identity: all that decides what comes out, as values for JSON.
-        pattern: names of its files in the folder; what has such a name is part of the output, whoever made it.
-        manifest: name of the manifest; outputs of one folder have several.
+        task: name of the task, for messages.
+        identity: everything that decides the output, as values for JSON.
+        pattern: names of its files; all files with such names belong to the output.
+        manifest: name of the manifest; outputs may share a folder.
     """
 
     folder: str
@@ -114,34 +104,26 @@ class Output:
         return os.path.join(self.folder, self.manifest)
 
     def made(self) -> OutputManifest | None:
-        """Returns the manifest of what is there, if it was made of the same, and its files are there.
-
-        Raises:
-            StorageError: the manifest cannot be read.
-        """
+        """Returns the manifest of a finished output with the same identity and all files; else None."""
         recover(self.manifest_path)
         found = self._same()
         return None if found is None or self._broken_file(found) is not None else found
 
     def made_or_free(self, *, overwrite: bool) -> OutputManifest | None:
-        """Returns what `made` does; None where the output may be made, which is asked before that costs anything.
-
-        Args:
-            overwrite: whether what is there may be replaced.
+        """Returns the result of `made`; None if the output may be made.
 
         Raises:
-            OutputExistsError: something is there that was made of something else, and no `overwrite`.
-            StorageError: the manifest cannot be read.
+            OutputExistsError: another output exists, without `overwrite`.
         """
         found = self.made()
         if found is None and not overwrite and (there := self.paths_there()):
-            found = self.made()  # another process may just have made it
+            found = self.made()  # another process may have made it meanwhile
             if found is None:
                 raise self._exists_error(there[0])
         return found
 
     def paths_there(self) -> list[str]:
-        """Returns the paths of what is there, and would be replaced."""
+        """Returns the paths of existing files, which would be replaced."""
         before = OutputManifest.read(self.manifest_path)
         paths = {os.path.join(self.folder, record.name) for record in (before.files if before else ())}
         if os.path.isdir(self.folder):
@@ -151,14 +133,14 @@ class Output:
         return sorted(path for path in (*paths, self.manifest_path) if os.path.lexists(path))
 
     def _same(self) -> OutputManifest | None:
-        """Returns the manifest that is there, if it says that the output was made of the same."""
+        """Returns the existing manifest, if its identity is the same."""
         found = OutputManifest.read(self.manifest_path)
         if found is None or found.task != self.task or found.identity != json.loads(json.dumps(self.identity)):
             return None
         return found
 
     def _broken_file(self, manifest: OutputManifest) -> str | None:
-        """Returns the path of the first file that is missing, or has another size; None if there is none."""
+        """Returns the path of the first file that is missing or of another size, or None."""
         for record in manifest.files:
             path = os.path.join(self.folder, record.name)
             if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
@@ -169,17 +151,13 @@ class Output:
         found = self._same()
         if found is not None and (broken := self._broken_file(found)) is not None:
             message = f"`{broken}`, a file of the finished {self.task}, is missing or of another size"
-            return OutputExistsError(message, hint="put it back, or make all of it again with `overwrite=True`")
-        message = f"`{path}` exists, and was made with other settings, of other data, or by something else"
+            return OutputExistsError(message, hint="restore it, or make all of it again with `overwrite=True`")
+        message = f"`{path}` exists, and was made with other settings, of other data, or by another program"
         return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
 
 
 class NewOutput:
-    """The files of an output while they are made: they appear together, or not at all.
-
-    Args:
-        output: where they will be.
-    """
+    """The files of an output while they are made: they appear together, or not at all."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -194,7 +172,7 @@ class NewOutput:
             file.discard()
 
     def file(self, name: str) -> PendingFile:
-        """Returns a new file, to be written; its path in the folder is given."""
+        """Returns a new file to write, by its path in the folder."""
         path = os.path.join(self._output.folder, name)
         make_folder_of(path)
         file = PendingFile(path)
@@ -202,16 +180,7 @@ class NewOutput:
         return file
 
     def take(self, source: str, name: str, *, crc32: int) -> None:
-        """Adds a file with the bytes of another one: a second name for it, where that can be.
-
-        Args:
-            source: path of the other one.
-            name: its path in the folder.
-            crc32: checksum of the bytes.
-
-        Raises:
-            StorageError: it cannot be copied.
-        """
+        """Adds a file as a hard link to another one, or a copy; `name` is its path in the folder."""
         path = os.path.join(self._output.folder, name)
         self._checksums[path] = crc32
         make_folder_of(path)
@@ -227,18 +196,13 @@ class NewOutput:
     def publish(
         self, counts: Mapping[str, int], *, blocks: Sequence[int] = (), overwrite: bool = False
     ) -> OutputManifest:
-        """Makes the files appear, with their manifest, and returns that; what was there before goes only then.
+        """Publishes the files with their manifest, which it returns, and removes replaced files.
 
-        Where another process has made the same meanwhile, its files stay.
-
-        Args:
-            counts: numbers of what came out, by name.
-            blocks: checksums of the blocks that it was made of.
-            overwrite: whether what is there may be replaced.
+        If another process has published the same output meanwhile, its files stay.
 
         Raises:
-            OutputExistsError: something is there that was made of something else, and no `overwrite`.
-            StorageError: writing failed; what was there is there again.
+            OutputExistsError: another output exists, without `overwrite`.
+            StorageError: writing failed; existing files are unchanged.
         """
         output, key = self._output, self._output.manifest_path
         make_folder_of(key)
@@ -270,7 +234,7 @@ class NewOutput:
 
 
 def _locked(key: str) -> OutputLock:
-    """Returns the lock of an output, once whoever writes it is done."""
+    """Waits for the lock of an output, and returns it."""
     with waiting_for(f"another process, which writes `{key}`"):
         while True:
             try:
@@ -280,11 +244,7 @@ def _locked(key: str) -> OutputLock:
 
 
 def crc32_of(path: str) -> int:
-    """Returns the checksum of a file.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Returns the checksum of a file."""
     crc = 0
     with storage_errors("read", path), open(path, "rb") as file:
         while data := file.read(_READ_BYTES):

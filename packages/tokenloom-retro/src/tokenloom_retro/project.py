@@ -1,4 +1,4 @@
-"""A project folder: where its files are, and what its data sets are. The layout is the reference's.
+"""A project folder: its files and data sets, in the reference's layout.
 
 PROJECT/
 ├── config.json                        settings it was made with, by the reference's names
@@ -34,22 +34,20 @@ from tokenloom_retro.output import MANIFEST
 T = TypeVar("T")
 
 DatabaseKind = Literal["sampled", "train", "valid"]
-"""Chunks that the index is trained on; those of documents to train on; those of the documents after them."""
+"""Chunks to train the index on; chunks of the train split; chunks of the documents after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set of the chunk database, as `indexed_dataset_infos.json` has it.
+    """A data set of the chunk database, as in `indexed_dataset_infos.json`.
 
     Attributes:
         ratio: its weight in the blend.
         prefix: prefix of the pair, relative to `PROJECT/data`.
-        n_docs: documents.
-        n_docs_train: documents of the training split, the first ones.
-        n_chunks: chunks of all documents.
-        n_chunks_train: chunks of the training split.
-        n_chunks_invalid: chunks that are left out, as their embeddings are empty.
-        n_chunks_sampled: chunks that the index is trained on, the first ones.
+        n_docs, n_docs_train: documents, and those of the train split, which come first.
+        n_chunks, n_chunks_train: their chunks.
+        n_chunks_invalid: skipped chunks, without tokens for the embedder.
+        n_chunks_sampled: chunks to train the index on, the first ones.
     """
 
     ratio: Any
@@ -63,25 +61,18 @@ class DatasetInfo:
 
 
 def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
-    """Returns which of a data set's valid chunks, in the order of its documents, are rows of a merged table."""
+    """Returns the range of a data set's valid chunks that are rows of a merged table."""
     if kind == "valid":
         return range(info.n_chunks_train, info.n_chunks)
     return range(info.n_chunks_sampled if kind == "sampled" else info.n_chunks_train)
 
 
 OURS = "tokenloom"
-"""What `config.json` has our own settings under."""
+"""The key of our own settings in `config.json`."""
 
 
 class RetroProject:
-    """A project folder; nothing is read before it is asked for.
-
-    Args:
-        folder: path of the folder.
-
-    Attributes:
-        folder: path of the folder.
-    """
+    """A project folder, by its path `folder`; files are read on first use."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder: str = os.fspath(folder)
@@ -91,7 +82,7 @@ class RetroProject:
 
     @property
     def config_path(self) -> str:
-        """Path of the settings that it was made with."""
+        """Path of the recorded settings."""
         return os.path.join(self.folder, "config.json")
 
     @property
@@ -131,21 +122,12 @@ class RetroProject:
         return os.path.join(self.folder, "index", index_type, index_string)
 
     def neighbor_folder(self, key: str, dataset: Any) -> str:
-        """Returns the folder with the neighbors of a split.
-
-        Args:
-            key: "train", "valid" or "test".
-            dataset: its samples, with `unique_description_hash`.
-        """
+        """Returns the folder with the neighbors of a split, `key`, whose samples have `unique_description_hash`."""
         return os.path.join(self.query_folder, f"{key}_{dataset.unique_description_hash}")
 
     @cached_property
     def infos(self) -> tuple[DatasetInfo, ...]:
-        """The data sets of the chunk database.
-
-        Raises:
-            StorageError, DatasetFormatError: the list cannot be read, or is no such list.
-        """
+        """The data sets of the chunk database."""
         path = self.infos_path
         recover(os.path.join(self.database_folder, MANIFEST))
         try:
@@ -153,16 +135,12 @@ class RetroProject:
             return tuple(from_members(DatasetInfo, info, f"[{number}]") for number, info in enumerate(found))
         except UnusableJsonError as error:
             message = f"`{path}`{'' if str(error).startswith((':', ' in')) else ': '}{error}"
-            hint = "the database was not built to its end, or by something else"
+            hint = "the database is unfinished, or of another program"
             raise DatasetFormatError(message, hint=hint) from error
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The settings that it was made with, by the reference's names; none where no file has them.
-
-        Raises:
-            StorageError, DatasetFormatError: the file cannot be read, or is no object of JSON.
-        """
+        """The recorded settings by the reference's names; empty without a file."""
         path = self.config_path
         if not os.path.exists(path):
             return {}
@@ -174,18 +152,14 @@ class RetroProject:
 
     @property
     def recorded_folder(self) -> str:
-        """Path of the folder as it was named when the project was begun, which names of folders of neighbors cover."""
+        """Path of the folder at the start of the build, which is part of the names of folders of neighbors."""
         ours = self.config.get(OURS)
         found = ours.get("folder") if isinstance(ours, dict) else None
         return found if isinstance(found, str) else self.folder
 
     @cached_property
     def datasets(self) -> tuple[IndexedDataset, ...]:
-        """The pairs of the data sets, opened, and compared with their infos.
-
-        Raises:
-            DatasetNotFoundError, DatasetFormatError: one is not there, is damaged, or has other documents.
-        """
+        """The opened pairs of the data sets, compared with their infos."""
         pairs = tuple(IndexedDataset(self.data_prefix(info.prefix)) for info in self.infos)
         for info, pair in zip(self.infos, pairs, strict=True):
             if info.n_docs not in (len(pair), pair.num_documents):  # we count those with a sequence, the reference all
@@ -195,65 +169,64 @@ class RetroProject:
         return pairs
 
     def database(self, kind: DatabaseKind, *, chunk_length: int, eod_token_id: int) -> DBDataset:
-        """Returns the chunks of all data sets, checked to be as many as the infos say.
+        """Returns the chunks of all data sets, compared with the counts of the infos.
 
         Args:
             kind: which chunks.
-            chunk_length: tokens of a chunk; shorter ones are filled up.
-            eod_token_id: what they are filled up with.
+            chunk_length: tokens of a chunk; shorter ones are padded.
+            eod_token_id: the padding.
 
         Raises:
-            StorageError: the file cannot be read, or was not written to its end.
-            DatasetFormatError: it is of other data than the infos say.
+            StorageError: the file cannot be read, or is unfinished.
+            DatasetFormatError: it is of other data than the infos.
         """
         path = self.merged_path(kind)
         chunks = DBDataset.open(path, self.datasets, chunk_length=chunk_length, eod_token_id=eod_token_id)
         num_written = int(open_array(path, "n_written", shape=(1,))[0])
         expected = sum(len(merged_rows(info, kind)) for info in self.infos)
         if num_written != len(chunks):
-            message = f"`{path}`: expected {len(chunks)} chunks to be written, found {num_written}"
+            message = f"`{path}`: {num_written} of {len(chunks)} chunks were written"
             raise StorageError(message, hint="the build was interrupted; build the database again")
         if expected != len(chunks):
-            message = f"`{path}`: expected {expected} chunks, as `{self.infos_path}` says, found {len(chunks)}"
+            message = f"`{path}`: expected the {expected} chunks of `{self.infos_path}`, found {len(chunks)}"
             raise DatasetFormatError(message, hint="the two are of different builds; build the database again")
         return chunks
 
 
 def _read(path: str, kind: type[T]) -> T:
-    """Returns what a file of JSON holds, of this type and not empty."""
+    """Returns the value of a JSON file, of this type and not empty."""
     with storage_errors("read", path):
         found = read_json(path)
     if type(found) is not kind or not found:
-        message = f": expected {'a list of data sets' if kind is list else 'an object'}, found {str(found)[:60]}"
-        raise UnusableJsonError(message)
+        raise UnusableJsonError(
+            f": must be {'a list of data sets' if kind is list else 'an object'}, got {str(found)[:60]}"
+        )
     return found
 
 
 def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[float | None, str], ...]:
-    """Returns weight and prefix of each data set, as `RetroBuildSettings` takes them; makes the links that are missing.
-
-    A pair outside `PROJECT/data` gets links there under its own name, its manifest too.
+    """Returns weight and prefix of each data set for `RetroBuildSettings`; links other pairs into `PROJECT/data`.
 
     Args:
-        project: the project folder, which is made if it is not there.
+        project: the project folder, which is created if necessary.
         entries: weights and entries by turns, or one entry; see `parse_blend`.
 
     Raises:
-        ConfigError: weights are missing, or two pairs have the same name, or one is no pair of local files.
+        ConfigError: weights are missing, two pairs have the same name, or one is no pair of local files.
         DatasetNotFoundError: an entry names no pair.
         OutputExistsError: the project has another pair of that name.
-        StorageError: there can be no links.
+        StorageError: a link cannot be created.
     """
     prefixes, weights = parse_blend(list(entries))["blend"]
     if weights is None and len(prefixes) > 1:
-        message = f"expected a weight before each of {len(prefixes)} data sets, found none"
+        message = f"each of {len(prefixes)} data sets needs a weight before it"
         raise ConfigError(message, hint="such as `30 books 70 web`; that of a folder or glob is divided by tokens")
     names: dict[str, str] = {}
     for prefix in prefixes:
         name = _name_in(project, prefix)
         if name in names and os.path.realpath(bin_path(names[name])) != os.path.realpath(bin_path(prefix)):
-            message = f"expected data sets of different names, found `{names[name]}` and `{prefix}`"
-            raise ConfigError(message, hint=f"both would be `{name}` in the project; rename one")
+            message = f"`{names[name]}` and `{prefix}` have the same name in the project, `{name}`"
+            raise ConfigError(message, hint="rename one")
         names[name] = prefix
     for name, prefix in names.items():
         _link(project, prefix, name)
@@ -262,7 +235,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
 
 def _name_in(project: RetroProject, prefix: str) -> str:
-    """Returns the prefix of a pair as the project has it: its path below `data`, or its own name."""
+    """Returns the prefix of a pair in the project: its path below `data`, or its own name."""
     folder, name = os.path.split(prefix)
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(project.data_folder))
     if below == os.pardir or below.startswith(os.path.join(os.pardir, "")):
@@ -273,8 +246,8 @@ def _name_in(project: RetroProject, prefix: str) -> str:
 def _link(project: RetroProject, prefix: str, name: str) -> None:
     files = [bin_path(prefix), idx_path(prefix)]
     if missing := [path for path in files if not os.path.isfile(path)]:
-        message = f"expected a pair of local files as data of RETRO, found no file `{missing[0]}`"
-        raise ConfigError(message, hint="copy what lies in object storage; join the pairs of a catalogue")
+        message = f"no file `{missing[0]}`: data of RETRO must be pairs of local files"
+        raise ConfigError(message, hint="copy pairs from object storage; join the pairs of a catalogue")
     if os.path.realpath(project.data_prefix(name)) == os.path.realpath(prefix):
         return
     if os.path.isfile(manifest_path(prefix)):
@@ -282,7 +255,7 @@ def _link(project: RetroProject, prefix: str, name: str) -> None:
     links = {path: project.data_prefix(name) + path.removeprefix(prefix) for path in files}
     for path, link in links.items():
         if os.path.lexists(link) and os.path.realpath(link) != os.path.realpath(path):
-            message = f"expected nothing at `{link}`, or a link to `{path}`, found something else"
+            message = f"`{link}` exists, and is no link to `{path}`"
             raise OutputExistsError(message, hint="rename one of the two data sets, or take another project")
     for path, link in links.items():
         make_folder_of(link)

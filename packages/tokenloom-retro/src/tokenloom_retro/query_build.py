@@ -27,15 +27,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborTask(BlockTask):
-    """The neighbors of the chunks of samples; a row is a chunk.
-
-    Attributes:
-        chunks: what makes vectors.
-        project: the project folder.
-        samples: the samples as chunks.
-        split: "train", "valid" or "test".
-        settings: how neighbors are searched.
-    """
+    """The neighbors of the chunks of samples; a row is a chunk."""
 
     chunks: ChunkMaker
     project: str
@@ -44,7 +36,7 @@ class NeighborTask(BlockTask):
     settings: RetroBuildSettings
 
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns what searches."""
+        """Returns the search of a block."""
         chunks, settings, project = self.chunks, self.settings, RetroProject(self.project)
         database = project.database("train", chunk_length=chunks.chunk_length, eod_token_id=chunks.eod)
         database.load_doc_tuples()
@@ -95,17 +87,7 @@ def neighbor_task(
     samples: GPTChunkDataset,
     num_samples: int,
 ) -> NeighborTask:
-    """Returns the task of finding the neighbors of a split.
-
-    Args:
-        project: the project folder, with its index.
-        chunks: tokenizer, embedder and length of chunks.
-        settings: how neighbors are searched.
-        index: manifest of the filled index.
-        split: "train", "valid" or "test".
-        samples: its samples as chunks.
-        num_samples: samples whose neighbors are wanted, the first ones.
-    """
+    """Returns the task of finding the neighbors of a split's first samples; `index` the filled one's manifest."""
     description_hash = recorded_hash(project, samples.sample_dataset)
     num_rows = num_samples * samples.n_chunks_per_sample
     identity = {
@@ -114,10 +96,7 @@ def neighbor_task(
         "chunks_per_sample": samples.n_chunks_per_sample,
         "index": settings.index,
         "index_digest": index.digest,
-        "num_neighbors": settings.num_neighbors,
-        "num_searched": settings.num_searched,
-        "nprobe": settings.nprobe,
-        "ef_search": settings.ef_search,
+        **{name: getattr(settings, name) for name in ("num_neighbors", "num_searched", "nprobe", "ef_search")},
         "block_size": settings.block_size,
         "num_rows": num_rows,
     }
@@ -146,7 +125,7 @@ def without_own_documents(
     own_documents: Int64s,
     num_saved: int,
 ) -> Int64s:
-    """Returns the first neighbors of each query that are of other documents than its own, in the order they come in.
+    """Returns the first neighbors of each query outside of its own documents, in their order.
 
     Example:
         >>> neighbors = np.array([[0, 3, -1], [2, 1, 3]])
@@ -157,23 +136,18 @@ def without_own_documents(
         [[3, -1], [1, -1]]
 
     Args:
-        neighbors: int64[num_queries, num_found], rows of the chunk table, the nearest first; -1 for none.
+        neighbors: int64[num_queries, num_found], rows of the chunk table; -1 for none.
         chunk_documents: integers[num_chunks, 2], data set and document of each row of the table.
-        groups: int64[num_queries], the group that each query belongs to: its sample, whose documents are its own.
-        own_documents: int64[num_pairs, 3], group, data set and document; in any order, and as often as it may be.
-        num_saved: how many neighbors are kept of each query.
-
-    Returns:
-        int64[num_queries, num_saved], -1 where there are no more.
+        groups: int64[num_queries], the sample of each query, whose documents are its own.
+        own_documents: int64[num_pairs, 3], sample, data set and document; in any order, with repeats.
+        num_saved: neighbors per query in the result, int64[num_queries, num_saved]; -1 after the last.
     """
     saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)
     is_kept = neighbors >= 0
     for group in np.unique(groups) if len(chunk_documents) else ():
         rows = np.flatnonzero(groups == group)
         own = _keys(own_documents[own_documents[:, 0] == group, 1:])
-        is_kept[rows] &= ~np.isin(
-            _keys(chunk_documents[neighbors[rows]]), own
-        )  # -1 takes any document, and is not kept
+        is_kept[rows] &= ~np.isin(_keys(chunk_documents[neighbors[rows]]), own)  # -1 is dropped already
     places = np.cumsum(is_kept, axis=1) - 1
     found = np.nonzero(is_kept & (places < num_saved))
     saved[found[0], places[found]] = neighbors[found]
@@ -181,6 +155,6 @@ def without_own_documents(
 
 
 def _keys(documents: NDArray[np.integer]) -> Int64s:
-    """Returns one number per data set and document: int64[...] of integers[..., 2]."""
+    """Returns a number per data set and document: int64[...] of integers[..., 2]."""
     keys: Int64s = (documents[..., 0].astype(np.int64) << 32) | documents[..., 1].astype(np.int64)
     return keys

@@ -1,4 +1,4 @@
-"""A sample with the neighbors of its chunks, decoded: what a model with retrieval reads, as values and as lines."""
+"""A decoded sample with the neighbors of its chunks, as values and as lines."""
 
 from __future__ import annotations
 
@@ -40,35 +40,35 @@ def retro_sample(
     num_neighbors: int = 2,
     num_retrieved: int = 1,
 ) -> dict[str, Any]:
-    """Returns a sample of a project with its neighbors, decoded, as values for JSON.
+    """Returns a decoded sample of a project with its neighbors, as values for JSON.
 
     Args:
         project: path of the project folder.
         sample: number of the sample; negative ones count from the end.
         split: "train", "valid" or "test".
-        tokenizer: tokenizer of the data, its path or name; None for the one that the project names.
-        num_neighbors: most neighbors of each chunk.
-        num_retrieved: chunks that each neighbor gives: itself, and those that follow it.
+        tokenizer: tokenizer of the data, its path or name; None for the recorded one.
+        num_neighbors: neighbors of each chunk at most.
+        num_retrieved: chunks per neighbor: itself and the next ones.
 
     Returns:
-        split, sample, num_samples: which sample, of how many that have neighbors.
-        documents: prefix and number of each document that stands in it.
-        num_retrieved: chunks that each neighbor gives where its document does not end.
-        chunks: start and stop in the sample, text, and in neighbors the chunks that each gives, itself first: chunk
-            (number in the database), data, document, start, stop and text. None where there is no neighbor.
+        split, sample, num_samples: number of the sample, and of all with neighbors.
+        documents: prefix and number of each of its documents.
+        num_retrieved: as given.
+        chunks: start and stop in the sample, text, and in neighbors the chunks of each, itself first: chunk (number in
+            the database), data, document, start, stop and text. Empty for a missing neighbor.
 
     Raises:
-        IndexError: there is no such sample.
-        ConfigError: the project does not say how it was made, or has no neighbors of the split.
-        TokenizerError: there is no tokenizer, or another than the one that the project was made with.
+        ConfigError: the project has no recorded settings, or no neighbors of the split.
+        TokenizerError: there is no tokenizer, or it is not that of the build.
         TokenloomError: the project cannot be read.
     """
     folder = RetroProject(project)
     recorded = recorded_settings(folder)
     if split not in recorded.neighbor_dirs:
-        there = ", ".join(recorded.neighbor_dirs) or "none"
-        message = f"expected neighbors of {split} in `{folder.folder}`, found those of: {there}"
-        raise ConfigError(message, hint="find them first: `query-neighbors` is a task of a build")
+        message = (
+            f"`{folder.folder}` has no neighbors of {split}, only of: {', '.join(recorded.neighbor_dirs) or 'none'}"
+        )
+        raise ConfigError(message, hint="build them: `query-neighbors` is a task of a build")
     decoder = tokenizer_of_project(folder, recorded, tokenizer)
     build = recorded.build
     sizes = tuple(size if name == split else None for name, size in zip(SPLITS, build.sizes, strict=True))
@@ -85,8 +85,7 @@ def retro_sample(
     [dataset] = filter(None, get_retro_datasets(settings, samples, build.sequence_length, decoder.eod))
     count = dataset.num_queried_samples
     if not -count <= sample < count:
-        message = f"sample {sample} of {split} was asked for, but {count} have neighbors"
-        raise IndexError(message)
+        raise IndexError(f"sample index {sample} out of range: {count} samples of {split} have neighbors")
     return _decoded_sample(folder, dataset, sample % count, split, decoder)
 
 
@@ -129,14 +128,14 @@ def _decoded_sample(
 
 
 def _document_of(pair: IndexedDataset, sequence: int) -> int:
-    """Returns the number of a document, which counts those without text; tables and samples count sequences."""
+    """Returns the number of a sequence's document, which counts empty ones, unlike tables and samples."""
     if len(pair) == pair.num_documents:
         return sequence
     return int(bisect_right(pair.document_indices, sequence)) - 1
 
 
 def _text(ids: Sequence[int], tokenizer: Any) -> str:
-    """Returns the text of tokens, with a mark at each end of a document, and without what only fills up."""
+    """Returns the text of tokens, with a mark at each end of a document, without padding."""
     eod = tokenizer.eod
     texts, part = [], list[int]()
     for number in ids:
@@ -149,10 +148,7 @@ def _text(ids: Sequence[int], tokenizer: Any) -> str:
 
 
 def retro_lines(sample: dict[str, Any], look: Look) -> Iterator[str]:
-    """Yields lines, without line breaks: each chunk of a sample, and below it its neighbors, indented.
-
-    Texts of data cannot drive a terminal, whatever they hold.
-    """
+    """Yields each chunk of a sample, and below it its neighbors, indented, as lines with escaped control characters."""
     yield from _lines(
         f"sample {sample['sample']:,} of {sample['num_samples']:,} ({sample['split']})", look, style=_HEADING
     )
@@ -185,7 +181,7 @@ def _tokens_of(chunk: dict[str, Any]) -> str:
 
 
 def _documents_in_words(documents: Sequence[Sequence[Any]]) -> str:
-    """Returns which documents stand in a sample, by data set, in their order."""
+    """Returns the documents of a sample in words, by data set, in order."""
     words = []
     for data, group in groupby(documents, key=lambda each: each[0]):
         numbers = [f"{number:,}" for _, number in group]
@@ -201,7 +197,7 @@ def _rule(heading: str, look: Look) -> Iterator[str]:
 
 
 def _lines(text: str, look: Look, *, style: str = "", indent: int = 0) -> Iterator[str]:
-    """Yields text as lines, which break where it does and where the width ends."""
+    """Yields text as lines, wrapped at the width."""
     for line in text.expandtabs(_TAB_COLUMNS).removesuffix("\n").split("\n"):
         for part in lines_of([(printable(line), style)], max(look.width - indent, 2), colour=look.colour):
             yield (" " * indent + part).rstrip(" ")

@@ -1,7 +1,4 @@
-"""What a project is made of, and how: the settings of a build, and as a project's `config.json` has them.
-
-There they stand by the reference's names where it has some, else by ours.
-"""
+"""The settings of a build, and their record in a project's `config.json`, by the reference's names or ours."""
 
 from __future__ import annotations
 
@@ -25,26 +22,26 @@ from tokenloom_retro.project import OURS, RetroProject
 SPLITS = ("train", "valid", "test")
 
 Task = Literal["db-build", "index-build", "query-neighbors"]
-"""The parts of a build, in their order; each needs those before it, which are not done again."""
+"""The parts of a build, in order; each needs those before it."""
 
 TASKS: tuple[Task, ...] = get_args(Task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroIndexSettings:
-    """How chunks, their index and the neighbors of a project are made, whatever its data are.
+    """Settings of the chunks, the index and the neighbors of a project.
 
     Attributes:
         sequence_length: tokens of a sample; a multiple of `chunk_length`.
-        index: what `faiss.index_factory` makes an index of, such as "Flat" or "IVF4096,Flat".
-        num_index_chunks: chunks that the index is trained on.
+        index: string of `faiss.index_factory`, such as "Flat" or "IVF4096,Flat".
+        num_index_chunks: chunks to train the index on.
         split: documents for train, valid and test, in percent, such as "98,2,0"; those of train are retrieved.
         seed: seed of the samples.
         chunk_length: tokens of a chunk.
-        num_neighbors: neighbors of each chunk that are kept.
-        num_searched: neighbors that are searched, before those of the same documents are left out.
-        nprobe: lists that are searched, for IVF (default: what the index has).
-        ef_search: candidates that are kept, for HNSW (default: what the index has).
+        num_neighbors: neighbors of each chunk in the result.
+        num_searched: neighbors of the search, before those of the same documents are dropped.
+        nprobe: searched lists, for IVF (default: the index's own).
+        ef_search: candidates, for HNSW (default: the index's own).
         block_size: chunks of a block.
         document_block_size: documents of a block.
     """
@@ -65,14 +62,14 @@ class RetroIndexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroBuildSettings(RetroIndexSettings):
-    """What a project is made of, beside how its index is made; see `RetroIndexSettings`.
+    """The settings of a build.
 
     Attributes:
-        data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`. A single one may have None as
-            its weight: its samples are then those of a data set, and not of a blend of one, which are others.
-        sizes: samples of train, valid and test that neighbors are found for; None or 0 for none.
+        data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`. A single one may have the
+            weight None: its samples are those of the data set, other than those of a blend of one.
+        sizes: samples of train, valid and test with neighbors; None or 0 for none.
         cache: folder of the index cache of the samples; None for one in the project.
-        of_samples: further settings of `MultiSplitGPTDatasetConfig`; a project does not record them.
+        of_samples: further settings of `MultiSplitGPTDatasetConfig`, which are not recorded.
     """
 
     data: Sequence[tuple[float | None, str]]
@@ -81,20 +78,18 @@ class RetroBuildSettings(RetroIndexSettings):
     of_samples: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks what can be known without the data."""
+        """Checks the settings without the data."""
         if len(self.data) != 1 and any(weight is None for weight, _ in self.data):
-            message = f"expected a weight of each of {len(self.data)} data sets, found None"
-            raise ConfigError(message)
+            raise ConfigError(f"`data`: each of {len(self.data)} data sets needs a weight, got None")
         if len(self.sizes) != len(SPLITS):
-            message = f"expected the samples of train, valid and test, found {list(self.sizes)}"
-            raise ConfigError(message)
+            raise ConfigError(f"`sizes`: must be three, of train, valid and test, got {list(self.sizes)}")
         checked_integer("num_index_chunks", self.num_index_chunks, at_least=0)
         train_fraction(self.split)
         num_sampled_chunks(self.num_index_chunks, self.ratios)
         prefixes = [os.path.normpath(prefix) for _, prefix in self.data]
         for prefix in prefixes:
             if os.path.isabs(prefix) or prefix.split(os.sep)[0] == os.pardir or prefixes.count(prefix) > 1:
-                message = f"expected different prefixes relative to the folder `data` of the project, found {prefix!r}"
+                message = f"`data`: prefixes must differ and lie below the project's `data`, got {prefix!r}"
                 raise ConfigError(message, hint="move or link the pair into that folder; add up weights of equal ones")
 
     @property
@@ -124,20 +119,20 @@ _SETTINGS = {
     "retro_query_nprobe": "nprobe",
     "retro_query_ef_search": "ef_search",
 }
-"""Settings by the reference's names, and by ours."""
+"""Our settings by the reference's names."""
 
 _DIRS = "retro_neighbor_dirs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSettings:
-    """What a project says of how it was made.
+    """The recorded settings of a project.
 
     Attributes:
         build: the settings of the build.
-        neighbor_dirs: names of the folders of neighbors, by split; only those that there are.
-        tokenizer: which tokenizer; None if nothing says.
-        embedder: what makes vectors, as `as_embedder` takes it; None if nothing says, or it was no name.
+        neighbor_dirs: names of the existing folders of neighbors, by split.
+        tokenizer: the tokenizer, if recorded.
+        embedder: the name of the embedder for `as_embedder`, if recorded.
     """
 
     build: RetroBuildSettings
@@ -154,16 +149,9 @@ def record_settings(
     embedder: Any,
     neighbor_dirs: Mapping[str, str],
 ) -> None:
-    """Writes settings into a project, where training compares them with its own.
+    """Records settings in a project, for comparison in training; an embedder only by name.
 
-    Folders of neighbors that it names already stay, if all else is the same.
-
-    Args:
-        project: the project folder.
-        settings: the settings.
-        tokenizer: the tokenizer.
-        embedder: what makes vectors; only a name is kept.
-        neighbor_dirs: names of folders of neighbors, by split.
+    If all else is unchanged, recorded folders of neighbors stay beside `neighbor_dirs`.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -185,16 +173,15 @@ def record_settings(
 
 
 def recorded_settings(project: RetroProject) -> RecordedSettings:
-    """Returns what a project says of how it was made, by us or by the reference.
+    """Returns the recorded settings of a project of ours or of the reference.
 
     Raises:
-        ConfigError: it has no `config.json`, or one that leaves out what decides samples and neighbors.
+        ConfigError: it has no `config.json`, or a setting is missing in it.
         StorageError, DatasetFormatError: the file cannot be read.
     """
     config, path = project.config, project.config_path
     if not config:
-        message = f"expected the settings of a project in `{path}`, found no such file"
-        raise ConfigError(message, hint="a build writes it; is this the project folder?")
+        raise ConfigError(f"no file `{path}`", hint="a build writes it; is this the project folder?")
     try:
         ours = config.get(OURS, {})
         made_by = ours.get("tokenizer")
@@ -209,39 +196,34 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
             embedder=ours.get("embedder"),
         )
     except KeyError as error:
-        message = f"`{path}`: expected the setting {error}, found none"
-        raise ConfigError(message, hint="preprocessing writes it; copy a whole one") from error
+        raise ConfigError(f"`{path}`: no setting {error}", hint="preprocessing writes it; copy a whole one") from error
     except (AttributeError, IndexError, TypeError, ValueError, UnusableJsonError) as error:
         message = f"`{path}` has no settings of a project: {error}"
         raise ConfigError(message, hint="preprocessing writes it; copy a whole one") from error
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the tokenizer of a project: that which is named, else that which the project names.
+    """Returns the tokenizer of a project: the named one, else the recorded one.
 
     Raises:
-        TokenizerError: there is none, or it is not the one that the project was made with any more.
+        TokenizerError: none is recorded, or the recorded one is missing or changed.
     """
     if named is not None:
         return as_tokenizer(named)
     if recorded.tokenizer is None:
-        message = f"expected the name of a tokenizer in `{project.config_path}`, found none"
+        message = f"`{project.config_path}` has no tokenizer"
         raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`")
     try:
         return recorded_tokenizer(recorded.tokenizer, prefix=os.path.join(project.data_folder, "any"))
     except TokenizerError as error:
-        message = f"the tokenizer that `{project.config_path}` names cannot be used: {error.message}"
+        message = f"the tokenizer of `{project.config_path}` cannot be used: {error.message}"
         raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`") from error
 
 
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the embedder of a project, as `as_embedder` takes it: what is named, else what the project names.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Returns the embedder of a project, for `as_embedder`: the named one, else the recorded one."""
     if named is None and recorded.embedder is None:
-        message = f"expected the name of an embedder in `{project.config_path}`, found none"
+        message = f"`{project.config_path}` has no embedder"
         raise ConfigError(message, hint="name the one that it was made with as `embedder=…`")
     return recorded.embedder if named is None else named
 
@@ -259,14 +241,14 @@ def _entries_of(settings: RetroBuildSettings) -> list[str]:
 
 
 def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
-    """Returns what `_entries_of` was given."""
+    """Returns the data of entries; the inverse of `_entries_of`."""
     if len(entries) == 1:
         return ((None, str(entries[0])),)
     return tuple((float(weight), str(prefix)) for weight, prefix in zip(entries[::2], entries[1::2], strict=True))
 
 
 def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Returns the samples of each split; the reference tells those of valid and test as evaluations."""
+    """Returns the samples of each split; the reference records valid and test as evaluations."""
     train = config["retro_gpt_train_samples"]
     names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
     if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):

@@ -1,18 +1,16 @@
 """A vector index of `faiss` on the CPU: trained on a sample, filled with codes of blocks, searched.
 
-What of it is the same bit for bit, measured with faiss 1.15 on AVX-512 (on another kind of processor, or with another
-version, last bits may differ):
+Bit-for-bit reproducibility, measured with faiss 1.15 on AVX-512 (other processors or versions may differ in last bits):
 
-- training on one thread: always; the draws in it are of fixed seeds. With more threads k-means (IVF, PQ, SQ) gave the
-  same bits in every trial, rotations (OPQ, PCA) did not: they are repeatable for one number of threads only;
-- codes of a block: on one thread, cut alike. Codes of IVF lists are the same however a block is cut; those of a
-  projection, or of PQ without lists, are not, since linear algebra rounds by shapes. So blocks are cut from their first
-  vector on into pieces of 1,024, each on one thread: the same block gives the same codes, on any number of threads;
-- adding codes gives the bits that adding vectors would;
-- HNSW graphs: on one thread, with vectors added in the same pieces;
-- searching: the same pieces, for the same reason; else distances differ in last bits, and near ties change places.
+- training: always on one thread, with fixed seeds. With more threads k-means (IVF, PQ, SQ) gave the same bits in every
+  trial; rotations (OPQ, PCA) only with the same number of threads;
+- codes of a block: those of a projection, or of PQ without lists, depend on shapes, as linear algebra does. So blocks
+  are cut into pieces of 1,024, each on one thread: the same block gives the same codes on any number of threads;
+- adding codes gives the same bits as adding vectors;
+- HNSW graphs: on one thread, in the same pieces;
+- search: in the same pieces; else distances differ in last bits, and near ties change places.
 
-`faiss` raises `RuntimeError` for everything, with the C++ function that failed; `_refusals` words it.
+`faiss` raises `RuntimeError` for everything, with the C++ function that failed.
 """
 
 from __future__ import annotations
@@ -42,19 +40,19 @@ _WITH_CODES = (
     *("IndexFlat", "IndexFlatL2", "IndexPQ", "IndexScalarQuantizer", "IndexLSH", "IndexResidualQuantizer"),
     *("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer", "IndexIVFRaBitQ", "IndexIVFResidualQuantizer"),
 )
-"""Kinds that take codes which were made elsewhere, tried one by one; IndexIVFPQFastScan breaks the heap instead."""
+"""Kinds that take codes of other processes, each tested; IndexIVFPQFastScan corrupts the heap."""
 
 _PIECE = 1024
-"""Vectors that are encoded, added or searched together; part of what makes results repeatable."""
+"""Vectors that are encoded, added or searched together; fixed, for reproducible results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neighbors:
-    """What a search found.
+    """The results of a search.
 
     Attributes:
-        ids: int64[num_queries, k], numbers of vectors, the nearest first; -1 where there are no more.
-        distances: float32[num_queries, k], squared Euclidean distances as the index measures them; infinite at -1.
+        ids: int64[num_queries, k], numbers of vectors, the nearest first; -1 after the last.
+        distances: float32[num_queries, k], squared Euclidean distances of the index; infinite at -1.
     """
 
     ids: Int64s
@@ -62,12 +60,12 @@ class Neighbors:
 
 
 class VectorIndex:
-    """An index over vectors, which are numbered from 0 in the order they were added. Make it with `train` or `open`.
+    """An index over vectors, numbered from 0 in the order of insertion; made by `train` or `open`.
 
-    Searching and encoding are safe from several threads; `set_effort` is not, while others search.
+    `search` and `encode` are thread-safe; `set_effort` is not during a search.
 
     Attributes:
-        string: what it was made from, for `faiss.index_factory`.
+        string: its string of `faiss.index_factory`.
         dimension: width of the vectors.
     """
 
@@ -88,12 +86,12 @@ class VectorIndex:
             ([[1, 0]], [[1.0, 18.0]])
 
         Args:
-            string: what `faiss.index_factory` takes, such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32", "Flat".
-            sample: float32[num_vectors, dimension]; 40 vectors or more per list and per code give good ones.
-            num_threads: threads of `faiss`; the bits of rotations depend on how many.
+            string: for `faiss.index_factory`, such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32", "Flat".
+            sample: float32[num_vectors, dimension]; at least 40 vectors per list and per code are recommended.
+            num_threads: threads of `faiss`; the bits of rotations depend on it.
 
         Raises:
-            ConfigError: there is no such string, or the sample is too small.
+            ConfigError: the string is invalid, or the sample is too small.
             MissingExtraError: `faiss` is not installed.
         """
         index = make_index(string, sample.shape[1])
@@ -110,17 +108,10 @@ class VectorIndex:
     def open(
         cls, path: str | os.PathLike[str], *, string: str, dimension: int, num_vectors: int | None = None
     ) -> VectorIndex:
-        """Returns the index of a file of `faiss`.
-
-        Args:
-            path: path of a local file.
-            string: what it was made from, which a file does not say.
-            dimension: width of its vectors.
-            num_vectors: how many it holds; None for any number.
+        """Returns the index of a local file of `faiss`, which does not contain its string.
 
         Raises:
-            StorageError: there is no such file, it is truncated or damaged, or it is of another dimension or number of
-                vectors.
+            StorageError: there is no such file, it is damaged, or has another dimension or number of vectors.
             MissingExtraError: `faiss` is not installed.
         """
         path = os.fspath(path)
@@ -132,11 +123,11 @@ class VectorIndex:
             message = f"`{path}` is no whole index of `faiss`: {_message_of(error)}"
             raise StorageError(message, hint="it was truncated, or is another file; make it again") from error
         if index.d != dimension:
-            message = f"`{path}`: expected an index of vectors of {dimension}, found one of {index.d}"
+            message = f"`{path}`: expected vectors of dimension {dimension}, found {index.d}"
             raise StorageError(message, hint="it was made with another embedder")
         if num_vectors not in (None, index.ntotal):
-            message = f"`{path}`: expected an index of {num_vectors} vectors, found {index.ntotal}"
-            raise StorageError(message, hint="it was made of other data, or before all blocks were there")
+            message = f"`{path}`: expected {num_vectors} vectors, found {index.ntotal}"
+            raise StorageError(message, hint="it was made of other data, or is unfinished")
         return cls(string, index)
 
     def __len__(self) -> int:
@@ -147,18 +138,13 @@ class VectorIndex:
 
     @property
     def code_bytes(self) -> int:
-        """Bytes of a vector's code; for kinds without codes (HNSW, fast scan, refined) the vector itself is it."""
+        """Bytes of a vector's code; for kinds without codes (HNSW, fast scan, refined), of the vector."""
         if _takes_codes(self._index):
             return int(self._index.sa_code_size())
         return self.dimension * np.dtype(np.float32).itemsize
 
     def encode(self, embeddings: Float32s, *, num_threads: int = 1) -> Bytes:
-        """Returns the codes of a block, uint8[num_vectors, code_bytes]: the same for the same block, bit for bit.
-
-        Args:
-            embeddings: float32[num_vectors, dimension].
-            num_threads: pieces of the block that are encoded at a time.
-        """
+        """Returns the codes of a block, uint8[num_vectors, code_bytes], bit for bit the same for any `num_threads`."""
         if not _takes_codes(self._index):
             return np.ascontiguousarray(embeddings).view(np.uint8)
         codes = np.empty((len(embeddings), self.code_bytes), dtype=np.uint8)
@@ -170,11 +156,7 @@ class VectorIndex:
         return codes
 
     def assemble(self, blocks: Iterable[Bytes]) -> VectorIndex:
-        """Returns a copy with vectors added, by their codes.
-
-        Args:
-            blocks: codes that `encode` gave, uint8[num_vectors, code_bytes] each, in the order of their vectors; each
-                block is let go before the next is asked for.
+        """Returns a copy with vectors added, from blocks of codes of `encode`, one in memory at a time.
 
         Raises:
             ConfigError: vectors cannot be added to an index of its kind.
@@ -199,11 +181,11 @@ class VectorIndex:
         return VectorIndex(self.string, index)
 
     def set_effort(self, *, nprobe: int | None = None, ef_search: int | None = None) -> None:
-        """Says how hard a search tries, for all searches from now on; recorded in a file that is written later.
+        """Sets the effort of later searches, also in files written later.
 
         Args:
-            nprobe: lists that are searched, for IVF; more than there are means all.
-            ef_search: candidates that are kept, for HNSW, be it the index or what finds the lists.
+            nprobe: searched lists, for IVF.
+            ef_search: candidates, for HNSW, of the index or its coarse quantizer.
 
         Raises:
             ConfigError: the index has no such setting.
@@ -219,13 +201,7 @@ class VectorIndex:
                 raise ConfigError(message, hint="leave it out, or choose an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the nearest vectors of each of some others.
-
-        Args:
-            embeddings: float32[num_queries, dimension].
-            k: neighbors of each.
-            num_threads: pieces of the queries that are searched at a time; it changes no bit.
-        """
+        """Returns the k nearest vectors of queries, float32[num_queries, dimension], the same for any `num_threads`."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
@@ -238,45 +214,38 @@ class VectorIndex:
         return Neighbors(ids=ids, distances=distances)
 
     def write(self, pending: PendingFile) -> None:
-        """Writes the index into a file that has no name yet.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Writes the index into a pending file."""
         faiss = _library()
-        try:  # through our stream: given a path, `faiss` only prints that the disk was full when it closed the file
+        try:  # through our stream: with a path, `faiss` only prints that the disk is full
             faiss.write_index(self._index, faiss.PyCallbackIOWriter(pending.write))
         except RuntimeError as error:
-            message = f"cannot write `{pending.path}`: {_message_of(error)}"
-            raise StorageError(message) from error
+            raise StorageError(f"cannot write `{pending.path}`: {_message_of(error)}") from error
 
 
 def make_index(string: str, dimension: int) -> Any:
-    """Returns the empty index of `faiss` that a string of `index_factory` names.
+    """Returns the empty index of a string of `index_factory`.
 
     Raises:
-        ConfigError: there is none, or not of this dimension.
+        ConfigError: the string is invalid, or not for this dimension.
         MissingExtraError: `faiss` is not installed.
     """
     try:
         return _library().index_factory(dimension, string)
     except RuntimeError as error:
-        message = f"expected a string of `faiss.index_factory` for vectors of {dimension}, found {string!r}"
-        message += f": {_message_of(error)}"
+        message = f"index {string!r} is invalid for vectors of dimension {dimension}: {_message_of(error)}"
         raise ConfigError(message, hint='such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32" or "Flat"') from error
 
 
 def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-    """Returns the nearest vectors of each query, all being compared.
+    """Returns the k nearest vectors of each query by comparison with all.
 
-    Distances are rounded in linear algebra, to some 1e-7 of the squared lengths; equal vectors may thus be told apart,
-    and come in either order.
+    Distances are rounded to some 1e-7 of the squared lengths, so equal vectors may come in either order.
 
     Args:
         queries: float32[num_queries, dimension].
         vectors: float32[num_vectors, dimension].
         k: neighbors of each.
-        num_threads: pieces of the queries that are searched at a time; it changes no bit.
+        num_threads: threads; results are the same for any number.
     """
     ids = np.full((len(queries), checked_integer("k", k, at_least=1)), -1, dtype=np.int64)
     distances = np.full(ids.shape, np.inf, dtype=np.float32)
@@ -293,9 +262,9 @@ def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads
 
 
 def recall(found: Int64s, exact: Int64s) -> float:
-    """Returns which share of the exact neighbors were found; 1 if there are none.
+    """Returns the share of exact neighbors among the found ones; 1 if there are none.
 
-    Where vectors are equal, one of them may be among the exact ones and another be found, which counts as missed.
+    Of equal vectors, one may be exact and another found, which counts as missed.
 
     Example:
         >>> recall(np.array([[4, 2, 9], [1, 0, -1]]), np.array([[2, 4], [1, 5]]))
@@ -312,16 +281,10 @@ def recall(found: Int64s, exact: Int64s) -> float:
 
 
 def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
-    """Does work on the pieces of some vectors, each on one thread of `faiss`; their number changes no bit.
-
-    Args:
-        work: is given a piece; called from several threads.
-        count: how many vectors there are.
-        num_threads: pieces that are worked on at a time.
-    """
+    """Calls `work` with the pieces of `count` vectors, from several threads, each with one thread of `faiss`."""
 
     def alone(piece: slice) -> None:
-        with _threads(1):  # OpenMP counts threads per thread that calls it
+        with _threads(1):  # OpenMP counts threads per calling thread
             work(piece)
 
     with ThreadPoolExecutor(checked_integer("num_threads", num_threads, at_least=1)) as pool:
@@ -334,23 +297,22 @@ def _library() -> Any:
 
 
 def _message_of(error: BaseException) -> str:
-    """Returns what an error says, without the place in C++."""
+    """Returns the message of an error without its place in C++."""
     return _CALL.sub("", str(error)).strip() or str(error) or type(error).__name__
 
 
 @contextmanager
 def _refusals(action: str) -> Iterator[None]:
-    """Turns what `faiss` refuses into a `ConfigError` that says what was being done."""
+    """Turns errors of `faiss` into a `ConfigError` with the action."""
     try:
         yield
     except RuntimeError as error:
-        message = f"{action}: {_message_of(error)}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{action}: {_message_of(error)}") from error
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Lets `faiss` and its linear algebra use so many threads in what this thread calls."""
+    """Sets the threads of `faiss` and its linear algebra for calls of this thread."""
     faiss = _library()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
@@ -365,7 +327,7 @@ def _pieces(count: int) -> list[slice]:
 
 
 def _innermost(index: Any) -> Any:
-    """Returns the index behind rotations and projections: a view, which `index` must outlive."""
+    """Returns the index behind rotations and projections: a view that `index` must outlive."""
     faiss = _library()
     inner = faiss.downcast_index(index)
     while isinstance(inner, faiss.IndexPreTransform):
@@ -374,12 +336,12 @@ def _innermost(index: Any) -> Any:
 
 
 def _takes_codes(index: Any) -> bool:
-    """Whether codes of vectors can be made in one process and added in another."""
+    """Whether codes of another process can be added."""
     return type(_innermost(index)).__name__ in _WITH_CODES
 
 
 def _quieten(index: Any) -> None:
-    """Keeps `faiss` from warning on stderr, once per centroid table, that it would rather train on more vectors."""
+    """Disables warnings of `faiss` on stderr about small training samples, one per centroid table."""
     inner = _innermost(index)
     for part in (inner, getattr(inner, "pq", None)):
         if (settings := getattr(part, "cp", None)) is not None:

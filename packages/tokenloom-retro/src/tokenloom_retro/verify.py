@@ -1,4 +1,4 @@
-"""Whether a project is what was made: its files, and what comes out when some of its blocks are made again."""
+"""Verifies a project: checksums of its files, and some blocks that are made again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ from tokenloom_retro.settings import RetroBuildSettings
 
 
 def damaged_files(project: RetroProject) -> list[str]:
-    """Returns what of a project's files is not what their manifests say, a sentence each; all bytes are read.
+    """Compares all files of a project with the checksums of their manifests, and returns problems, a sentence each.
 
-    Data sets are none of these: `verify_dataset` is for them. Nor is what the reference made, which has no manifests.
-
-    Args:
-        project: the project folder.
+    Data sets are not read, see `verify_dataset`; nor are projects of the reference, which have no manifests.
     """
     outputs, problems = [], []
     for path in _manifest_paths(project):
@@ -53,24 +50,24 @@ def verify_retro(
     fraction: float = 0.01,
     seed: int = 0,
 ) -> list[str]:
-    """Returns what of a project is not what it should be, a sentence each; nothing is written.
+    """Verifies a project, and returns problems, a sentence each; nothing is written.
 
-    First all files are compared with the checksums of their manifests. If they are whole, each output is compared with
-    what it would be made of today: data sets, tokenizer, embedder, settings; what needs one that would be made of other
-    things is left out. Of the others a part of the blocks is made again: chunks, vectors to train on, codes, neighbors,
-    bit for bit. An index is not trained again: its bits depend on threads.
+    First `damaged_files`. Without damage, the identity of each output (data sets, tokenizer, embedder, settings) is
+    compared with today's, and a fraction of the blocks is made again bit for bit: chunks, vectors to train on, codes,
+    neighbors. Outputs after one with another identity are skipped. An index is not trained again: its bits depend on
+    threads.
 
     Args:
         project: path of the project folder.
-        settings: what it was made of.
+        settings: the settings of the build.
         tokenizer: tokenizer of the pairs: an object, a path or a name.
-        embedder: what made vectors of texts; see `as_embedder`.
-        fraction: part of the blocks of each output that is made again, above 0 and at most 1; at least one block.
-        seed: decides which.
+        embedder: see `as_embedder`.
+        fraction: fraction of the blocks of each output, above 0 and at most 1; at least one block.
+        seed: seed of their choice.
 
     Raises:
-        ConfigError: a setting is wrong, or the fraction out of range.
-        DatasetNotFoundError: a data set is not there.
+        ConfigError: a setting is invalid, or the fraction out of range.
+        DatasetNotFoundError: a data set does not exist.
         TokenloomError: reading failed.
     """
     folder = RetroProject(project)
@@ -81,13 +78,13 @@ def verify_retro(
     for output, task in outputs_of(folder, settings, chunks, samples):
         path, manifest = output.manifest_path, OutputManifest.read(output.manifest_path)
         if manifest is None:
-            problems.append(f"`{path}`: expected the manifest of {output.task}, found none")
+            problems.append(f"`{path}`: no manifest of {output.task}")
         elif differences := differences_of(manifest.identity, json.loads(json.dumps(output.identity))):
-            problems.append(f"`{path}`: {output.task} would be made of other things now: {differences}")
+            problems.append(f"`{path}`: {output.task} has another identity now: {differences}")
         elif task is not None:
             for start, stop in differing_blocks(task, manifest.blocks, fraction=fraction, seed=seed):
                 rows = f"{task.unit} {start:,} to {stop:,}"
-                problems.append(f"`{path}`: {rows} come out otherwise when they are made again")
+                problems.append(f"`{path}`: {rows} differ when they are made again")
     return problems
 
 
@@ -102,8 +99,8 @@ def _manifest_paths(project: RetroProject) -> Iterator[str]:
 
 def _problems_of(path: str, num_bytes: int, crc32: int) -> Iterator[str]:
     if not os.path.isfile(path):
-        yield f"`{path}`: expected a file of {num_bytes:,} bytes, found none"
+        yield f"no file `{path}`, which has {num_bytes:,} bytes"
     elif (found := os.path.getsize(path)) != num_bytes:
         yield f"`{path}`: expected {num_bytes:,} bytes, found {found:,}"
     elif (sum_of := crc32_of(path)) != crc32:
-        yield f"`{path}`: expected bytes with the checksum {crc32:08x}, found {sum_of:08x}"
+        yield f"`{path}`: expected the checksum {crc32:08x}, found {sum_of:08x}"

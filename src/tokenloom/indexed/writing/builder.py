@@ -18,13 +18,11 @@ from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, Toke
 from tokenloom.indexed import layout
 from tokenloom.indexed.columns import ColumnWriter, columns_there
 from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, PairTally, manifest_bytes, manifest_of
-from tokenloom.indexed.writing.concatenate import open_checked, put_piece
-from tokenloom.indexed.writing.kept_documents import byte_pieces
+from tokenloom.indexed.writing.concatenate import byte_pieces, open_checked, put_piece
 from tokenloom.indexed.writing.outputs import IndexWriter, PendingDataset, publish_datasets
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.objects import PendingObject
 from tokenloom.storage.publishing import OutputLock, canonical_name
 from tokenloom.storage.resolve import open_pending
 
@@ -55,13 +53,13 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: where the tokens will be: a path, or an address in object storage, to which complete files go.
+        bin_path: path of the tokens, or an address in object storage, to which complete files are uploaded.
         dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
-        checksums: whether to compute what a manifest says of both files; costs some 0.6 ns per byte.
-        durable: whether the files survive a loss of power once they have appeared; see `PendingFile`.
+        checksums: whether to compute the facts for a manifest; costs some 0.6 ns per byte.
+        durable: whether published files survive a loss of power; see `PendingFile`.
         overwrite: whether the pair may replace another one, as the reference's does; that stays whole until `finalize`.
-        exclusive: whether others are kept from writing the same pair meanwhile.
+        exclusive: whether to lock the pair against other writers.
     """
 
     def __init__(
@@ -83,9 +81,7 @@ class IndexedDatasetBuilder:
         self._add = self._records.add
         self._tally = PairTally(self.dtype) if checksums else None
         self._copied_tokens: CopiedTokens | None = None
-        self._durable = durable
-        self._overwrite = overwrite
-        self._exclusive = exclusive
+        self._overwrite, self._exclusive = overwrite, exclusive
         self._locks: dict[str, OutputLock] = {}
         self._bin_file = open_pending(checked_path("bin_path", bin_path), durable=durable)
         if exclusive:
@@ -126,11 +122,9 @@ class IndexedDatasetBuilder:
             TokenRangeError: a token does not fit the dtype. The rows before it were added.
         """
         if chunk_size < 1:
-            message = f"chunk_size must be at least 1, got {chunk_size!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`chunk_size`: must be 1 or more, got {chunk_size!r}")
         if modes is not None and hasattr(batch, "__len__") and len(modes) != len(batch):
-            message = f"{len(modes)} modes for {len(batch)} rows"
-            raise ConfigError(message)
+            raise ConfigError(f"{len(modes)} modes for {len(batch)} rows")
         self._check_open()
         suffix = None if eod_token is None else self._convert(np.asarray([eod_token]))
         for row, mode in zip(batch, repeat(0) if modes is None else modes, strict=modes is not None):
@@ -167,16 +161,13 @@ class IndexedDatasetBuilder:
         self._check_open()
         count, num_tokens = len(lengths), int(lengths.sum(dtype=np.int64))
         if count and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
-            message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
-            raise ValueError(message)
+            raise ValueError(f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}")
         if num_tokens != len(tokens):
-            message = f"lengths add up to {num_tokens} tokens, but {len(tokens)} were given"
-            raise ValueError(message)
+            raise ValueError(f"lengths add up to {num_tokens} tokens, but {len(tokens)} were given")
         if document_ends is None:
             document_ends = np.arange(1, count + 1, dtype=np.int64)
         if np.any(np.diff(document_ends, prepend=0, append=count) < 0) or (count and [*document_ends[-1:]] != [count]):
-            message = f"document_ends must rise to {count}, the number of sequences"
-            raise ValueError(message)
+            raise ValueError(f"document_ends must rise to {count}, the number of sequences")
         stored = self._convert(tokens)
         chosen = None
         if self.multimodal:
@@ -193,7 +184,7 @@ class IndexedDatasetBuilder:
         self._records.end_document()
 
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
-        """Appends a whole dataset without its columns, which is logged; its bytes are copied by the kernel, not read.
+        """Appends a whole dataset; its bytes are copied by the kernel, its columns are left out, which is logged.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -228,17 +219,17 @@ class IndexedDatasetBuilder:
         manifest: Callable[[PairFacts], Manifest] | None = None,
         columns: Mapping[str, ColumnWriter] | None = None,
     ) -> None:
-        """Writes the index and makes the pair appear, with what lies beside it.
+        """Writes the index and publishes the pair with its manifest and columns.
 
         Args:
-            idx_path: where the index will be.
-            manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
+            idx_path: path of the index.
+            manifest: makes the manifest of the pair from its facts; needs `checksums`. None for none.
             columns: columns of all rows, by name.
 
         Raises:
             OutputExistsError: there is another pair, and `overwrite` is false.
             OutputBusyError: another process writes a pair of this index.
-            StorageError: writing failed; what was there is there again.
+            StorageError: writing failed; an old pair is there again.
         """
         self._check_open()
         self._finished = True
@@ -249,32 +240,25 @@ class IndexedDatasetBuilder:
             if self._exclusive:
                 self._lock(layout.idx_path(layout.prefix_of(path)))
             self._flush()
-            index_file = open_pending(path, durable=self._durable)
-            stack.callback(index_file.discard)
-            self._write_index(index_file)
-            self._bin_file.sync()
+            index_file = open_pending(path, durable=self._bin_file.is_durable)
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             stack.callback(pending.discard)
-            index = MappedFile(index_file.readable_path)
+            self._write_index(index_file)
+            self._bin_file.sync()
             for name, writer in (columns or {}).items():
                 stack.callback(writer.discard)
                 pending.columns[name] = writer.finish()
             pending.describe(MappedFile(self._bin_file.readable_path))
             if manifest is not None:
                 if self._tally is None:
-                    message = "expected `checksums=True` on a builder that is to write a manifest, found none"
-                    raise ConfigError(message)
-                facts = replace(self._tally.facts(index), copied_tokens=self._copied_tokens)
-                pending.manifest = manifest_bytes(manifest(facts))
+                    raise ConfigError("`manifest` needs a builder with `checksums=True`")
+                facts = self._tally.facts(MappedFile(index_file.readable_path))
+                pending.manifest = manifest_bytes(manifest(replace(facts, copied_tokens=self._copied_tokens)))
             publish_datasets(
-                [pending],
-                overwrite=self._overwrite,
-                durable=self._durable,
-                exclusive=self._exclusive,
-                locks=self._locks.values(),
+                [pending], overwrite=self._overwrite, exclusive=self._exclusive, locks=self._locks.values()
             )
 
-    def _write_index(self, file: PendingFile | PendingObject) -> None:
+    def _write_index(self, file: PendingFile) -> None:
         records, count = self._records, self._records.num_document_boundaries
         header = layout.Header(dtype_code=self._dtype_code, num_sequences=records.num_sequences, num_boundaries=count)
         rows = IndexWriter(file, header, multimodal=self.multimodal)
@@ -292,7 +276,7 @@ class IndexedDatasetBuilder:
         rows.finish()
 
     def abort(self) -> None:
-        """Gives up: removes what was written. Harmless after `finalize`."""
+        """Removes what was written. Harmless after `finalize`."""
         self._finished = True
         self._bin_file.discard()
         self._release()
@@ -335,8 +319,7 @@ class IndexedDatasetBuilder:
             if self.dtype.kind in "iu":
                 is_list = isinstance(tokens, (list, tuple))
                 self._check_range(tokens if is_list else np.ravel(np.asarray(tokens)).tolist())
-            message = f"a length or mode is out of range: {error}"
-            raise ValueError(message) from None
+            raise ValueError(f"a length or mode is out of range: {error}") from None
         except (TypeError, BufferError):
             pending = self._add(self._convert(np.asarray(tokens)), lengths, modes, end_document)
         if pending >= _FLUSH_BYTES:
@@ -346,8 +329,7 @@ class IndexedDatasetBuilder:
         """Returns the tokens in the builder's dtype, contiguous; an error if integers do not survive it."""
         if tokens.dtype != self.dtype and self.dtype.kind in "iu" and tokens.size:
             if tokens.dtype.kind not in "iu":
-                message = f"tokens must be integers for dtype {self.dtype}, got {tokens.dtype}"
-                raise ConfigError(message)
+                raise ConfigError(f"tokens must be integers for dtype {self.dtype}, got {tokens.dtype}")
             self._check_range((int(tokens.min()), int(tokens.max())))
         return np.ascontiguousarray(tokens, dtype=self.dtype)
 
@@ -361,8 +343,7 @@ class IndexedDatasetBuilder:
 
     def _check_open(self) -> None:
         if self._finished:
-            message = f"the builder of `{self._bin_file.path}` was already finalized or aborted"
-            raise StorageError(message)
+            raise StorageError(f"the builder of `{self._bin_file.path}` was already finalized or aborted")
 
     def _flush(self) -> None:
         if pending := self._records.take_pending():

@@ -9,12 +9,11 @@ from __future__ import annotations
 import bisect
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
-from typing import overload
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,129 +30,105 @@ from tokenloom.indexed.columns import (
 )
 from tokenloom.indexed.dataset import IndexedDataset, inputs_stay
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, PairTally, combined_manifest, manifest_bytes
+from tokenloom.indexed.manifests import Manifest, PairFacts, PairTally, combined_manifest, manifest_bytes
 from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_origins
 from tokenloom.indexed.verify import check_columns, check_index, check_tokens
-from tokenloom.indexed.writing import outputs
-from tokenloom.indexed.writing.kept_documents import Block, ConcatenatedPart, FilePiece, Piece, Selection
 from tokenloom.indexed.writing.outputs import IndexWriter, PendingDataset, existing_path, is_published, publish_datasets
 from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.extents import ExtentSource, record_file
-from tokenloom.storage.local import ByteSource, MappedFile, PositionalFile, copy_range, first_difference
+from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, copy_range, first_difference
 from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
-from tokenloom.storage.resolve import exists, is_missing, names_in, open_pending
-from tokenloom.storage.versions import version_of
+from tokenloom.storage.resolve import exists, open_pending
+from tokenloom.storage.versions import FileVersion, version_of
 
 _LOGGER = logging.getLogger(__name__)
 
 _READ_BYTES = 16 << 20
 _ROWS_AT_ONCE = 1 << 24
-_NUM_DIGITS = 5
+_BLOCK_ROWS = 1 << 20
+_LONG_RUN_BYTES = 256 << 10
+"""Longer runs are copied by the kernel, shorter ones gathered: a call for each would cost more."""
+_GATHERED_BYTES = 16 << 20
+_REMOTE_READ_BYTES = 64 << 20  # read as several ranges at once
 
+Advance = Callable[[int], None]
 MakeManifest = Callable[[PairFacts], Manifest]
-"""Makes a manifest from what the files of a pair hold."""
+"""Makes a manifest from the facts of a pair."""
 
 
-@overload
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Bytes [offset, offset + length) of a version of a local file, copied without being read."""
+
+    path: str
+    offset: int
+    length: int
+    version: FileVersion | None
+
+
+Piece = FilePiece | Bytes
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ConcatenatedPart:
+    """A dataset, or some documents of it, as a part of something larger. A dataset may be in several parts.
+
+    Attributes:
+        documents: documents of the part; None for all.
+        kept_documents: bool[num_documents of the dataset], false for documents to drop; None keeps all.
+    """
+
+    prefix: str
+    documents: range | None = None
+    kept_documents: NDArray[np.bool_] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole dataset."""
+        return self.documents is None and self.kept_documents is None
+
+
 def merge_datasets(
     prefixes: Sequence[str | os.PathLike[str]],
     output_prefix: str | os.PathLike[str],
     *,
     multimodal: bool = False,
-    part_bytes: None = None,
     verify: bool = False,
     durable: bool = True,
     overwrite: bool = False,
     notice: Callable[[str], None] | None = None,
-) -> IndexedDataset: ...
-
-
-@overload
-def merge_datasets(
-    prefixes: Sequence[str | os.PathLike[str]],
-    output_prefix: str | os.PathLike[str],
-    *,
-    multimodal: bool = False,
-    part_bytes: int,
-    verify: bool = False,
-    durable: bool = True,
-    overwrite: bool = False,
-    notice: Callable[[str], None] | None = None,
-) -> list[IndexedDataset]: ...
-
-
-def merge_datasets(
-    prefixes: Sequence[str | os.PathLike[str]],
-    output_prefix: str | os.PathLike[str],
-    *,
-    multimodal: bool = False,
-    part_bytes: int | None = None,
-    verify: bool = False,
-    durable: bool = True,
-    overwrite: bool = False,
-    notice: Callable[[str], None] | None = None,
-) -> IndexedDataset | list[IndexedDataset]:
+) -> IndexedDataset:
     """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
     Manifests are joined if all inputs have one, columns by their kind. Columns per token or sequence must lie beside
     all inputs, alike. Those per document are left out if one input lacks them; of runs, the documents of such an input
     are unknown. Both is logged. A result that is there already, byte for byte, stays as it is.
 
-    With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens, cut between
-    documents, and returns all of them; a document that is larger is alone. All appear together in the end.
-
     Args:
         prefixes: prefixes of the inputs, in the order wanted.
         output_prefix: prefix of the result; must not be one of the inputs.
         multimodal: whether the datasets hold modes.
-        part_bytes: most bytes of tokens in each pair; None writes one pair.
         verify: compare the tokens of the inputs with their manifests first, and the result with the inputs. Without,
             the manifest of the result says that they were not.
         durable: wait until the result would survive a loss of power; without, as `cp` does, it is faster.
-        overwrite: replace outputs that are there and hold something else; they stay whole until the new ones are.
-        notice: called with a sentence for each output that is there already.
+        overwrite: replace an output that holds something else; it stays whole until the new one is.
+        notice: called with a sentence if the output is there already.
 
     Raises:
-        ConfigError: nothing to merge, the output is also an input, the dtypes or, as manifests tell, the tokenizers
-            differ, only some have a column per token, or pairs of an earlier merge would stay among the new ones.
+        ConfigError: no inputs, the output is also an input, the dtypes or, as manifests tell, the tokenizers differ, or
+            only some have a column per token.
         OutputExistsError: there is something else under the output prefix, and no `overwrite`.
         OutputBusyError: another process writes the same output.
         DatasetFormatError: an input is damaged.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(checked_output_prefix("output_prefix", output_prefix))
-    opened = partial(IndexedDataset, multimodal=multimodal)
-    with inputs_stay(chosen):
-        check_output(target, chosen)
-        targets = {target: [ConcatenatedPart(prefix=prefix) for prefix in chosen]}
-        if part_bytes is not None:
-            if part_bytes < 1:
-                message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
-                raise ConfigError(message)
-            check_inputs(chosen, multimodal=multimodal)
-            cut = enumerate(_cut(chosen, part_bytes))
-            targets = {f"{target}_{number:0{_NUM_DIGITS}}": parts for number, parts in cut}
-            _check_no_others(target, list(targets))
-            combined_manifest(map(opened, chosen))  # one tokenizer for all, before the first pair is written
-
-        def make_manifest(parts: Sequence[ConcatenatedPart]) -> MakeManifest | None:
-            is_whole = all(part.is_whole for part in parts)
-            copied: CopiedTokens = "compared" if verify else "inherited" if is_whole else "unverified"
-            return combined_manifest((opened(part.prefix) for part in parts), copied_tokens=copied)
-
-        written = _write_all(
-            targets,
-            multimodal=multimodal,
-            verify=verify,
-            manifest=make_manifest,
-            durable=durable,
-            overwrite=overwrite,
-            notice=notice,
-        )
-    return written[0] if part_bytes is None else written
+    parts = [ConcatenatedPart(prefix=prefix) for prefix in chosen]
+    options = _Options(multimodal, verify, durable, overwrite, notice)
+    return _write(parts, target, options, partial(_combined, chosen, multimodal=multimodal, verify=verify))
 
 
 def write_concatenated(
@@ -185,58 +160,50 @@ def write_concatenated(
         parts: the parts, in the order wanted.
         output_prefix: prefix of the result; must not be one of the inputs.
         multimodal, verify, durable, overwrite, notice: see `merge_datasets`.
-        manifest: makes the manifest of the result from what its files hold; None for none.
+        manifest: makes the manifest of the result from the facts of its files; None for none.
 
     Raises:
         ConfigError: as `merge_datasets`, or a part names documents that its dataset does not have.
     """
-    target, prefixes = prefix_of(output_prefix), [part.prefix for part in parts]
+    options = _Options(multimodal, verify, durable, overwrite, notice)
+    return _write(parts, prefix_of(output_prefix), options, lambda: manifest)
+
+
+class _Options(NamedTuple):
+    multimodal: bool
+    verify: bool
+    durable: bool
+    overwrite: bool
+    notice: Callable[[str], None] | None
+
+
+def _write(
+    parts: Sequence[ConcatenatedPart], target: str, options: _Options, manifest: Callable[[], MakeManifest | None]
+) -> IndexedDataset:
+    prefixes, multimodal = [part.prefix for part in parts], options.multimodal
     check_output(target, prefixes)
-    with inputs_stay(prefixes):
-        [written] = _write_all(
-            {target: parts},
-            multimodal=multimodal,
-            verify=verify,
-            manifest=lambda _: manifest,
-            durable=durable,
-            overwrite=overwrite,
-            notice=notice,
-        )
-    return written
+    make_folder_of(target)
+    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+        dtype = check_inputs(prefixes, multimodal=multimodal, tokens=options.verify)
+        joining = _Joining(parts, target, dtype, manifest(), multimodal=multimodal, durable=options.durable)
+        if not options.overwrite:
+            joining.refuse_others()
+        _publish(joining.write_pair(verify=options.verify), lock, options)
+    return IndexedDataset(target, multimodal=multimodal)
 
 
-def _write_all(
-    targets: Mapping[str, Sequence[ConcatenatedPart]],
-    *,
-    multimodal: bool,
-    verify: bool,
-    manifest: Callable[[Sequence[ConcatenatedPart]], MakeManifest | None],
-    durable: bool,
-    overwrite: bool,
-    notice: Callable[[str], None] | None,
-) -> list[IndexedDataset]:
-    """Writes pairs, by their prefixes, and returns them opened; all appear together."""
-    prefixes = list(dict.fromkeys(part.prefix for parts in targets.values() for part in parts))
-    for target in targets:
-        check_output(target, prefixes)
-    make_folder_of(next(iter(targets)))
-    with ExitStack() as stack:
-        stack.enter_context(if_stopped(lambda: NOTHING_WRITTEN))
-        locks = [stack.enter_context(OutputLock(idx_path(target))) for target in list(targets)[: outputs.MOST_LOCKED]]
-        dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
-        new = []
-        for target, parts in targets.items():
-            joining = _Joining(parts, target, dtype, manifest(parts), multimodal=multimodal, durable=durable)
-            if not overwrite:
-                joining.refuse_others()
-            pending = joining.write_pair(verify=verify)
-            stack.callback(pending.discard)
-            if _is_new(pending, overwrite=overwrite, notice=notice):
-                if len(targets) > outputs.MOST_OPEN:
-                    pending.seal(durable=durable)
-                new.append(pending)
-        publish_datasets(new, overwrite=overwrite, durable=durable, locks=locks)
-    return [IndexedDataset(target, multimodal=multimodal) for target in targets]
+def _combined(prefixes: Sequence[str], *, multimodal: bool, verify: bool) -> MakeManifest | None:
+    opened = (IndexedDataset(prefix, multimodal=multimodal) for prefix in prefixes)
+    return combined_manifest(opened, copied_tokens="compared" if verify else "inherited")
+
+
+def _publish(pending: PendingDataset, lock: OutputLock, options: _Options) -> None:
+    """Publishes a dataset; one with the same bytes that exists already stays, and `notice` is called."""
+    if options.overwrite or not is_published(pending):
+        publish_datasets([pending], overwrite=options.overwrite, locks=[lock])
+    else:
+        pending.discard()
+        (options.notice or _LOGGER.info)(f"nothing to do: `{pending.prefix}` holds these inputs already")
 
 
 def build_catalogue(
@@ -286,60 +253,37 @@ def build_catalogue(
     make_folder_of(target)
     with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(chosen):
         pending = _write_catalogue(chosen, target, multimodal=multimodal, verify=verify)
-        new = [pending] if _is_new(pending, overwrite=overwrite, notice=notice) else []
-        publish_datasets(new, overwrite=overwrite, locks=[lock])
+        _publish(pending, lock, _Options(multimodal, verify, True, overwrite, notice))  # noqa: FBT003
     return IndexedDataset(target, multimodal=multimodal)
 
 
 def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, verify: bool) -> PendingDataset:
-    """Writes the files of a catalogue, which have no names yet."""
-    recorded: dict[str, list[tuple[CataloguePart, ConcatenatedPart]]] = {}
-    dtype = np.dtype(np.int32)
-    with task("catalogue", unit="datasets", total=len(prefixes)) as advance:
-        for dataset in _checked_inputs(prefixes, multimodal=multimodal, tokens=verify):
-            dtype, recorded[dataset.path_prefix] = dataset.dtype, list(_recorded(dataset))
-            advance()
+    dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
+    recorded = {prefix: list(_recorded(IndexedDataset(prefix))) for prefix in dict.fromkeys(prefixes)}
     named = [each for prefix in prefixes for each in recorded[prefix]]
     catalogue = Catalogue(tuple(part for part, _ in named))
-    content, opened = catalogue.pack(target), partial(IndexedDataset, multimodal=multimodal)
-    manifest = combined_manifest(map(opened, prefixes), copied_tokens="compared" if verify else "inherited")
+    content, manifest = catalogue.pack(target), _combined(prefixes, multimodal=multimodal, verify=verify)
     joining = _Joining([part for _, part in named], target, dtype, manifest, multimodal=multimodal)
-    with _opened(target, catalogue_path(target)) as (pending, file, index):
-        file.write(content)
-        joining.write_rows(index, starts=catalogue.extents.starts.tolist())
+    with _opened(target, catalogue_path(target)) as pending:
+        pending.tokens.write(content)
+        joining.write_rows(pending, starts=catalogue.extents.starts.tolist())
         if joining.tally is not None:
-            for pair in map(opened, prefixes):
-                joining.tally.add_pair(pair)
+            for prefix in prefixes:
+                joining.tally.add_pair(IndexedDataset(prefix, multimodal=multimodal))
         joining.add_columns(pending, catalogue.source(target, mmap=True))
     return pending
 
 
 def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, ConcatenatedPart]]:
-    """Yields the pairs that a dataset consists of, as a catalogue names them, and which documents of it they are."""
+    """Yields the pairs of a dataset as parts of a catalogue, and their documents."""
     for number, section in enumerate(dataset.sections):
-        file = record_file(section.path, version=dataset.version_of_section(number))
-        if file.num_bytes != section.num_bytes:
-            message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
+        file = asdict(record_file(section.path, version=dataset.version_of_section(number)))
+        if file.pop("path") and file["num_bytes"] != section.num_bytes:
+            message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file['num_bytes']}"
             raise StorageError(message, hint="the file changed while it was recorded")
-        part = CataloguePart(
-            prefix=section.prefix,
-            num_sequences=len(section.rows),
-            num_documents=len(section.documents),
-            num_bytes=file.num_bytes,
-            modified_ns=file.modified_ns,
-            sample=file.sample,
-            etag=file.etag,
-        )
+        num_sequences, num_documents = len(section.rows), len(section.documents)
+        part = CataloguePart(prefix=section.prefix, num_sequences=num_sequences, num_documents=num_documents, **file)
         yield part, ConcatenatedPart(prefix=dataset.path_prefix, documents=section.documents)
-
-
-def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str], None] | None) -> bool:
-    """Whether a dataset is to be published; one that is there already is given up, and said to be there."""
-    if overwrite or not is_published(pending):
-        return True
-    pending.discard()
-    (notice or _LOGGER.info)(f"nothing to do: `{pending.prefix}` holds these inputs already")
-    return False
 
 
 def write_pending(
@@ -351,19 +295,17 @@ def write_pending(
     manifest: MakeManifest | None = None,
     columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
-    """Writes what `write_concatenated` does, of inputs that are checked, and further columns, without publishing it."""
+    """Writes a pair like `write_concatenated`, of checked inputs and with further columns, without publishing it."""
     return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
 @contextmanager
-def _opened(
-    target: str, tokens_path: str, *, durable: bool = True
-) -> Iterator[tuple[PendingDataset, PendingFile, PendingFile]]:
-    """Yields a dataset to be written, its tokens and its index; it is given up if that fails."""
+def _opened(target: str, tokens_path: str, *, durable: bool = True) -> Iterator[PendingDataset]:
+    """Yields an empty dataset to write; it is discarded if that fails."""
     tokens, index = open_pending(tokens_path, durable=durable), open_pending(idx_path(target), durable=durable)
     pending = PendingDataset(prefix=target, tokens=tokens, index=index)
     try:
-        yield pending, tokens, index
+        yield pending
     except BaseException:
         pending.discard()
         raise
@@ -371,7 +313,7 @@ def _opened(
 
 @dataclass(eq=False)
 class _Joining:
-    """Documents of many datasets as those of one: its rows, its tokens, and what lies beside it."""
+    """Writes documents of many datasets as one: rows, tokens, columns and manifest."""
 
     parts: Sequence[ConcatenatedPart]
     target: str
@@ -386,11 +328,12 @@ class _Joining:
         self._columns = _common({prefix: read_columns(self._open(prefix)) for prefix in prefixes})
 
     def write_pair(self, *, verify: bool = False, columns: Mapping[str, WrittenColumn] | None = None) -> PendingDataset:
-        """Returns all of it as a pair with further columns, which has no name yet."""
+        """Returns a pair with further columns, not published yet."""
         _, num_bytes = self._sizes
-        with _opened(self.target, bin_path(self.target), durable=self.durable) as (pending, tokens, index):
+        with _opened(self.target, bin_path(self.target), durable=self.durable) as pending:
+            tokens = pending.tokens
             with task(f"writing {self.target}", unit="bytes", total=num_bytes) as advance:
-                expected = self.write_rows(index, tokens=tokens, advance=advance)
+                expected = self.write_rows(pending, advance=advance)
             tokens.sync()
             with storage_errors("read", tokens.path):
                 found = tokens.stream.seek(0, 2)
@@ -401,15 +344,16 @@ class _Joining:
                 with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
                     wrong = first_difference(tokens.readable_path, self._contents(advance))
                 if wrong is not None:
-                    message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
                     hint = "the disk or the memory is faulty, or an input changed while it was read"
-                    raise StorageError(message, hint=hint)
+                    raise StorageError(
+                        f"`{tokens.path}`: byte {wrong} differs from the inputs after copying", hint=hint
+                    )
             pending.columns |= columns or {}
             self.add_columns(pending, MappedFile(tokens.readable_path))
         return pending
 
     def refuse_others(self) -> None:
-        """Refuses to write where something is that cannot be the same, as sizes tell."""
+        """Raises early if an existing output has other sizes."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -420,36 +364,29 @@ class _Joining:
             raise exists_error(path)
 
     def write_rows(
-        self,
-        index: PendingFile,
-        *,
-        starts: Sequence[int] | None = None,
-        tokens: PendingFile | None = None,
-        advance: Callable[[int], None] | None = None,
+        self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index, copies tokens if there is a file for them, and returns where their bytes end."""
-        rows = IndexWriter(index, self._sizes[0], multimodal=self.multimodal)
+        """Writes the index and copies tokens, unless parts have `starts`; returns the end of the tokens in bytes."""
+        rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
             rows.pointer = rows.pointer if starts is None else starts[number]
-            for block in Selection(dataset, part).blocks():
+            for block in _blocks(dataset, part):
                 rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
                 rows.add_rows(block.lengths, block.modes)
-                if tokens is None:
-                    continue
-                for piece in block.pieces():
-                    put_piece(piece, tokens, advance=advance)
+                for piece in block.pieces() if starts is None else ():
+                    put_piece(piece, pending.tokens, advance=advance)
                     if self.tally is not None and not part.is_whole:
                         for data in _read(piece):
                             self.tally.add_tokens(data)
-            if tokens is not None and self.tally is not None and part.is_whole:
+            if starts is None and self.tally is not None and part.is_whole:
                 self.tally.add_pair(dataset)
             dataset.check_index()
         rows.finish()
         return rows.pointer
 
     def add_columns(self, pending: PendingDataset, tokens: ByteSource) -> None:
-        """Writes the columns of a dataset whose tokens and index are complete, and its manifest."""
+        """Writes columns and manifest of a dataset with complete tokens and index."""
         for name, facts in self._columns.items():
             pending.columns[name] = self._write_column(name, facts)
         pending.describe(tokens)
@@ -468,7 +405,7 @@ class _Joining:
             dataset = self._open(part.prefix)
             column = open_column(dataset, name)
             assert column is not None
-            for block in Selection(dataset, part).blocks():
+            for block in _blocks(dataset, part):
                 for rows, kept in _chosen(column.facts.kind, dataset, block):
                     yield column.data[rows] if kept.all() else column.data[rows][kept]
                 column.check()
@@ -485,23 +422,135 @@ class _Joining:
     @cached_property
     def _sizes(self) -> tuple[Header, int]:
         """Returns the header of the index, and the bytes of all tokens."""
-        found = [Selection(self._open(part.prefix), part).count() for part in self.parts]
+        found = [_counts(self._open(part.prefix), part) for part in self.parts]
         documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
         code = DType.code_from_dtype(self.dtype)
         header = Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
         return header, num_tokens * self.dtype.itemsize
 
-    def _contents(self, advance: Callable[[int], None]) -> Iterator[memoryview]:
+    def _contents(self, advance: Advance) -> Iterator[memoryview]:
         """Yields the bytes that parts are made of, in order."""
         for part in self.parts:
-            for block in Selection(self._open(part.prefix), part).blocks():
+            for block in _blocks(self._open(part.prefix), part):
                 for piece in block.pieces():
                     for data in _read(piece):
                         yield data
                         advance(len(data))
 
 
-def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], None] | None = None) -> None:
+def _counts(dataset: IndexedDataset, part: ConcatenatedPart) -> tuple[int, int, int]:
+    """Returns documents, sequences and tokens of a part after checking it; reads all rows if some are dropped."""
+    count, chosen, kept = dataset.num_documents, part.documents, part.kept_documents
+    if chosen is not None and (chosen.step != 1 or not 0 <= chosen.start <= chosen.stop <= count):
+        raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: it has {count}")
+    if kept is not None and (kept.dtype != np.bool_ or kept.shape != (count,)):
+        raise ConfigError(
+            f"`kept_documents` of `{part.prefix}`: must be bool[{count}], got {kept.dtype}{[*kept.shape]}"
+        )
+    if kept is None:
+        documents = range(count) if chosen is None else chosen
+        first, last = dataset.document_indices[[documents.start, documents.stop]].tolist()
+        return len(documents), last - first, dataset.count_tokens(range(first, last))
+    totals = np.zeros(3, dtype=np.int64)
+    for block in _blocks(dataset, part):
+        totals += (block.num_documents, block.counts.sum(), block.lengths.sum(dtype=np.int64))
+    num_documents, num_sequences, num_tokens = totals.tolist()
+    return num_documents, num_sequences, num_tokens
+
+
+def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
+    """Yields the documents of a part in blocks of about a million sequences."""
+    boundaries = dataset.document_indices
+    documents = range(dataset.num_documents) if part.documents is None else part.documents
+    first, stop = documents.start, documents.stop
+    while first < stop:
+        limit = int(boundaries[first]) + _BLOCK_ROWS
+        last = bisect.bisect_right(boundaries, limit, first + 1, min(stop, first + _BLOCK_ROWS) + 1) - 1
+        last = max(last, first + 1)
+        kept = part.kept_documents
+        yield Block(dataset, range(first, last), np.ones(last - first, np.bool_) if kept is None else kept[first:last])
+        first = last
+
+
+class Block:
+    """Consecutive documents, some of them dropped.
+
+    Attributes:
+        documents, rows: all documents of the block and their sequences.
+        kept_documents, kept_rows: bool[documents], bool[rows], whether each is kept.
+        num_documents: number of kept documents.
+        counts: int64[num_documents], sequences of each.
+    """
+
+    def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
+        self._dataset = dataset
+        boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
+        self.documents: slice = slice(documents.start, documents.stop)
+        self.rows: slice = slice(int(boundaries[0]), int(boundaries[-1]))
+        self.kept_documents: NDArray[np.bool_] = kept
+        self.kept_rows: NDArray[np.bool_] = np.repeat(kept, np.diff(boundaries))
+        self.counts: NDArray[np.int64] = np.diff(boundaries)[kept]
+        self.num_documents: int = len(self.counts)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """int32[kept sequences], tokens of each."""
+        return self._dataset.sequence_lengths[self.rows][self.kept_rows]
+
+    @property
+    def modes(self) -> NDArray[np.int8] | None:
+        """int8[kept sequences] of a multimodal dataset."""
+        modes = self._dataset.index.sequence_modes
+        return None if modes is None else modes[self.rows][self.kept_rows]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields the bytes of the kept sequences, in order: long runs as they lie in files, short ones gathered."""
+        starts, stops, sizes = self._runs()
+        position, long_runs = 0, np.flatnonzero(sizes >= _LONG_RUN_BYTES).tolist()
+        for run in [*long_runs, len(sizes)]:
+            yield from self._gathered(starts[position:run], stops[position:run], sizes[position:run])
+            if run < len(sizes):
+                begin = int(self._dataset.index.sequence_pointers[starts[run]])
+                yield from byte_pieces(self._dataset, begin, int(sizes[run]))
+            position = run + 1
+
+    def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the runs of kept rows: first row, one past the last, and bytes from the first to the last."""
+        edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self.rows.start
+        starts, stops = edges[::2], edges[1::2]
+        index, itemsize = self._dataset.index, self._dataset.dtype.itemsize
+        ends = index.sequence_pointers[stops - 1] + index.sequence_lengths[stops - 1].astype(np.int64) * itemsize
+        return starts, stops, ends - index.sequence_pointers[starts]
+
+    def _gathered(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> Iterator[Piece]:
+        """Yields the bytes of short runs, many at a time."""
+        sums, first = np.cumsum(sizes), 0
+        while first < len(starts):
+            before = int(sums[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(sums, before + _GATHERED_BYTES, side="right")))
+            begin, end = int(starts[first]), int(stops[last - 1])
+            rows = np.flatnonzero(self.kept_rows[begin - self.rows.start : end - self.rows.start]) + begin
+            lengths = self._dataset.sequence_lengths[rows].astype(np.int64)
+            yield self._dataset.gather(rows, np.zeros_like(rows), lengths).view(np.uint8)
+            first = last
+
+
+def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Piece]:
+    """Yields the tokens in bytes [begin, begin + length) of the range of all pointers, without gaps."""
+    sections = dataset.sections
+    for number, offset, count in dataset.extents.pieces(begin, length):
+        path = sections[number].path
+        if not is_remote(path):
+            yield FilePiece(path, offset, count, dataset.version_of_section(number))
+            continue
+        first = sections[number].start + offset
+        for at in range(first, first + count, _REMOTE_READ_BYTES):
+            yield dataset.byte_source.read(at, min(_REMOTE_READ_BYTES, first + count - at))
+
+
+def put_piece(piece: Piece, target: PendingFile, *, advance: Advance | None = None) -> None:
     """Appends bytes to a file."""
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
@@ -535,59 +584,10 @@ def _read(piece: Piece) -> Iterator[memoryview]:
         yield data
 
 
-def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[ConcatenatedPart]]:
-    """Yields what each pair is made of: as many whole documents as fit, at least one; O(log documents) per cut."""
-    parts: list[ConcatenatedPart] = []
-    room = part_bytes
-    for prefix in prefixes:
-        dataset = IndexedDataset(prefix)
-        first = 0
-        while first < dataset.num_documents:
-            before = _bytes_before(dataset, first)
-            rows, most = range(dataset.num_documents + 1), before + room
-            last = bisect.bisect_right(rows, most, lo=first, key=lambda row: _bytes_before(dataset, row)) - 1
-            if last <= first and parts:
-                yield parts
-                parts, room = [], part_bytes
-                continue
-            last = max(last, first + 1)
-            parts.append(ConcatenatedPart(prefix=prefix, documents=range(first, last)))
-            room -= _bytes_before(dataset, last) - before
-            first = last
-    if parts:
-        yield parts
-    elif not any(IndexedDataset(prefix).num_documents for prefix in prefixes):
-        yield [ConcatenatedPart(prefix=prefixes[0])]
-
-
-def _bytes_before(dataset: IndexedDataset, document: int) -> int:
-    """Returns the bytes of all documents before one."""
-    row = int(dataset.document_indices[document])
-    return dataset.count_tokens(range(row)) * dataset.dtype.itemsize
-
-
-def _check_no_others(output_prefix: str, outputs: Sequence[str]) -> None:
-    """Refuses to write among the pairs of an earlier merge that had more of them."""
-    folder, name = output_prefix.rpartition("/")[::2] if is_remote(output_prefix) else os.path.split(output_prefix)
-    try:
-        names = names_in(folder or ".")
-    except StorageError as error:
-        if is_missing(error):
-            return  # writing will say so
-        raise
-    numbered = re.compile(rf"{re.escape(name)}_\d{{{_NUM_DIGITS},}}\.(bin|idx)")
-    ours = {os.path.basename(output) for output in outputs}
-    others = sorted({prefix_of(each) for each in names if numbered.fullmatch(each)} - ours)
-    if others:
-        message = f"`{bin_path(os.path.join(folder, others[0]))}` would stay among the {len(outputs)} new pairs"
-        raise ConfigError(message, hint="it is left from an earlier merge; remove it, or choose another output prefix")
-
-
 def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
     """Checks that there are inputs, and that the output is none of them."""
     if not prefixes:
-        message = "expected at least one dataset to merge, got none"
-        raise ConfigError(message)
+        raise ConfigError("there is no dataset to merge")
     target, is_there = canonical_path(prefix_of(output_prefix)), exists(idx_path(prefix_of(output_prefix)))
     for prefix in map(prefix_of, prefixes):
         inputs = [prefix]
@@ -599,26 +599,21 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once."""
-    dtypes = {dataset.dtype for dataset in _checked_inputs(prefixes, multimodal=multimodal, tokens=tokens)}
-    return dtypes.pop()
-
-
-def _checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> Iterator[IndexedDataset]:
-    """Yields each dataset, once, after checking it and that its dtype is that of those before; see `check_inputs`."""
-    first, expected = "", None
-    for prefix in dict.fromkeys(map(prefix_of, prefixes)):
-        dataset = open_checked(prefix, multimodal=multimodal, tokens=tokens)
-        if expected is None:
-            first, expected = prefix, dataset.dtype
-        if dataset.dtype != expected:
-            message = f"`{prefix}` holds {dataset.dtype} tokens, but `{first}` holds {expected}"
-            raise ConfigError(message, hint="datasets of one dtype only can be merged; tokenize one of them again")
-        yield dataset
+    """Returns the dtype of all datasets after checking each once, see `open_checked`."""
+    first, *others = distinct = list(dict.fromkeys(map(prefix_of, prefixes)))
+    with task("checking inputs", unit="datasets", total=len(distinct)) as advance:
+        dtype = open_checked(first, multimodal=multimodal, tokens=tokens).dtype
+        advance()
+        for prefix in others:
+            if (found := open_checked(prefix, multimodal=multimodal, tokens=tokens).dtype) != dtype:
+                hint = "datasets of one dtype only can be merged; tokenize one of them again"
+                raise ConfigError(f"`{prefix}` holds {found} tokens, but `{first}` holds {dtype}", hint=hint)
+            advance()
+    return dtype
 
 
 def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
-    """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them."""
+    """Returns a dataset after checking all rows of its index and columns, with `tokens` its tokens, too."""
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
     check_columns(dataset)

@@ -24,9 +24,9 @@ from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_sour
 
 _COMPARED_BYTES = 64 << 20
 MOST_OPEN = 64
-"""Datasets whose files stay open until they are published; those of more are closed under hidden names."""
+"""Datasets whose files stay open until they are published; with more, all are closed under hidden names."""
 MOST_LOCKED = 200
-"""Locks held at once: each takes a descriptor, of which a process has 1,024 as a rule."""
+"""Locks held at once: each takes a descriptor, and a process mostly has 1,024."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
 """Suffix of the file of the records that a run set aside beside a dataset."""
@@ -37,16 +37,14 @@ class IndexWriter:
 
     Attributes:
         num_rows: sequences written so far.
-        pointer: where the next sequence begins, in bytes; may be set to somewhere else than where the last one ended.
+        pointer: first byte of the next sequence; may be set beyond the end of the last one.
     """
 
     def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
-        self._file = file
-        self._header = header
-        self._multimodal = multimodal
+        self._file, self._header, self._multimodal = file, header, multimodal
         self.num_rows: int = 0
-        self._num_boundaries = 0
         self.pointer: int = 0
+        self._num_boundaries = 0
         file.write(header.pack())
         file.sync()
         self.add_boundaries(np.zeros(1, dtype=np.int64))
@@ -73,8 +71,8 @@ class IndexWriter:
 
     def finish(self) -> None:
         """Makes the bytes durable, under the temporary name."""
-        expected = self._header.num_sequences, self._header.num_boundaries
-        if (found := (self.num_rows, self._num_boundaries)) != expected:
+        header, found = self._header, (self.num_rows, self._num_boundaries)
+        if found != (expected := (header.num_sequences, header.num_boundaries)):
             message = f"`{self._file.path}`: expected {expected} sequences and boundaries, found {found}"
             raise StorageError(message, hint="an input changed while it was read")
         self._file.sync()
@@ -86,34 +84,28 @@ class IndexWriter:
 
 
 def dataset_paths(prefix: str) -> list[str]:
-    """Returns the paths of all files that a dataset may have; that of the index, which opens the others, is first."""
-    return [
-        idx_path(prefix),
-        bin_path(prefix),
-        catalogue_path(prefix),
-        manifest_path(prefix),
-        columns_path(prefix),
-        *(column_path(prefix, name) for name in columns_there(prefix)),
-    ]
+    """Returns the paths of all files that a dataset may have; that of the index is first."""
+    paths = [path(prefix) for path in (idx_path, bin_path, catalogue_path, manifest_path, columns_path)]
+    return paths + [column_path(prefix, name) for name in columns_there(prefix)]
 
 
 def existing_path(prefix: str) -> str | None:
-    """Returns the path of a file of a dataset that is there, None if there is none."""
+    """Returns the path of an existing file of a dataset; None if there is none."""
     recover(idx_path(prefix))
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
 
 
 @dataclass(kw_only=True)
 class PendingDataset:
-    """A dataset that is written, and does not appear before it is published.
+    """A dataset that is written, and appears when it is published.
 
     Attributes:
-        prefix: prefix that its index will have.
+        prefix: prefix of its index.
         tokens, index: the `.bin` file, or the catalogue in place of it, and the `.idx` file.
         manifest: the contents of the manifest; None for none.
-        columns: the columns beside it, by name; `describe` makes them known.
-        beside: further files that appear with it.
-        replaced: paths of further files that belong to what it replaces.
+        columns: the columns beside it, by name; see `describe`.
+        beside: further files to publish with it.
+        replaced: paths of further files of the dataset that it replaces.
     """
 
     prefix: str
@@ -127,7 +119,7 @@ class PendingDataset:
     _records: list[PendingFile] = field(default_factory=list, init=False, repr=False)
 
     def describe(self, tokens: ByteSource) -> None:
-        """Describes the columns; index and tokens are complete, and these are their bytes."""
+        """Describes the columns; index and tokens, whose bytes are given, are complete."""
         if self.columns:
             facts = {name: column[1] for name, column in self.columns.items()}
             index = MappedFile(self.index.readable_path)
@@ -137,60 +129,50 @@ class PendingDataset:
         columns = [file for file, _ in self.columns.values()]
         return [self.tokens, *columns, *self.beside, *self._records, self.index]
 
-    def files(self, *, durable: bool) -> list[PendingFile]:
-        """Returns all files in the order in which they appear, the index last."""
+    def files(self) -> list[PendingFile]:
+        """Returns all files in the order of their publication, the index last."""
         if not self._records:
             records = {columns_path(self.prefix): self._description, manifest_path(self.prefix): self.manifest}
             for path, data in records.items():
                 if data is not None:
-                    self._records.append(open_pending(path, durable=durable))
+                    self._records.append(open_pending(path, durable=self.tokens.is_durable))
                     self._records[-1].write(data)
         return self._files()
 
-    def seal(self, *, durable: bool = True) -> None:
+    def seal(self) -> None:
         """Closes all files, which are complete, under hidden names."""
-        for file in self.files(durable=durable):
+        for file in self.files():
             file.seal()
 
     def discard(self) -> None:
-        """Gives all of it up; harmless when repeated, and once it is published."""
+        """Removes all files; harmless when repeated, and after publication."""
         for file in self._files():
             file.discard()
 
     def names(self) -> list[str]:
         """Returns the paths of all files that a dataset of this prefix may have; its tokens may lie elsewhere."""
         names = dataset_paths(self.prefix)
-        if os.path.dirname(self.tokens.path) != os.path.dirname(self.index.path) or prefix_of(
-            self.tokens.path
-        ) != prefix_of(self.index.path):
-            names = [name for name in names if name != bin_path(self.prefix)]
+        if prefix_of(self.tokens.path) != prefix_of(self.index.path):
+            names.remove(bin_path(self.prefix))
         if os.path.lexists(self.index.path):
             names.append(f"{self.prefix}{REJECTED_SUFFIX}")  # of a run of another kind
         return [*names, *self.replaced]
 
 
 def publish_datasets(
-    datasets: Sequence[PendingDataset],
-    *,
-    overwrite: bool,
-    durable: bool = True,
-    exclusive: bool = True,
-    locks: Iterable[OutputLock] = (),
+    datasets: Sequence[PendingDataset], *, overwrite: bool, exclusive: bool = True, locks: Iterable[OutputLock] = ()
 ) -> None:
-    """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes."""
-    with ExitStack() as own, ExitStack() as written:  # given up before others may write
+    """Publishes datasets, all or none; replaced ones stay whole until all new ones are complete."""
+    with ExitStack() as own, ExitStack() as written:  # files are removed before others may write
         for dataset in datasets:
             written.callback(dataset.discard)
-        local = [dataset for dataset in datasets if not is_remote(dataset.index.path)]
+        local = {each.index.path: each for each in datasets if not is_remote(each.index.path)}
         held = {canonical_name(lock.key) for lock in locks}
-        keys = [dataset.index.path for dataset in local]
-        locked = {key for key in keys if not exclusive or canonical_name(key) in held}
-        for key in [key for key in keys[:MOST_LOCKED] if key not in locked]:
+        locked = {key for key in local if not exclusive or canonical_name(key) in held}
+        for key in [key for key in list(local)[:MOST_LOCKED] if key not in locked]:
             own.enter_context(OutputLock(key))
             locked.add(key)
-        groups = [
-            FileGroup(key=each.index.path, files=each.files(durable=durable), names=each.names()) for each in local
-        ]
+        groups = [FileGroup(key=key, files=each.files(), names=each.names()) for key, each in local.items()]
         for dataset in datasets:
             if is_remote(dataset.index.path):
                 _upload(dataset, overwrite=overwrite)
@@ -198,7 +180,7 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it."""
+    """Whether a dataset with the same bytes exists already; manifests, which name the writer, are not compared."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
@@ -208,7 +190,7 @@ def is_published(pending: PendingDataset) -> bool:
 
 
 def _is_same_file(file: PendingFile) -> bool:
-    """Whether what has the final name of a file holds the same bytes; the file is complete."""
+    """Whether the published file of this name holds the same bytes; the pending file is complete."""
     file.sync()
     there, data = open_source(file.path), MappedFile(file.readable_path).mapped
     pieces = ((begin, data[begin : begin + _COMPARED_BYTES]) for begin in range(0, len(data), _COMPARED_BYTES))
@@ -217,15 +199,15 @@ def _is_same_file(file: PendingFile) -> bool:
 
 
 def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
-    """Makes objects appear one by one, the index last, after the one it replaces is gone.
+    """Uploads objects one by one, the index last, after the old index is removed.
 
-    When the tokens cannot be uploaded the old index is put back; the old tokens are still there then.
+    If the tokens cannot be uploaded, the old index is put back; the old tokens are still there then.
     """
     if not overwrite and (path := existing_path(dataset.prefix)) is not None:
         raise exists_error(path)
     names = dataset.names()
     kept = keep_copy(dataset.index.path)
-    files = dataset.files(durable=True)
+    files = dataset.files()
     remove(dataset.index.path)
     try:
         files[0].publish()

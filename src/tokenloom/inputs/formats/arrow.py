@@ -28,9 +28,7 @@ class ArrowReader(TableReader):
         self._num_done = 0  # record batches of a file, bytes of a stream
         self._is_file = not is_pipe and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
         if not is_pipe and not self._is_file:
-            if (
-                self._source.read_at(4, max(0, slice_.file.num_bytes - 4)) != _END_OF_STREAM
-            ):  # its writer did not finish
+            if self._source.read_at(4, max(0, slice_.file.num_bytes - 4)) != _END_OF_STREAM:
                 message = f"`{self._path}`: the Arrow stream has no end mark"
                 raise InputError(message, hint="the file is truncated or still being written")
             self._source.seek(0)
@@ -46,10 +44,8 @@ class ArrowReader(TableReader):
 
     @property
     def position(self) -> int:
-        """Bytes of the file read so far; of a file (not a stream), in proportion to its record batches."""
         if self._is_file:
-            num_done: int = self.num_bytes * self._num_done
-            return num_done // max(int(self._table.num_record_batches), 1)
+            return self.num_bytes * self._num_done // max(int(self._table.num_record_batches), 1)
         return min(self._num_done, self.num_bytes)
 
     def _batches(self) -> Iterator[Any]:
@@ -59,27 +55,21 @@ class ArrowReader(TableReader):
                 self._num_done += 1
             elif not self._slice.file.is_stream:
                 self._num_done = self._source.tell()
-            yield _validated(batch, self._arrow)
+            for column in batch.columns:  # do all offsets lie within its bytes?
+                try:
+                    column.validate(full=True)
+                except self._arrow.ArrowInvalid as error:
+                    if "UTF8" not in str(error):  # text that is not UTF-8 is a bad record
+                        raise
+            yield batch
         self._num_done = count or self.num_bytes
-
-
-def _validated(batch: Any, arrow: Any) -> Any:
-    """Returns a record batch whose offsets lie within its bytes; text that is not UTF-8 is its reader's matter."""
-    for column in batch.columns:
-        try:
-            column.validate(full=True)
-        except arrow.ArrowInvalid as error:
-            if "UTF8" not in str(error):
-                raise
-    return batch
 
 
 def _json(path: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     try:
         return dict(parse_json(read(path)))
     except (TypeError, ValueError) as error:
-        message = f"`{path}` is no object in JSON: {error}"
-        raise InputError(message) from error
+        raise InputError(f"`{path}` is no object in JSON: {error}") from error
 
 
 class ArrowFormat(RecordFormat):
@@ -92,33 +82,26 @@ class ArrowFormat(RecordFormat):
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
         """Returns the files of a saved dataset, in its order; see `RecordFormat`."""
-        found = set(names)
-        if _SPLITS in found:
+        if _SPLITS in names:
             splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
-            message = (
-                f"expected one split, found the saved dataset `{folder}` with the splits {', '.join(splits) or 'none'}"
-            )
-            raise ConfigError(
-                message, hint="name the folder of each: " + ", ".join(f"`{folder}/{each}`" for each in splits)
-            )
-        if _STATE not in found:
+            hint = "name the folder of each: " + ", ".join(f"`{folder}/{each}`" for each in splits)
+            message = f"the saved dataset `{folder}` has several splits: {', '.join(splits) or 'none'}"
+            raise ConfigError(message, hint=hint)
+        if _STATE not in names:
             return None
         state = _json(f"{folder}/{_STATE}", read)
         if "_data_files" not in state:
             return None  # somebody else's
         if state.get("_indices_data_files"):
-            message = f"the rows of the saved dataset `{folder}` are chosen by indices, which are not applied"
-            raise InputError(message, hint="save it anew: `dataset.flatten_indices().save_to_disk(...)`")
-        files = [each["filename"] for each in state["_data_files"]]
+            hint = "save it anew: `dataset.flatten_indices().save_to_disk(...)`"
+            raise InputError(f"the saved dataset `{folder}` selects rows by indices, which are not applied", hint=hint)
+        files, found = [each["filename"] for each in state["_data_files"]], set(names)
         if missing := [name for name in files if name not in found]:
-            message = (
-                f"the saved dataset `{folder}` lacks {len(missing)} of its {len(files)} files, first {missing[0]!r}"
-            )
-            raise InputError(message)
+            lacks = f"lacks {len(missing)} of its {len(files)} files, first {missing[0]!r}"
+            raise InputError(f"the saved dataset `{folder}` {lacks}")
         return files
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> ArrowReader:
-        """Returns the reader of a file; see `RecordFormat`."""
         return ArrowReader(slice_, options)
 
 

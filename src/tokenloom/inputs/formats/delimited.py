@@ -24,22 +24,19 @@ from tokenloom.optional import require
 
 _HEADER_BYTES = 128 << 10
 _ROWS_PER_MEMORY = 256
-"""Rows of the greatest length that `memory_bytes` make up: `pyarrow` may read 33 of them ahead."""
+"""`memory_bytes` over the longest row: `pyarrow` may read 33 of them ahead."""
 
 _MOST_MISFITS = 1 << 20
-"""Rows with another number of fields than the header that may follow each other."""
+"""Rows with a wrong number of fields that may follow each other."""
 
 _END = "\0end"
-"""How the row begins that is read behind the end of a file."""
+"""Beginning of the row that is read behind the end of a file."""
 
 
 class DelimitedReader(TableReader):
-    """Reads a file of CSV or TSV. Memory: an eighth of `memory_bytes`, or the file if that is smaller.
+    """Reads a whole file of CSV or TSV; a row longer than a 256th of `memory_bytes` is an error.
 
-    Args:
-        slice_: the whole file.
-        options: options of reading; a longer row than a 256th of `memory_bytes` is an error.
-        delimiter: the character between fields.
+    Memory: an eighth of `memory_bytes`, or the file if that is smaller.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
@@ -76,7 +73,6 @@ class DelimitedReader(TableReader):
         return 0
 
     def _names(self, head: bytes) -> list[str]:
-        """Returns the names of the columns."""
         refuse_utf16(self._path, head)
         lines = io.TextIOWrapper(io.BytesIO(head), "utf-8-sig", "replace", newline="")
         return next((row for row in csv.reader(lines, delimiter=self._delimiter) if row), [])
@@ -90,7 +86,6 @@ class DelimitedReader(TableReader):
 
     @property
     def position(self) -> int:
-        """Bytes of the file, compressed as they may be, read so far, up to 33 blocks ahead of the rows."""
         return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
 
     def _batches(self) -> Iterator[Any]:
@@ -121,26 +116,22 @@ class DelimitedReader(TableReader):
                 yield
         except InputError as error:
             if "straddling" in error.message:
-                hint = (
-                    f"a row has more than {self._row_bytes} bytes, a 256th of `memory_bytes`, or a quote is not closed"
-                )
-                raise InputError(error.message, hint=hint) from error
+                rule = f"a row has more than {self._row_bytes} bytes, a 256th of `memory_bytes`"
+                raise InputError(error.message, hint=f"{rule}, or a quote is not closed") from error
             raise
 
 
 class _EndedText(io.RawIOBase):
-    """The text of a stream and behind it `end`, a row of too many fields: it is part of a field if a quote is open."""
+    """The text of a stream and `end`, a row of too many fields, which becomes part of a field if a quote is open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""
         self._stream = stream
 
     def readable(self) -> bool:
-        """Whether it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills a buffer from its start; returns how many bytes."""
         data = self._stream.read(len(buffer))
         if not data:
             data, self.end = self.end[: len(buffer)], self.end[len(buffer) :]
@@ -148,7 +139,6 @@ class _EndedText(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Closes the stream."""
         self._stream.close()
         super().close()
 
@@ -161,7 +151,6 @@ class Csv(RecordFormat):
     delimiter = ","
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> DelimitedReader:
-        """Returns the reader of a file; see `RecordFormat`."""
         return DelimitedReader(slice_, options, self.delimiter)
 
 

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom._native import json_texts
 from tokenloom.inputs.lines import LineBlock, LineFormat
-from tokenloom.inputs.records import (
-    ParsedBlock,
-    Texts,
-    UnusableLineError,
-    decoded,
-    parse_carefully,
-    value_at,
-)
+from tokenloom.inputs.records import ParsedBlock, Texts, UnusableLineError, decoded, parse_carefully, value_at
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require
 
@@ -38,7 +31,7 @@ class JsonLineBlock(LineBlock):
     __slots__ = ()
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts under the keys; also of lines that are unusual, if they are few."""
+        """Returns the texts under the keys, also of unusual lines if they are few."""
         loads = require("orjson", extra="preprocess").loads
         if (parsed := self._by_kernel(keys)) is not None:
             return parsed
@@ -52,7 +45,6 @@ class JsonLineBlock(LineBlock):
         return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(lines))
 
     def value_reader(self) -> Callable[[bytes], Any]:
-        """Returns what reads a line."""
         loads = require("orjson", extra="preprocess").loads
         return lambda line: _parse_record(line, loads)
 
@@ -75,7 +67,7 @@ class JsonLineBlock(LineBlock):
     def _with_unusual(
         self, columns: Sequence[Utf8Texts], unusual: NDArray[np.int64], keys: Sequence[str]
     ) -> ParsedBlock:
-        """Returns the texts of the kernel and, between them, those of the lines that it left out."""
+        """Returns the texts of the kernel and, between them, those of the lines that it refused."""
         lines = [self.data[start:stop] for _, start, stop in unusual.tolist()]
         parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
         numbers = unusual[:, 0] + np.arange(len(unusual))
@@ -92,7 +84,7 @@ class JsonLineBlock(LineBlock):
 
 
 def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) -> Texts:
-    """Returns texts of a document each with other documents between them, before each of which come so many."""
+    """Returns texts of one document each, with other documents between them; `num_before` is that of `with_others`."""
     assert others.document_ends is not None
     counts = np.diff(others.document_ends, prepend=0)
     texts = column.with_others(others.texts, np.repeat(num_before, counts))
@@ -103,7 +95,7 @@ def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) ->
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Returns the values under each key; each record is dropped at once, which doubles the speed for short texts."""
+    """Returns the values under each key; drops each record at once, which doubles the speed for short texts."""
     if len(keys) == 1 and "." not in keys[0]:
         [key] = keys
         return [[loads(line)[key] for line in lines]]
@@ -112,7 +104,6 @@ def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[A
 
 
 def _parse_record(line: bytes, loads: Any) -> Any:
-    """Returns the value of a line of JSON."""
     try:
         return loads(line)
     except (ValueError, RecursionError):
@@ -120,11 +111,9 @@ def _parse_record(line: bytes, loads: Any) -> Any:
     try:
         return json.loads(decoded(line).removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        reason = f"not JSON: {error.msg} at column {error.colno}"
-        raise UnusableLineError(reason) from error
+        raise UnusableLineError(f"not JSON: {error.msg} at column {error.colno}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
-        reason = f"not JSON that can be read: {error}"
-        raise UnusableLineError(reason) from error
+        raise UnusableLineError(f"not JSON that can be read: {error}") from error
 
 
 class JsonLines(LineFormat):

@@ -13,11 +13,11 @@ from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 
 _READ_BYTES = 1 << 20
-"""Bytes of a column chunk that are read at once: else `pyarrow` reads whole chunks, as large as the file maybe."""
+"""Bytes of a column chunk read at once; by default `pyarrow` reads whole chunks, which may be as large as the file."""
 _REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
-"""Decoded at once, on average over the rows of a row group. A quarter of it takes as much memory in all, because a page
-is there as a whole, and a fifth more time."""
+"""Decoded at once, by the mean row of a row group. A quarter of it takes as much memory in all, because pages are
+decoded whole, and a fifth more time."""
 _MOST_BATCH_ROWS = 4096
 
 
@@ -46,25 +46,20 @@ class ParquetReader(TableReader):
 
     @property
     def position(self) -> int:
-        """Bytes of the row groups read so far, in proportion to the rows."""
         return self.num_bytes * self.num_rows // max(self._num_slice_rows, 1)
 
     def _batches(self) -> Iterator[Any]:
         for number in range(self._slice.start, self._slice.stop):
+            group = self._file.metadata.row_group(number)
+            columns = [column for column in _columns(group) if self._is_read(column.path_in_schema)]
+            num_bytes = sum(column.total_uncompressed_size for column in columns)
+            batch_rows = max(1, min(_MOST_BATCH_ROWS, group.num_rows * _BATCH_BYTES // max(num_bytes, 1)))
             yield from self._file.iter_batches(
-                batch_size=self._batch_rows(number), row_groups=[number], columns=self._names, use_threads=False
+                batch_size=batch_rows, row_groups=[number], columns=self._names, use_threads=False
             )
 
-    def _batch_rows(self, number: int) -> int:
-        """Returns how many rows of a row group are decoded at once."""
-        group = self._file.metadata.row_group(number)
-        columns = [column for column in _columns(group) if self._is_read(column.path_in_schema)]
-        num_bytes: int = sum(column.total_uncompressed_size for column in columns)
-        num_rows: int = group.num_rows
-        return max(1, min(_MOST_BATCH_ROWS, num_rows * _BATCH_BYTES // max(num_bytes, 1)))
-
     def _is_read(self, path: str) -> bool:
-        """Whether a column that `pyarrow` names so is one of those that are read, or lies inside one."""
+        """Whether a column, by its path in `pyarrow`, is read or lies inside one that is."""
         return self._names is None or any(path == name or path.startswith(f"{name}.") for name in self._names)
 
 
@@ -95,7 +90,6 @@ class ParquetFormat(RecordFormat):
             return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> ParquetReader:
-        """Returns the reader of some row groups; see `RecordFormat`."""
         return ParquetReader(slice_, options)
 
 

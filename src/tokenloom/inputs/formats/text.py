@@ -30,15 +30,12 @@ class TextLineBlock(LineBlock):
     __slots__ = ()
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the lines, by a kernel that makes no Python objects of them."""
         if (found := line_texts(self.data)) is None:
             return None
-        content, offsets = found
-        texts = Utf8Texts(content=content, offsets=offsets)
+        texts = Utf8Texts(content=found[0], offsets=found[1])
         return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
 
     def value_reader(self) -> Callable[[bytes], Any]:
-        """Returns what makes a record of a line."""
         return lambda line: {TEXT_KEY: decoded(line)}
 
 
@@ -48,10 +45,9 @@ class _Text(RecordFormat):
     suffixes: tuple[str, ...] = (".txt", ".text")
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
-        """Refuses keys other than `text`; see `RecordFormat`."""
+        """Refuses keys other than `text`."""
         if tuple(keys) != (TEXT_KEY,):
-            message = f"expected the key {TEXT_KEY!r} for `{path}`, which is text, got {list(keys)!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`{path}` is text: the only key is {TEXT_KEY!r}, got {list(keys)!r}")
 
 
 class TextLines(_Text, LineFormat):
@@ -71,7 +67,6 @@ class FileBlock(Block):
     unit: ClassVar[str] = "file"
 
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the text."""
         value: Any = None
         if self.data.strip():
             try:
@@ -82,24 +77,17 @@ class FileBlock(Block):
 
 
 class FileReader(StreamReader):
-    """Reads a file of text, which is one record, as one block. Memory: the file.
-
-    Args:
-        slice_: the whole file.
-        options: options of reading; of a file that is too long only the beginning is kept, and the rest is read and
-            dropped.
-    """
+    """Reads a file of text, which is one record, as one block. Memory: the file, or the beginning of one too long."""
 
     def read_blocks(self) -> Iterator[FileBlock]:
-        """Yields the block."""
         parts: list[bytes] = []
         while chunk := self._stream.read(1 << 20):
-            self._count(num_text_bytes=len(chunk))
+            self.num_text_bytes += len(chunk)
             if self.num_text_bytes <= self._limits.max_record_bytes:
                 parts.append(chunk)
             else:
                 parts = [b"".join([*parts, chunk])[:HEAD_BYTES]]
-        self._count(num_rows=1)
+        self.num_rows += 1
         too_long = self.num_text_bytes > self._limits.max_record_bytes
         data = b"".join(parts)
         yield FileBlock(path=self._path, data=data, max_record_bytes=self._limits.max_record_bytes, too_long=too_long)
@@ -113,7 +101,6 @@ class TextFiles(_Text):
     unit = "file"
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> FileReader:
-        """Returns the reader of a file; see `RecordFormat`."""
         return FileReader(slice_, options)
 
 

@@ -1,7 +1,7 @@
-"""Where the tokens of a run went up to a position, and what filled its samples: counts that come to exactly nothing.
+"""Where the tokens of a run went up to a position, and what filled its samples: counts with a balance of 0.
 
-Passes, walks and what is left of them are those of the plan, of a run that ends at the position. What is in the slots
-of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it.
+Passes, walks and their rests are those of the plan of a run that ends at the position. Slots of samples are arithmetic
+if nothing is masked, and are counted from the data if these decide.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_windows
-from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.trace import positions_reading
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
@@ -24,29 +23,26 @@ from tokenloom.run.progress import Int64s, WalkSizes, are_packs, extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
 
 Report = Callable[[int], None]
-"""Hears how many samples were looked into since it was last told."""
+"""Called with the number of samples that were read since the last call."""
 
 _CHUNK_SLOTS = 1 << 20
 _CHUNK_SAMPLES = 1 << 15
-"""What is looked into at a time, at most."""
+"""Slots and samples that are read at a time, at most."""
 
 
 def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
-    """Yields positions, or samples, as many at a time as are looked into together."""
+    """Yields positions, or samples, in chunks that are read together."""
     size = max(1, min(_CHUNK_SAMPLES, _CHUNK_SLOTS // sequence_length))
     yield from (positions[first : first + size] for first in range(0, len(positions), size))
 
 
 def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
-    """Returns the counts of samples that nobody looks into."""
+    """Returns the counts of samples that are not read."""
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
 
 
 class LedgerCount:
-    """Counts what becomes of the tokens of a run, and what is in the slots of its samples.
-
-    Where `report` is None nothing is looked into; see `Run.ledger`.
-    """
+    """Counts the tokens of a run, and the slots of its samples; without `report` no data are read."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -83,14 +79,14 @@ class LedgerCount:
             stages.append(
                 LedgerStage(**_of(segment, "stage", "start", "sequence_length"), stop=stop, sources=tuple(made))
             )
-        # what stages hand on to each other is gone in sums over them
+        # sums over stages lose the tokens that stages hand on to each other
         sources = ((name, replace(row, brought=0, handed_on=row.handed_on - row.brought)) for name, row in rows.items())
         return RunLedger(position=position, stages=tuple(stages), sources=tuple(sources))
 
     def _row(
         self, reading: PlannedReading, length: int, stop: int, brought: int, looked_into: Mapping[int, SlotCounts]
     ) -> LedgerRow:
-        """Returns a row in which all that is left counts as not reached."""
+        """Returns a row with all that is left as not reached."""
         source, extra = self._numbers[reading.source], extra_tokens(self._lock)
         walks, samples = reading.walks or (), reading.num_samples or 0
         offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
@@ -116,7 +112,7 @@ class LedgerCount:
         return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
 
     def _dropped(self, source: int, walks: PlannedWalks, length: int) -> LedgerRow:
-        """Returns the conversations that walks leave out of samples: one pass over lengths and roles of each pair."""
+        """Returns the conversations that walks drop: one pass over lengths and roles of each pair."""
         found = [NOTHING] * 3
         for number in range(walks.first_pair, walks.last_pair):
             key = source, number, length
@@ -133,17 +129,17 @@ class LedgerCount:
         return LedgerRow(dropped_empty=empty, dropped_long=long, dropped_untrainable=untrainable)
 
     def _needs_reading(self, source: int, stop: int) -> bool:
-        """Whether samples of a source before a position have to be looked into."""
+        """Whether samples of a source before a position must be read."""
         return not self._is_plain or any(start < stop for start in self._denied.starts(source))
 
     def _counts(self, number: int, segment: PlannedSegment, stop: int) -> dict[int, SlotCounts]:
-        """Returns what is in the slots of the samples of a segment that are looked into, by source."""
+        """Returns the slots of the samples of a segment that must be read, by source."""
         start, counts = segment.start, dict[int, SlotCounts]()
         sources = [source for source, _ in self._lock.segments[number].weights]
         if self._report is None or not any(self._needs_reading(source, stop) for source in sources):
             return counts
         chunks: Iterable[Int64s]
-        if self._is_plain:  # only what is denied has to be looked at
+        if self._is_plain:  # denied documents alone
             denied = [
                 positions_reading(self._dataset, source, documents, start=max(start, denial.start), stop=stop)
                 for denial in self._lock.denials
@@ -164,22 +160,22 @@ class LedgerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """What became of the tokens of a source in a segment, and what filled its samples there; or sums of that.
+    """What became of the tokens of a source in a segment, and what filled its samples there; or sums of rows.
 
     Tokens of passes, `brought` + `offered`, were read (`counts`), will never be (`first_of_passes`, `dropped_…`,
     `given_up`), or are left (`handed_on`, `not_reached`).
 
     Attributes:
-        brought: tokens that are left of passes begun in stages before.
+        brought: tokens left of passes of earlier stages.
         offered: tokens of the passes that begin here.
-        counts: what is in the slots of the samples, and the tokens that they read.
-        first_of_passes: first tokens of passes, which are no label of anything.
-        dropped_tail: tokens outside the whole windows of a pass; also those that another sequence length leaves out, or
-            less than none where shorter samples read what longer ones left out.
-        dropped_empty, dropped_long, dropped_untrainable: conversations that no sample holds, see `ChatLedger`.
+        counts: slots of the samples, and the tokens that they read.
+        first_of_passes: first tokens of passes, which are no label.
+        dropped_tail: tokens outside the whole windows of a pass, or left out by another sequence length; negative if
+            shorter samples read what longer ones left out.
+        dropped_empty, dropped_long, dropped_untrainable: conversations in no sample, see `ChatLedger`.
         handed_on: tokens that later stages go on with.
-        given_up: tokens left of passes that nothing goes on with, since samples of another length follow.
-        not_reached: tokens that are left of the passes when the ledger is closed.
+        given_up: tokens left of passes that end early, since samples of another length follow.
+        not_reached: tokens left of the passes at the end of the ledger.
         balance: tokens and slots that are not accounted for: 0, or a count is wrong.
     """
 
@@ -258,7 +254,7 @@ _VALUES = attrgetter(*_NAMES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStage:
-    """A segment of the lock, as far as it was read, with what became of the tokens of each source, by its name."""
+    """A segment of the lock, as far as it was read, with rows of sources by name."""
 
     stage: str
     start: int
@@ -268,14 +264,8 @@ class LedgerStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLedger(HasFacts):
-    """Where the tokens of a run went, up to a position.
-
-    Attributes:
-        position: the position: the ledger is over those before it.
-        stages: what was read in each segment.
-        sources: of each source of the lock its name, and the sum of its rows.
-    """
+class RunLedger:
+    """Where the tokens of a run went before `position`, in each segment; and the sums of each source, by name."""
 
     position: int
     stages: tuple[LedgerStage, ...]
@@ -283,7 +273,7 @@ class RunLedger(HasFacts):
 
     @property
     def total(self) -> LedgerRow:
-        """The sum of all rows."""
+        """The sum over all sources."""
         return summed(row for _, row in self.sources)
 
     @property
@@ -309,19 +299,6 @@ class RunLedger(HasFacts):
             "sources": [{"source": name, **row.as_json()} for name, row in self.sources],
             "stages": stages,
         }
-
-    def facts(self) -> dict[str, Any]:
-        """Returns the sum, and the sources; see `HasFacts`."""
-        total = self.total.as_json()
-        sums = {
-            of: [{of: name, "count": count} for name, count in total[of].items() if count] for of in ("tokens", "slots")
-        }
-        sources = [
-            {"source": name, "samples": row.counts.samples, "seen": row.seen, "with loss": row.counts.with_loss}
-            for name, row in self.sources
-        ]
-        problems = [f"{self.balance:,} tokens and slots are not accounted for"] if self.balance else []
-        return {"problems": problems, "position": self.position, "sources": sources, **sums}
 
 
 def summed(rows: Iterable[LedgerRow]) -> LedgerRow:

@@ -1,4 +1,4 @@
-"""Documents of a run and records of input files: which are which, by names and by the origins beside pairs."""
+"""Documents of a run by record of an input file, and back, by the origins beside pairs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 Int64s = NDArray[np.int64]
 
-HINT = "`tokenloom preprocess` writes PREFIX.origins.npy beside each pair; of other pairs nobody knows what was read"
-"""How origins come to be."""
+HINT = "`tokenloom preprocess` writes PREFIX.origins.npy beside each pair; the input of other pairs is unknown"
+"""Where origins come from."""
 
 
 class _PairOrigins(NamedTuple):
-    """The origins of a pair, int32[num_files + 1] numbers of its files among all, the last -1, and its boundaries."""
+    """Origins of a pair, numbers of its files in `SourceOrigins.files` and -1 behind them, and boundaries."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -39,17 +39,17 @@ class _PairOrigins(NamedTuple):
 
 
 class SourceOrigins:
-    """Which record of which input file documents of a run were made of. Safe from several threads.
+    """The input files and records of documents of a run. Thread-safe.
 
-    The origins of a pair are opened when one of its documents is asked for, and stay open.
+    The origins of a pair are opened at the first question about it, and stay open.
 
     Args:
         data: the run, or the pairs of some sources.
-        object_storage: how to read what lies in object storage.
+        object_storage: how to read object storage.
 
     Attributes:
-        files: the input files of the pairs that were looked at, each once.
-        missing: prefixes without origins, of those looked at.
+        files: the input files of opened pairs, each once.
+        missing: prefixes of opened pairs without origins.
     """
 
     def __init__(self, data: RunLock | PairRows, *, object_storage: ObjectStorageSettings | None = None) -> None:
@@ -64,13 +64,13 @@ class SourceOrigins:
 
     @property
     def file_names(self) -> list[str]:
-        """The paths of `files`, as they were named when they were tokenized."""
+        """The paths of `files`, as they were tokenized."""
         return [file.path for file in self.files]
 
     def locate(self, source: int, documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns where documents of a source come from, for their numbers, int64[count].
+        """Returns files and records of documents of a source, for their numbers, int64[count].
 
-        These are int32[count], numbers in `files`, and int64[count], records from 1; -1 and 0 where that is not known.
+        These are int32[count], numbers in `files`, and int64[count], records from 1; -1 and 0 for unknown.
 
         Raises:
             DatasetFormatError: origins are damaged, or belong to other data.
@@ -87,25 +87,22 @@ class SourceOrigins:
         return files, records
 
     def documents_of(self, path: str, record: int) -> list[tuple[int, int]]:
-        """Returns the documents that were made of a record, from 1, as (source, document), rising; opens all pairs.
+        """Returns the documents of a record, from 1, as (source, document), rising; opens all pairs.
 
-        `path` is the input file as it was named when it was tokenized, or how that ends: "crawl/0007.jsonl".
+        `path` is the path of the input file as it was tokenized, or the end of it: "crawl/0007.jsonl".
 
         Raises:
-            ConfigError: no pair is of such a file, or those of several end like that; the file has fewer records; or
-                no pair has origins.
+            ConfigError: no path, or several, end like that; the file has fewer records; or no pair has origins.
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
         if not self._by_path:
-            message = f"expected pairs that know their input files, found none among {len(self._pairs.prefixes)}"
+            message = f"none of {len(self._pairs.prefixes)} pairs has origins, so input files are unknown"
             raise ConfigError(message, hint=HINT)
         whole = self._whole_path(path)
         counts = [each.origins.files[own].num_records for _, each, own in self._by_path[whole]]
         last = None if None in counts else max(count for count in counts if count is not None)
         if record < 1 or (last is not None and record > last):
-            bound = "from 1 on" if record < 1 else f"of `{whole}`, which has {last}"
-            message = f"expected a record {bound}, found {record}"
-            raise ConfigError(message, hint="lines and rows count from 1")
+            raise ConfigError(f"record {record} of `{whole}` out of range: it has {last}, counted from 1")
         found = []
         for pair, each, own in self._by_path[whole]:
             source, first = self._pairs.source_of(pair), int(self._pairs.first_documents[pair])
@@ -115,7 +112,7 @@ class SourceOrigins:
         return sorted(set(found))
 
     def _path_like(self, path: str) -> str:
-        """Returns the one path of an input file that is, or ends, like this."""
+        """Returns the only path of an input file that is, or ends, like this."""
         if path in self._by_path:
             return path
         paths, ending = sorted(self._by_path), "/" + path.removeprefix("./").lstrip("/")
@@ -123,15 +120,15 @@ class SourceOrigins:
         if len(matching) == 1:
             return matching[0]
         if matching:
-            message = f"expected the end of one input file, found {quoted(path)}, which {len(matching)} end in"
+            message = f"{len(matching)} input files end in {quoted(path)}"
             raise ConfigError(message, hint=f"write more of it: {' or '.join(matching[:2])}")
-        message = f"expected one of the {len(paths)} input files of this run, found {quoted(path)}"
+        message = f"{quoted(path)} is none of the {len(paths)} input files of this run"
         hint = f"it has, for example, {', '.join(paths[:2])}"
         raise ConfigError(message, hint=f"{hint}; {origins_missing(self.missing)}" if self.missing else hint)
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """By path the pairs that are of an input file, and its number in each; opens them all."""
+        """By path of an input file its pairs, and its number in each; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -157,13 +154,13 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """The documents that names stand for.
+    """Documents by their names.
 
     Attributes:
         by_source: (source, its documents), rising.
-        of_records: those of them that a record was named for: (source, document).
+        of_records: those named by a record: (source, document).
         empty_records: names of records that gave no document.
-        unknown_pairs: prefixes without origins, where records were named: documents of theirs may be of these, too.
+        unknown_pairs: if records were named, prefixes without origins: they may hold the same records.
     """
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
@@ -178,7 +175,7 @@ def resolve_names(
     *,
     object_storage: ObjectStorageSettings | None = None,
 ) -> NamedDocuments:
-    """Returns the documents that names stand for."""
+    """Returns documents by their names."""
     numbers = {source.name: number for number, source in enumerate(sources)}
     pairs = PairRows.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in sources])
     origins = SourceOrigins(pairs, object_storage=object_storage)
@@ -210,12 +207,12 @@ def resolve_names(
 
 
 def records_may_be_elsewhere(prefixes: Sequence[str]) -> str:
-    """Returns a warning for denials of records: copies of them may lie in pairs that do not know their input."""
+    """Returns a warning for denials of records: pairs without origins may hold copies of them."""
     return f"the same records may be read on from elsewhere: {origins_missing(prefixes)}"
 
 
 def origins_missing(prefixes: Sequence[str]) -> str:
-    """Returns a sentence about pairs without origins, with the way to them."""
+    """Returns a warning about pairs without origins."""
     shown = ", ".join(f"`{prefix}`" for prefix in prefixes[:2]) + (", …" if len(prefixes) > 2 else "")
     count = "1 pair" if len(prefixes) == 1 else f"{len(prefixes):,} pairs"
     return f"no origins beside {count} ({shown}), so file and record of documents there are not known; {HINT}"

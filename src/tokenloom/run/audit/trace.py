@@ -1,20 +1,18 @@
-"""From positions to the documents that stand there, and from documents to the positions that read them, as tables.
+"""From positions to their documents, and from documents to the positions that read them, as tables of spans.
 
-Nothing of it reads a token. Of a computed order it is the arithmetic that makes samples, and its inverse; of a stored
-one it asks the index. Spans are those of `span_batch`: of fill in the middle the pieces before they are rearranged.
-A source gives its windows in order but for what a cut has left over and what growth has merged, and mixing blocks
-permute positions within themselves only: so positions read a few ranges of its windows, and single ones at the ends.
+No token is read. A computed order is the arithmetic of samples, and its inverse; a stored one is looked up in its
+index. Spans are those of `span_batch`: of fill in the middle the pieces before they are rearranged. A source gives its
+windows in order, but for leftovers of a cut and data merged by growth, and mixing blocks permute positions within
+themselves only: so a range of positions reads a few ranges of windows, and single ones at the ends.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +21,11 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import KnowsSpans
 from tokenloom.errors import ConfigError
-from tokenloom.kernels.walks import WHOLE_PASS
 from tokenloom.optional import require
 from tokenloom.run.dataset import RunDataset
-from tokenloom.run.digest import content_of, run_identity
+from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import MOST_SAMPLES, Int64s, LockedSource, RunLock
-from tokenloom.run.progress import MOST_WALKS, Entered, Walk, too_many_walks
+from tokenloom.run.progress import MOST_WALKS, Walk, too_many_walks
 from tokenloom.run.timeline import Located, Timeline
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ Asked = Sequence[int] | NDArray[np.integer[Any]]
 
 
 class DealsPositions(Protocol):
-    """Tells which step reads a position; `loading.batch_sizes.Topology` does."""
+    """Knows which step and rank read a position, as `loading.batch_sizes.Topology` does."""
 
     @property
     def has_ranks(self) -> bool: ...
@@ -54,31 +51,29 @@ class DealsPositions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SpanTable:
-    """Spans of documents in samples of a run: one per row, all arrays of one length.
+    """Spans of documents in samples of a run, one per row.
 
-    The spans of a sample are in its order, and cover all that it reads: of a GPT sample the last token is read as a
-    label only. Where spans do not fill a sample is padding.
+    The spans of a sample are in its order, and cover all that it reads: the last token of a GPT sample is a label only.
+    Where spans do not fill a sample is padding. Arrays have num_spans rows.
 
     Attributes:
-        positions: int64[num_spans], the position of the sample.
-        segments: int32[num_spans], number of its segment in the lock; 0 without a lock.
-        sources: int32[num_spans], number of the source.
-        passes: int64[num_spans], which pass through the source it belongs to, from 0; -1 where that is not known.
-        walks: int64[num_spans], which walk through the source; -1 where the order is not computed.
-        windows: int64[num_spans], which sample of the walk, or of its dataset where the order is not computed.
-        documents: int64[num_spans], number of the document in its source, over the pairs of that, from 0.
-        starts, lengths: int64[num_spans], the first token, from the start of the document, and tokens.
-        slots: int64[num_spans], place of the first token in the sample.
-        denied: bool[num_spans], whether padding stands there instead, since the document is denied.
+        positions: int64, the position of the sample.
+        segments: int32, number of its segment in the lock; 0 without a lock.
+        sources: int32, number of the source.
+        passes: int64, the pass through the source, from 0; -1 for unknown.
+        walks: int64, the walk through the source; -1 in a stored order.
+        windows: int64, the sample of the walk, or of the dataset of a stored order.
+        documents: int64, number of the document in its source, over its pairs, from 0.
+        starts, lengths: int64, the first token, from the start of the document, and tokens.
+        slots: int64, place of the first token in the sample.
+        denied: bool, whether padding stands there instead, since the document is denied.
         source_names, stage_names: names by number of source, and of segment; no stages without a lock.
         pair_rows: the pairs of the sources.
         run: identity of the run; None for datasets without a run.
-        files: int32[num_spans], number of the input file that the document was made of, -1 where that is not known;
-            None without `with_origins`.
-        records: int64[num_spans], line or row in that file, from 1; 0 where that is not known.
+        files, records: int32 number of the input file of the document, -1 for unknown, and int64 line or row in it,
+            from 1, 0 for unknown; None without `with_origins`.
         file_names: paths of the input files, by number.
-        steps: int64[num_spans]; None without `with_steps`.
-        ranks, micro_batches: int64[num_spans]; None where ranks were not told.
+        steps, ranks, micro_batches: int64; None without `with_steps`, or without ranks.
     """
 
     positions: Int64s
@@ -120,7 +115,7 @@ class SpanTable:
         return replace(self, files=files, records=records, file_names=tuple(origins.file_names))
 
     def with_steps(self, topology: DealsPositions) -> Self:
-        """Returns the same with the step of each position, and with rank and micro-batch where these are told."""
+        """Returns the same with the step of each position, and with rank and micro-batch if the topology has ranks."""
         found = replace(self, steps=topology.steps(self.positions))
         if not topology.has_ranks:
             return found
@@ -136,11 +131,11 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns the pair of each document, by number of `pair_rows`, and its row there: int32, int64[num_spans]."""
+        """Returns the pair of each document, a number in `pair_rows`, and its row there: int32, int64[num_spans]."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns all columns for programs, by name: values, and which of them are not known, None for none of them.
+        """Returns all columns for programs, by name: values, and a mask of unknown ones, None if all are known.
 
         `position`, `step`, `rank`, `micro_batch`, `source`, `pass`, `document`, `start`, `length`, `file`, `record`
         (from 1), `slot`, `denied`, `stage`, `walk`, `window`, `pair`, `row` (from 0) and `run`.
@@ -176,7 +171,7 @@ class SpanTable:
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yields each span as a dict of plain values by the names of `columns`; None where something is not known."""
+        """Yields each span as a dict of plain values by the names of `columns`; None for unknown ones."""
         columns = self.columns()
         lists = [
             np.ma.masked_array(values, mask=missing is not None and missing).tolist()
@@ -186,7 +181,7 @@ class SpanTable:
             yield dict(zip(columns, row, strict=True))
 
     def to_arrow(self) -> Any:
-        """Returns a `pyarrow.Table` with the columns of `columns`; null where something is not known."""
+        """Returns a `pyarrow.Table` with the columns of `columns`; null for unknown values."""
         arrow = require("pyarrow", extra="parquet")
         arrays = {}
         for name, (values, missing) in self.columns().items():
@@ -204,7 +199,7 @@ def joined_tables(tables: Sequence[SpanTable]) -> SpanTable:
 
 
 def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Returns names by their numbers: object[count], and which numbers are -1."""
+    """Returns names by their numbers: object[count], and a mask of -1."""
     missing = numbers < 0
     by_number = np.array([*names, None], dtype=object)  # -1 is the last
     return by_number[numbers], missing
@@ -212,7 +207,7 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairRows:
-    """The pairs of all sources, one source after the other, in the order in which documents count over them.
+    """The pairs of all sources, one source after the other, in the order of their documents.
 
     Attributes:
         prefixes: their prefixes.
@@ -231,7 +226,7 @@ class PairRows:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[tuple[str, int]]]) -> Self:
-        """Returns the pairs of sources, of which prefixes and numbers of documents are given."""
+        """Returns the pairs of sources, given as prefixes with numbers of documents."""
         firsts = (accumulate((count for _, count in pairs), initial=0) for pairs in sources)
         return cls(
             prefixes=tuple(prefix for pairs in sources for prefix, _ in pairs),
@@ -255,10 +250,10 @@ class PairRows:
 
 
 def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
-    """Returns the spans at positions of a dataset: of a run, a blend, or one of our own datasets.
+    """Returns the spans at positions of a run, a blend, or one of our own datasets; in any order, repeats allowed.
 
-    Of a run, sources are its sources; else they are the datasets, named by their prefixes, documents are rows of their
-    `.idx` files, and `passes` counts epochs as the cached index has them. Positions are in any order, repeats allowed.
+    Without a run, sources are the datasets, named by their prefixes, documents are rows of their `.idx` files, and
+    `passes` are epochs of the cached index.
     """
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
@@ -284,17 +279,15 @@ def checked_positions(positions: Asked, dataset: Any) -> Int64s:
     """Returns positions as int64[num_positions]."""
     asked = np.atleast_1d(np.asarray(positions))
     if asked.size and asked.dtype.kind not in "iu":
-        message = f"expected integers as positions, found {asked.dtype.name}"
-        raise ConfigError(message)
+        raise ConfigError(f"positions must be integers, got {asked.dtype.name}")
     count = len(dataset)
     if len(wrong := asked[(asked < 0) | (asked >= count)]):
-        message = f"expected positions in [0, {count}), found {wrong[0]}"
-        raise IndexError(message)
+        raise IndexError(f"position {wrong[0]} out of range: the dataset has {count} samples")
     return np.ascontiguousarray(asked, dtype=np.int64)
 
 
 def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]) -> list[Columns]:
-    """Returns the spans at positions, for `spans_of`; of each member its source, and its first document in that."""
+    """Returns the spans at positions, for `spans_of`; `sources` has source and first document of each member."""
     members, numbers, samples = members_of(dataset), np.zeros(len(asked), dtype=np.int32), asked
     if isinstance(dataset, BlendedDataset):
         numbers, samples = (np.asarray(each) for each in dataset.order.locate(asked))
@@ -303,8 +296,7 @@ def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]
     for number in np.unique(numbers).tolist():
         member, chosen = members[number], np.flatnonzero(numbers == number)
         if not isinstance(member, KnowsSpans):
-            message = f"expected datasets that tell their spans, found {type(member).__name__}"
-            raise ConfigError(message, hint="offer `spans` and `span_batch`, as `GPTDataset` does")
+            raise ConfigError(f"{type(member).__name__} has no `spans` and `span_batch`, as `GPTDataset` has")
         own = np.ascontiguousarray(samples[chosen], dtype=np.int64)
         unknown = np.full(len(own), -1, dtype=np.int64)
         passes = member.epochs_of(own) if hasattr(member, "epochs_of") else unknown
@@ -320,10 +312,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples of one source as columns of a table: numbers of those denied are negative.
-
-    `samples` says which of the positions they are, and `of_samples` has columns of a value for each.
-    """
+    """Returns the spans of samples of one source as columns; `samples` are their places among the positions."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -341,7 +330,7 @@ def _columns(
 
 
 def passes_of(timeline: Timeline, located: Located) -> Int64s:
-    """Returns the pass that stands at each position: int64[num_positions]."""
+    """Returns the pass at each position: int64[num_positions]."""
     begun, which = np.unique(located.sources * np.int64(MOST_WALKS) + located.walks, return_inverse=True)
     known = [timeline.walk_of(*divmod(each, MOST_WALKS)).pass_number for each in begun.tolist()]
     return np.array(known, dtype=np.int64)[which]
@@ -374,130 +363,19 @@ def spans_of(
     return table.take(np.lexsort((table.slots, samples)))
 
 
-class Cut(NamedTuple):
-    """How walks cut data into windows. Walks of one number and cut through sources of one name have the same windows.
-
-    That holds in two runs, too, if these have the seed and settings of samples in common. `walk` is one of these walks,
-    with neither its number nor that of its pass, `content` a hash over what is known of its pairs.
-    """
-
-    walk: Walk
-    content: str
-
-
-Ranges = list[tuple[int, int]]
-"""Ranges [first, stop) of `walk * num_windows + window`, rising and apart."""
-
-
-def windows_read(
-    timeline: Timeline, start: int, stop: int, *, sources: Collection[int] | None = None
-) -> dict[int, dict[Cut, Ranges]]:
-    """Returns the windows that stand at positions [start, stop), by source and cut.
-
-    Takes time with segments, sources and mixing blocks that are cut by the range, not with positions.
-    """
-    reading = _Reading(timeline)
-    for number, segment in enumerate(timeline.lock.segments):
-        first, last = max(start - segment.start, 0), min(stop, segment.stop or stop) - segment.start
-        if first < last:
-            reading.add(number, first, last, sources)
-    found = sorted(reading.found.items())
-    return {source: {cut: _joined(ranges) for cut, ranges in cuts.items()} for source, cuts in found}
-
-
-def num_tokens_of(read: dict[Cut, Ranges]) -> int:
-    """Returns their tokens, where each window counts as many as a sample has."""
-    return sum((stop - first) * cut.walk.sequence_length for cut, ranges in read.items() for first, stop in ranges)
-
-
-class _Reading:
-    def __init__(self, timeline: Timeline) -> None:
-        self.found: dict[int, dict[Cut, Ranges]] = {}
-        self._timeline = timeline
-        self._contents: dict[tuple[int, int, int, int], str] = {}
-
-    def add(self, number: int, first: int, stop: int, wanted: Collection[int] | None) -> None:
-        """Adds what offsets [first, stop) of a segment read: ranges of its whole mixing blocks, and single ones."""
-        segment = self._timeline.segment(number)
-        entered, mixed = segment.entered, segment.mixed
-        block, size = self._timeline.lock.mixing_block, len(mixed)
-        begin = min(-(-first // block) * block, size, stop)
-        end = max(begin, stop if stop == size else stop // block * block)
-        single = np.concatenate([np.arange(first, begin, dtype=np.int64), np.arange(end, stop, dtype=np.int64)])
-        befores, afters = mixed.counts(begin).tolist(), mixed.counts(end).tolist()
-        leaves, takes = mixed.locate(single)
-        for leaf, source in enumerate(entered.sources.tolist()):
-            if wanted is None or source in wanted:
-                self._add_takes(entered, leaf, source, befores[leaf], afters[leaf])
-                alone = np.sort(takes[leaves == leaf])
-                for run in np.split(alone, np.flatnonzero(np.diff(alone) != 1) + 1) if len(alone) else ():
-                    self._add_takes(entered, leaf, source, int(run[0]), int(run[-1]) + 1)
-
-    def _add_takes(self, entered: Entered, leaf: int, source: int, first: int, stop: int) -> None:
-        num_early = int(entered.early_counts[leaf])
-        if first < min(stop, num_early):
-            for number, begin, end in entered.early[leaf].ranges(first, min(stop, num_early)):
-                walk = self._timeline.walk_of(source, number)
-                base = number * walk.num_windows
-                self._of(source, walk).append((base + begin, base + end))
-        if max(first, num_early) < stop:
-            walk = entered.regular_walk(leaf, int(entered.walks[leaf]))
-            base = walk.number * walk.num_windows + int(entered.offsets[leaf]) - num_early
-            begin, end = base + max(first, num_early), base + stop
-            last = (end - 1) // walk.num_windows
-            if walk.part != WHOLE_PASS and (planned := self._timeline.walk_of(source, last)).part != walk.part:
-                middle = max(begin, last * walk.num_windows)
-                self._of(source, planned).append((middle, end))
-                end = middle
-            if begin < end:
-                self._of(source, walk).append((begin, end))
-
-    def _of(self, source: int, walk: Walk) -> Ranges:
-        asked = source, walk.sequence_length, walk.first_pair, walk.last_pair
-        if (content := self._contents.get(asked)) is None:
-            pairs = self._timeline.lock.sources[source].pairs[walk.first_pair : walk.last_pair]
-            packs = ([packs for packs in pair.packs if packs[0] == walk.sequence_length] for pair in pairs)
-            facts = [[*content_of(pair), of_pair] for pair, of_pair in zip(pairs, packs, strict=True)]
-            content = self._contents[asked] = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        cut = Cut(replace(walk, number=0, pass_number=0), content)
-        return self.found.setdefault(source, {}).setdefault(cut, [])
-
-
-def _joined(ranges: Ranges) -> Ranges:
-    joined: Ranges = []
-    for first, stop in sorted(ranges):
-        if joined and joined[-1][1] == first:
-            joined[-1] = joined[-1][0], stop
-        else:
-            joined.append((first, stop))
-    return joined
-
-
-def overlaps(ranges: Ranges, others: Ranges) -> Iterator[tuple[int, int]]:
-    """Yields what is in both of two lists of ranges."""
-    place = 0
-    for first, stop in ranges:
-        while place < len(others) and others[place][1] <= first:
-            place += 1
-        at = place
-        while at < len(others) and others[at][0] < stop:
-            yield max(first, others[at][0]), min(stop, others[at][1])
-            at += 1
-
-
 Documents = Sequence[int] | NDArray[np.integer[Any]]
 """Numbers of documents of a source."""
 
 _MOST_AT_ONCE = 1 << 18
-"""Documents times walks that are looked for at a time."""
+"""Documents times walks that are searched at a time."""
 
 
 def find_spans(
     dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
 ) -> SpanTable:
-    """Returns all spans of documents of a source at positions [start, stop), by arithmetic; not of conversations.
+    """Returns the spans of documents of a source at positions [start, stop), by arithmetic; not of conversations.
 
-    Documents that are held out, or empty, have none; those that are denied are marked from the denial on.
+    Held-out and empty documents have none; denied ones are marked from the denial on.
     """
     lock = dataset.lock
     parts = list(_occurrences(dataset, source, documents, start, stop))
@@ -514,7 +392,7 @@ def find_spans(
 def positions_reading(
     dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
 ) -> Int64s:
-    """Returns the positions in [start, stop) whose samples read some documents of a source, rising."""
+    """Returns the positions in [start, stop) that read documents of a source, rising."""
     return _positions(_occurrences(dataset, source, documents, start, stop))
 
 
@@ -525,24 +403,22 @@ def _positions(parts: Iterable[Columns]) -> Int64s:
 def _occurrences(
     dataset: RunDataset, source: int, documents: Documents, start: int, stop: int | None
 ) -> Iterator[Columns]:
-    """Yields where documents are read, as columns of a table, of which `positions` is one."""
+    """Yields where documents are read, as columns of a table with `positions`."""
     timeline = dataset.timeline
     wanted = checked_documents(timeline.lock.sources[source], documents)
     first, last = checked_range(timeline.lock.num_samples, start, stop)
     if not len(wanted) or first >= last:
         return
-    segment = max(segment.start for segment in timeline.lock.segments if segment.start < last)
-    block_end = segment - (segment - last) // timeline.lock.mixing_block * timeline.lock.mixing_block
-    read = windows_read(timeline, first, block_end, sources=[source])  # of whole blocks that is ranges
     at_once = max(1, _MOST_AT_ONCE // len(wanted))
-    for cut, ranges in read.get(source, {}).items():
-        order = dataset.member(source, cut.walk.sequence_length).order
-        for walks in _walks(timeline, source, cut, ranges):
+    for alike, numbers in _walks_read(timeline, source, first, last).items():
+        order = dataset.member(source, alike.sequence_length).order
+        read = np.unique(np.concatenate(numbers))
+        for walks in np.split(read, np.flatnonzero(np.diff(read) > 1) + 1):
             begin = timeline.walk_of(source, int(walks[0]))
             order.add_walks(begin.number, begin.first_pair, begin.last_pair, begin.num_windows, begin.part)
             for at in range(0, len(walks), at_once):
                 found = order.occurrences(walks[at : at + at_once], wanted)
-                length = cut.walk.sequence_length
+                length = alike.sequence_length
                 positions = timeline.positions_of(source, found.walks, found.windows, sequence_length=length)
                 inside = np.flatnonzero((positions >= first) & (positions < last))
                 columns = {name: column[inside] for name, column in found._asdict().items()}
@@ -550,13 +426,42 @@ def _occurrences(
                 yield {"positions": positions[inside], "passes": passes, **columns}
 
 
-def _walks(timeline: Timeline, source: int, cut: Cut, ranges: Ranges) -> list[Int64s]:
-    """Returns the walks that windows are of, as runs of consecutive ones: walks that are cut otherwise lie between."""
-    size = cut.walk.num_windows
-    if (last := max(stop - 1 for _, stop in ranges) // size) >= MOST_WALKS:
-        raise too_many_walks(timeline.lock.sources[source].name, "the last position that is asked for", last)
-    walks = np.unique(np.concatenate([np.arange(a // size, (b - 1) // size + 1) for a, b in ranges]))
-    return np.split(walks, np.flatnonzero(np.diff(walks) > 1) + 1)
+def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
+    """Returns the numbers of walks through a source in the mixing blocks of positions [start, stop).
+
+    They are grouped by walks that are cut alike, with neither their number nor that of their pass.
+    """
+    found: dict[Walk, list[Int64s]] = {}
+
+    def add(walk: Walk, numbers: Int64s) -> None:
+        found.setdefault(replace(walk, number=0, pass_number=0), []).append(numbers)
+
+    block = timeline.lock.mixing_block
+    for number, locked in enumerate(timeline.lock.segments):
+        first, last = max(start - locked.start, 0), min(stop, locked.stop or stop) - locked.start
+        if first >= last or source not in dict(locked.weights):
+            continue
+        segment = timeline.segment(number)
+        entered, mixed = segment.entered, segment.mixed
+        leaf = int(np.searchsorted(entered.sources, source))
+        low = int(mixed.counts(first - first % block)[leaf])
+        high = int(mixed.counts(min(-(-last // block) * block, len(mixed)))[leaf])
+        num_early, size = int(entered.early_counts[leaf]), int(entered.num_windows[leaf])
+        alone: list[int] = []
+        if low < min(high, num_early):
+            alone += (walk for walk, *_ in entered.early[leaf].ranges(low, min(high, num_early)))
+        if max(low, num_early) < high:
+            begin, end = (int(entered.offsets[leaf]) - num_early + take for take in (max(low, num_early), high - 1))
+            walk, final = int(entered.walks[leaf]) + begin // size, int(entered.walks[leaf]) + end // size
+            if final >= MOST_WALKS:
+                raise too_many_walks(timeline.lock.sources[source].name, "`stop`", final)
+            apart = [each for each in timeline.special_walks(source) if walk <= each <= final]
+            if len(regular := np.setdiff1d(np.arange(walk, final + 1, dtype=np.int64), apart)):
+                add(entered.regular_walk(leaf, walk), regular)
+            alone += apart
+        for walk in alone:
+            add(timeline.walk_of(source, walk), np.array([walk], dtype=np.int64))
+    return found
 
 
 def checked_documents(source: LockedSource, documents: Documents) -> Int64s:
@@ -564,25 +469,23 @@ def checked_documents(source: LockedSource, documents: Documents) -> Int64s:
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = source.num_documents
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
-        message = f"expected a document of source {source.name!r} in [0, {count}), found `{source.name}:{wrong}`"
-        raise ConfigError(message, hint="documents are numbered over the pairs of a source, as in run.lock")
+        message = f"no document `{source.name}:{wrong}`: the source has {count}, numbered over its pairs from 0"
+        raise ConfigError(message)
     return wanted
 
 
 def checked_range(num_samples: int | None, start: int, stop: int | None) -> tuple[int, int]:
-    """Returns the positions that are asked for, up to the end of the run."""
+    """Returns the positions [start, stop), up to the end of the run."""
     if stop is None and num_samples is None:
-        message = "expected a position to stop at, found none, and the last stage of the run has no end"
-        raise ConfigError(message, hint="say up to which position or step documents are looked for")
+        raise ConfigError("the run has no end, so a position or step to stop at is needed")
     ends = [end for end in (stop, num_samples) if end is not None]
     if not 0 <= start <= ends[0]:
-        message = f"expected positions from 0 on, and `stop` behind `start`, found [{start}, {ends[0]})"
-        raise ConfigError(message)
+        raise ConfigError(f"no range of positions: [{start}, {ends[0]})")
     return start, min(*ends, MOST_SAMPLES)
 
 
 def denied_from(lock: RunLock, source: int, documents: Int64s) -> Int64s:
-    """Returns the first position at which each document of a source is denied: int64[count], 2**62 where it is not."""
+    """Returns the first position at which each document of a source is denied: int64[count], 2**62 for never."""
     first = np.full(len(documents), 1 << 62, dtype=np.int64)
     for denial in reversed(lock.denials):  # which are by `start`
         for number, denied in denial.documents:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 
 def sample(*tokens, padded=None, **more):

@@ -21,9 +21,6 @@ def test_what_the_reference_takes_is_taken_as_it_is():
     config = BlendedMegatronDatasetConfig(-1, 8, blend, split="8:1:1")
     assert config.blend is blend
     assert config.split_matrix == [(0, 0.8), (0.8, 0.9), (0.9, 1.0)]
-
-
-def test_pairs_will_do_as_a_blend():
     config = BlendedMegatronDatasetConfig(1, 8, [[0.3, "a"], [0.7, "b"]], split="1,0,0")
     assert config.blend == (["a", "b"], [0.3, 0.7])
 
@@ -31,17 +28,14 @@ def test_pairs_will_do_as_a_blend():
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"blend": (["a"], None)}, "expected `split` beside `blend`"),
-        (
-            {"blend": (["a"], [1.0, 2.0]), "split": "1"},
-            "expected as many weights as prefixes in `blend`, found 2 for 1",
-        ),
-        ({"blend": (["a"], None), "split": "1,1,1,1"}, "expected 1 to 3 weights in the split, found 4"),
-        ({"blend": (["a"], None), "split": "1e3,1"}, "expected plain numbers in the split"),
+        ({"blend": (["a"], None)}, "no `split` given for `blend`"),
+        ({"blend": (["a"], [1.0, 2.0]), "split": "1"}, "`blend`: got 2 weights for 1 prefixes"),
+        ({"blend": (["a"], None), "split": "1,1,1,1"}, "split '1,1,1,1': has 4 weights, 3 at most"),
+        ({"blend": (["a"], None), "split": "1e3,1"}, "split '1e3,1': a number has a sign or exponent"),
         ({"blend": (["a"], None), "split": "1", "fast_cache_load": True}, "`fast_cache_load` and `blend` exclude"),
         ({"blend_per_split": [(["a"], None)], "split": "1"}, "`split` and `blend_per_split` exclude"),
-        ({"blend_per_split": [(["a"], None)]}, "expected 3 entries in `blend_per_split`, found 1"),
-        ({"blend_per_split": [(["a"], [1, 2]), None, None]}, r"as many weights as prefixes in `blend_per_split\[0\]`"),
+        ({"blend_per_split": [(["a"], None)]}, "`blend_per_split`: must have 3 entries, got 1"),
+        ({"blend_per_split": [(["a"], [1, 2]), None, None]}, r"`blend_per_split\[0\]`: got 2 weights"),
     ],
 )
 def test_what_it_asserts_is_an_error(settings, text):
@@ -65,10 +59,7 @@ def test_shares_and_intervals():
 
 def test_indices_may_be_kept_in_a_bucket_and_flags_of_masks_be_left_out():
     config = GPTDatasetConfig(1, 8, tokenizer=StandInTokenizer(), path_to_cache="s3://bucket/indices", mixing_block=64)
-    assert (config.path_to_cache, config.reset_position_ids, config.eod_mask_loss) == (
-        "s3://bucket/indices",
-        False,
-        False,
-    )
-    with pytest.raises(ConfigError, match="expected a local folder as path_to_cache"):
+    assert config.path_to_cache == "s3://bucket/indices"
+    assert (config.reset_position_ids, config.eod_mask_loss) == (False, False)
+    with pytest.raises(ConfigError, match="`path_to_cache`: must be a local folder"):
         BlendedMegatronDatasetConfig(1, 8, path_to_cache="s3:/bucket/indices")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
+from tests.megatron.core.datasets.packed_samples import sample
 
-torch = pytest.importorskip("torch")
-
-from tests.megatron.core.datasets.packed_samples import sample  # noqa: E402  needs torch
-
-from tokenloom.errors import InputError  # noqa: E402
-from tokenloom.megatron.core.datasets import data_schedule_utils as utils  # noqa: E402
+from tokenloom.errors import InputError
+from tokenloom.megatron.core.datasets import data_schedule_utils as utils
 
 
 def test_the_steps_one_by_one():
@@ -20,9 +18,8 @@ def test_the_steps_one_by_one():
     batch, pairs, ids, offsets, lengths = utils.get_batch_and_global_seqlens(iter([[packed]]), 1, None)
     assert (pairs, ids.tolist(), offsets.tolist(), lengths) == ([(0, 3), (1, 2)], [0, 1], [0, 2], [3, 2])
     assert (ids.dtype, offsets.dtype) == (torch.int32, torch.int32)
-    batch, pairs, ids, offsets, lengths = utils.get_batch_and_global_seqlens(
-        iter([sample(1, 2, padded=4), [sample(3)]]), 2, None
-    )
+    items = iter([sample(1, 2, padded=4), [sample(3)]])
+    batch, pairs, ids, offsets, lengths = utils.get_batch_and_global_seqlens(items, 2, None)
     plan = [[[1, 0]]]
     for groups in ((None, None, None, 1), (None, None)):  # as the reference calls it, and its development branch
         mine = utils.reroute_samples_to_dcp_ranks(batch, ids, pairs, plan, offsets, *groups)
@@ -34,7 +31,7 @@ def test_the_steps_one_by_one():
         assert {name: value.tolist() for name, value in pack.items()} == {
             "tokens": [3, 1, 2, 0, 0],
             "labels": [4, 2, 3, 0, 0],
-            "loss_mask": [1.0, 1.0, 1.0, 0.0, 0.0],
+            "loss_mask": [1, 1, 1, 0, 0],
             "position_ids": [0] * 5,
             "cu_seqlens_padded": [0, 1, 5],
             "max_seqlen": 4,
@@ -52,16 +49,16 @@ def test_the_steps_one_by_one():
 
 def test_parts_of_packs_by_rank():
     assert utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 8, 2, 1).dtype == torch.int32
-    with pytest.raises(AssertionError, match="expected boundaries up to 7 tokens, found 8"):
+    with pytest.raises(AssertionError, match="boundaries end at 8, but the pack has 7 tokens"):
         utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 7, 2, 1)
 
 
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([5], "expected a mapping of tensors, or a list of such, found int"),
+        ([5], "must be a mapping of tensors, or a list of such, got int"),
         ([[sample(1), {"tokens": torch.ones(2)}]], "missing in item 0 of the data iterator, which has tokens"),
-        ([{**sample(1), "tokens": torch.ones(2, 2)}], r"expected one row, found shape \[2, 2\] for `tokens`"),
+        ([{**sample(1), "tokens": torch.ones(2, 2)}], r"`tokens` of item 0 .* must be one row, got shape \[2, 2\]"),
     ],
 )
 def test_other_samples_are_refused(items, message):
@@ -72,7 +69,7 @@ def test_other_samples_are_refused(items, message):
 def test_a_tensor_of_another_length_is_refused():
     batch, pairs, ids, offsets, _ = utils.get_batch_and_global_seqlens(iter([sample(1, 2)]), 1, None)
     batch[0]["labels"] = torch.ones(1)
-    with pytest.raises(InputError, match="expected `labels` as long as the 2 tokens, found 1 elements"):
+    with pytest.raises(InputError, match="has 2 tokens and 1 elements of `labels`"):
         utils.reroute_samples_to_dcp_ranks(batch, ids, pairs, [[[0]]], offsets, None, None)
     with pytest.raises(StopIteration):
         utils.get_batch_and_global_seqlens(iter([]), 1, None)

@@ -115,7 +115,7 @@ def test_boundaries_need_the_lengths_of_documents(tmp_path, monkeypatch):
             assert torch.equal(mine[k][name], plain[k][name])
             assert mine[k][name].dtype == plain[k][name].dtype
     monkeypatch.setattr(gpt_dataset, "reference_version", lambda: (0, 16, 1))
-    with pytest.raises(ConfigError, match=r"three values of `Doubled._query_document_sample_.*found two"):
+    with pytest.raises(ConfigError, match=r"`Doubled._query_document_sample_.*` must return three values"):
         mine[0]
 
 
@@ -165,7 +165,7 @@ def test_replaced_functions_build_the_index_and_the_cache_is_used_again(tmp_path
 
 def test_replaced_functions_and_an_order_of_ours_exclude_each_other(tmp_path, monkeypatch):
     monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", lambda *given: None)
-    with pytest.raises(ConfigError, match="GPTDataset: expected the reference's order for hooks"):
+    with pytest.raises(ConfigError, match="GPTDataset: hooks need the reference's order"):
         make(GPTDataset, tmp_path, window_policy="best_fit")
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tokenloom.megatron.core.datasets.data_schedule import (  # noqa: E402  needs torch
+from tokenloom.megatron.core.datasets.data_schedule import (
     BalancedCPScheduler,
     HybridCPDataLoaderWrapper,
 )
-from tokenloom.packing.groups import ProcessGroups  # noqa: E402
+from tokenloom.packing.groups import ProcessGroups
 
 CONFIG = SimpleNamespace(max_seqlen_per_dp_cp_rank=8)
 

@@ -161,5 +161,5 @@ def test_a_pickle_leads_to_the_same_files(prefix, tmp_path):
 
 
 def test_objects_are_not_mapped(prefix):
-    with pytest.raises(ConfigError, match="expected `mmap=False` with `object_storage_config`"):
+    with pytest.raises(ConfigError, match="`mmap`: must be False with `object_storage_config`"):
         IndexedDataset(prefix, s3_config=ObjectStorageSettings())

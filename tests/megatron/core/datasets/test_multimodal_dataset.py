@@ -40,7 +40,7 @@ def test_samples_have_an_image():
     (batch,) = DataLoader(dataset, batch_size=len(dataset))
     assert batch["image"].shape == (len(dataset), 3, 2, 3)
     assert dataset.item_hook is None
-    with pytest.raises(AssertionError, match="`image_h` of at least 1, found None"):
+    with pytest.raises(AssertionError, match="`image_h`: must be 1 or more, got None"):
         make(image_h=None)
 
 

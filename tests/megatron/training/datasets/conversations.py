@@ -6,9 +6,15 @@ import json
 
 import numpy as np
 
+from tokenloom.datasets.splits import Split
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
+
 ROLES = {"system": 200, "user": 201, "assistant": 202, "tool": 203}
 PAD, EOD = 0, 210
 IGNORED = -100
+NO_MASKS = dict.fromkeys(
+    ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"), False
+)
 
 
 class ConversationTokenizer:
@@ -35,6 +41,18 @@ class ConversationTokenizer:
 def turns(**texts):
     """Returns messages: `turns(system="", user="hi")`."""
     return [{"role": role, "content": text} for role, text in texts.items()]
+
+
+def config_of(**settings):
+    return GPTDatasetConfig(**{"random_seed": 1, "tokenizer": ConversationTokenizer(), **NO_MASKS} | settings)
+
+
+def dataset_of(kind, lines, config, num_samples=None):
+    return kind(lines, "lines", np.arange(len(lines), dtype=np.int32), num_samples, Split.train, config)
+
+
+def lists(sample):
+    return {name: tensor.tolist() for name, tensor in sample.items()}
 
 
 def write_lines(path, records):

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 import pytest
 import torch
-from tests.support import StandInTokenizer, make_config, write_corpus
+from tests.support import make_config, write_corpus
 
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ResonanceWarning
@@ -119,16 +119,8 @@ def test_settings_and_ranks_are_those_of_the_running_program(monkeypatch):
 
 def gpt_dataset(tmp_path, kind=GPTDataset):
     prefix = write_corpus(tmp_path / "corpus", [range(40), range(30)])
-    settings = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
-    config = GPTDatasetConfig(
-        random_seed=1,
-        sequence_length=8,
-        blend=([prefix], None),
-        split="1",
-        tokenizer=StandInTokenizer(),
-        path_to_cache=str(tmp_path / "cache"),
-        **settings,
-    )
+    settings = {"sequence_length": 8, "create_attention_mask": True, "path_to_cache": str(tmp_path / "cache")}
+    config = make_config(prefix, kind=GPTDatasetConfig, **settings)
     return kind(IndexedDataset(prefix), prefix, np.arange(2, dtype=np.int32), 8, Split.train, config)
 
 

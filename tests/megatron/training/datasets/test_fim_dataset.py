@@ -152,13 +152,13 @@ def test_lengths_may_be_kept(prefix):
 
 
 def test_what_is_missing_is_named(prefix):
-    with pytest.raises(AssertionError, match=r"`fim_spm_rate` in \[0, 1\], found None"):
+    with pytest.raises(AssertionError, match=r"`fim_spm_rate`: must be in \[0, 1\], got None"):
         make(prefix, fim_spm_rate=None)
-    with pytest.raises(AssertionError, match=r"`fim_fragment_rate` in \[0, 1\], found None"):
+    with pytest.raises(AssertionError, match=r"`fim_fragment_rate`: must be in \[0, 1\], got None"):
         make(prefix, fim_split_sample="<split>", fim_fragment_rate=None)
-    with pytest.raises(AssertionError, match="in `fim_extra_tokens`, found no middle"):
+    with pytest.raises(AssertionError, match="`fim_extra_tokens`: no middle"):
         make(prefix, fim_extra_tokens={"prefix": 90, "suffix": 92})
     tokenizer = Own()
     del tokenizer.tokenize
-    with pytest.raises(AssertionError, match="a tokenizer with `tokenize`, found Own"):
+    with pytest.raises(AssertionError, match="no `tokenize` on the tokenizer, Own"):
         make(prefix, tokenizer=tokenizer)

@@ -13,6 +13,9 @@ from tests.megatron.training.datasets.conversations import (
     PAD,
     ROLES,
     ConversationTokenizer,
+    config_of,
+    dataset_of,
+    lists,
     turns,
     write_lines,
 )
@@ -21,33 +24,19 @@ from torch.utils.data import DataLoader
 
 from tokenloom.datasets.splits import Split
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
-from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.training.datasets.sft_dataset import (
     MockSFTDataset,
     SFTDataset,
     SFTLowLevelDataset,
 )
 
-NO_MASKS = {
-    "reset_position_ids": False,
-    "reset_attention_mask": False,
-    "eod_mask_loss": False,
-    "create_attention_mask": False,
-}
 SHORT, LONG = turns(system="", user="a", assistant="bc"), turns(system="s", user="d", assistant="efg")
 """10 and 12 tokens."""
 
 
 def make(lines, kind=SFTDataset, *, num_samples=None, **settings):
-    given = {"tokenizer": ConversationTokenizer(), "sequence_length": 24, "random_seed": 1, **NO_MASKS}
-    if kind is SFTDataset:
-        given |= {"blend": (["lines"], None), "split": "1,0,0"}
-    indices = np.arange(len(lines), dtype=np.int32)
-    return kind(lines, "lines", indices, num_samples, Split.train, GPTDatasetConfig(**given | settings))
-
-
-def lists(sample):
-    return {name: tensor.tolist() for name, tensor in sample.items()}
+    given = {"sequence_length": 24, "blend": (["lines"], None), "split": "1,0,0"}
+    return dataset_of(kind, lines, config_of(**given | settings), num_samples)
 
 
 def test_a_conversation_and_its_padding():
@@ -62,14 +51,8 @@ def test_a_conversation_and_its_padding():
         "cu_seqlens": [0, 12] + [12] * 11,
         "max_seqlen": 12,
     }
-    assert {name: tensor.dtype for name, tensor in sample.items()} == {
-        "tokens": torch.int64,
-        "labels": torch.int64,
-        "loss_mask": torch.float32,
-        "position_ids": torch.int64,
-        "cu_seqlens": torch.int32,
-        "max_seqlen": torch.int32,
-    }
+    kinds = [torch.int64, torch.int64, torch.float32, torch.int64, torch.int32, torch.int32]
+    assert [tensor.dtype for tensor in sample.values()] == kinds
 
 
 def test_conversations_of_a_line_share_a_sample_until_it_is_full():
@@ -96,18 +79,9 @@ def test_a_pad_that_ends_texts_has_no_loss():
 
 
 def test_lines_come_in_the_order_of_the_file_and_again(tmp_path):
-    path = write_lines(
-        tmp_path / "lines.jsonl", [{"messages": SHORT}, {"messages": LONG, "id": 7}, {"messages": SHORT}]
-    )
-    config = GPTDatasetConfig(
-        random_seed=1,
-        sequence_length=12,
-        blend=([path], None),
-        split="2,1,0",
-        tokenizer=ConversationTokenizer(),
-        path_to_cache=str(tmp_path / "cache"),
-        **NO_MASKS,
-    )
+    records = [{"messages": SHORT}, {"messages": LONG, "id": 7}, {"messages": SHORT}]
+    path, cache = write_lines(tmp_path / "lines.jsonl", records), str(tmp_path / "cache")
+    config = config_of(sequence_length=12, blend=([path], None), split="2,1,0", path_to_cache=cache)
     train, valid, test = BlendedMegatronDatasetBuilder(SFTDataset, [5, 2, 0], lambda: True, config).build()
     expected = [lists(make([line], sequence_length=12)[0]) for line in (SHORT, LONG)]
     assert [lists(train[k]) for k in range(len(train))] == [expected[k % 2] for k in range(5)]
@@ -124,16 +98,16 @@ def test_a_line_without_messages_is_named(tmp_path):
     low_level = SFTLowLevelDataset(path)
     assert len(low_level) == SFTDataset.numel_low_level_dataset(low_level) == 2
     assert low_level[0] == SHORT
-    with pytest.raises(ValueError, match=r"lines.jsonl`: expected `messages` in record 1, found text"):
+    with pytest.raises(ValueError, match=r"lines.jsonl`: record 1 has no `messages`, only text"):
         low_level[1]
-    with pytest.raises(ValueError, match="expected a conversation in sample 0"):
+    with pytest.raises(ValueError, match="sample 0 has no conversation"):
         make([[]])[0]
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(AssertionError, match="`create_attention_mask` to be False"):
+    with pytest.raises(AssertionError, match="`create_attention_mask`: must be False"):
         make([SHORT], create_attention_mask=True)[0]
-    with pytest.raises(AssertionError, match="`tokenize_conversation`, found StandInTokenizer"):
+    with pytest.raises(AssertionError, match="StandInTokenizer has no `tokenize_conversation`"):
         make([SHORT], tokenizer=StandInTokenizer(pad=0, eod=1))[0]
 
 
@@ -145,7 +119,7 @@ def test_a_class_may_part_a_line_and_make_samples_of_its_own():
         def __getitem__(self, idx):
             return {**super().__getitem__(idx), "number": torch.tensor(idx)}
 
-    dataset = make([SHORT + LONG], Whole, blend=(["lines"], None), split="1,0,0")
+    dataset = make([SHORT + LONG], Whole)
     (batch,) = DataLoader(dataset)
     assert batch["cu_seqlens"][0, :3].tolist() == [0, 24, 24]
     assert batch["number"].tolist() == [0]
@@ -155,14 +129,7 @@ def test_a_class_may_part_a_line_and_make_samples_of_its_own():
 
 
 def made_up(settings, **changes):
-    config = GPTDatasetConfig(
-        random_seed=1,
-        sequence_length=16,
-        tokenizer=ConversationTokenizer(),
-        sft_mock_dataset_config_json=settings,
-        **NO_MASKS,
-        **changes,
-    )
+    config = config_of(sequence_length=16, sft_mock_dataset_config_json=settings, **changes)
     low_level = MockSFTDataset.build_low_level_dataset(None, config)
     return MockSFTDataset(low_level, None, np.arange(40, dtype=np.int32), 40, Split.train, config)
 
@@ -196,7 +163,7 @@ def test_made_up_lengths_of_tokens_of_a_pair(tmp_path):
     dataset = made_up(settings)
     assert dataset[0]["tokens"].tolist() == [11, 12, 13, EOD]
     assert dataset[2]["tokens"].tolist() == [14, 15, 16, EOD]
-    with pytest.raises(AssertionError, match="expected lengths by 'file'"):
+    with pytest.raises(AssertionError, match="mode 'odd': must be 'file'"):
         made_up('{"mode": "odd"}')
     with pytest.raises(KeyError, match="mean_seq_len"):
         made_up('{"mode": "distribution", "type": "lognormal"}')

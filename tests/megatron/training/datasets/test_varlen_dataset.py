@@ -9,13 +9,14 @@ from tests.megatron.training.datasets.conversations import (
     IGNORED,
     PAD,
     ROLES,
-    ConversationTokenizer,
+    config_of,
+    dataset_of,
+    lists,
     turns,
     write_lines,
 )
 
 from tokenloom.datasets.splits import Split
-from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.training.datasets.varlen_dataset import (
     MockVarlenDataset,
     VarlenDataset,
@@ -57,25 +58,15 @@ def test_what_is_no_text_is_refused():
     assert _select_converter(["text", "instruction", "output"])[1] == "alpaca"
 
 
-def make(lines, kind=VarlenDataset, *, mock=False, **settings):
-    given = {
-        "random_seed": 1,
-        "sequence_length": 8,
-        "tokenizer": ConversationTokenizer(),
-        "reset_position_ids": False,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
-        "create_attention_mask": False,
-    }
-    if not mock:
-        given |= {"blend": (["lines"], None), "split": "1,0,0"}
-    config = GPTDatasetConfig(**given | settings)
-    data = kind.build_low_level_dataset("lines", config) if mock else lines
-    return kind(data, "lines", np.arange(len(lines), dtype=np.int32), None, Split.train, config)
+def make(lines, **settings):
+    config = config_of(sequence_length=8, blend=(["lines"], None), split="1,0,0", **settings)
+    return dataset_of(VarlenDataset, lines, config)
 
 
-def lists(sample):
-    return {name: tensor.tolist() for name, tensor in sample.items()}
+def make_mock(**settings):
+    config = config_of(sequence_length=8, **settings)
+    low_level = MockVarlenDataset.build_low_level_dataset(None, config)
+    return MockVarlenDataset(low_level, None, np.arange(20, dtype=np.int32), None, Split.train, config)
 
 
 def test_texts_are_padded_to_what_ranks_need():
@@ -109,9 +100,9 @@ def test_all_as_long_as_each_other():
 
 
 def test_made_up_texts():
-    dataset = make(range(20), MockVarlenDataset, mock=True)
+    dataset = make_mock()
     lengths = [int(dataset[k]["original_seq_len"]) for k in range(20)]
     assert lengths == (dataset.dataset.sequence_lengths[:20] - 1).tolist()
     assert dataset[0]["tokens"].tolist() == [*range(1, lengths[0] + 1)]
     with pytest.raises(AssertionError, match="`varlen_sbhd_validation` is for real data"):
-        make(range(20), MockVarlenDataset, mock=True, varlen_sbhd_validation=True)[0]
+        make_mock(varlen_sbhd_validation=True)[0]

@@ -1,9 +1,8 @@
-"""Who may ask: only who has the token, of this server by its own name, from its own page, and only to read.
+"""Access control: the token, our own host name, our own page, and reading only.
 
-A page of another site can send requests to a server on this machine, and with a name that it points to 127.0.0.1 it
-could read the answers. So a request for data has to have the token, which that page does not know; each has to name us
-as we are named, and to come from our page or from the address bar. Whatever is refused, nothing of it is looked at
-further. The token is no cookie: browsers would send it to every other server of this machine.
+Pages of other sites can send requests to this machine, and read answers under a name that they point to 127.0.0.1. So
+requests for data need the token, and all need our host name and origin. The token is no cookie, which browsers would
+send to every other server of this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-"""An application as ASGI has it."""
 
 LONGEST_QUERY = 8192
 """Bytes of the part of an address behind `?`: a text to search for, percent-encoded, with room."""
@@ -44,13 +42,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request gets no answer.
-
-    Attributes:
-        status: the HTTP status.
-        error: what is wrong.
-        hint: what to do.
-    """
+    """Why a request gets no answer."""
 
     status: int
     error: str
@@ -59,12 +51,9 @@ class Refusal:
 
 @dataclass(slots=True)
 class Access:
-    """The token of a server, and the names that it is asked by.
+    """The token of a server, and the host names of its requests.
 
-    Attributes:
-        names: the hosts that requests may name.
-        any_address: whether they may name any host by its address: no page can point an address to us.
-        token: what a request has to have.
+    `any_address` allows any IP address as host: no page can point an address to us.
     """
 
     names: frozenset[str]
@@ -74,23 +63,16 @@ class Access:
 
     @classmethod
     def at(cls, *, names: Iterable[str], is_loopback: bool, is_everywhere: bool) -> Access:
-        """Returns the access to a server.
-
-        Args:
-            names: names of the host.
-            is_loopback: whether this machine alone can connect.
-            is_everywhere: whether it listens at all addresses of the machine.
-        """
         own = _LOOPBACK_NAMES if is_loopback or is_everywhere else ()
         return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
-        """Returns a token that opens the page once: for the arguments of a program, which others can see."""
+        """Returns a token that opens the page once, for command lines, which others can see."""
         self._tickets.append(secrets.token_urlsafe(32))
         return self._tickets[-1]
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Returns why a request is refused before its token is looked at; None if it is not."""
+        """Returns why a request is refused before its token is checked, or None."""
         headers = scope["headers"]
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._is_named(hosts[0]):
@@ -106,7 +88,7 @@ class Access:
         return None
 
     def _is_named(self, host: str) -> bool:
-        """Whether a `Host` header names us; the port is free, since tunnels have ports of their own."""
+        """Whether a `Host` header has one of our names; tunnels may have any port."""
         try:
             parts = urlsplit(f"//{host}")
             name, _ = parts.hostname or "", parts.port
@@ -117,7 +99,7 @@ class Access:
         return name in self.names or (self.any_address and _is_address(name))
 
     def opens(self, scope: Scope) -> bool:
-        """Whether the address of a request has a token; a ticket is used up by it."""
+        """Whether the address of a request has a token; uses up a ticket."""
         given = [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "token"]
         if len(given) != 1:
             return False
@@ -128,12 +110,11 @@ class Access:
         return bool(used)
 
     def has_token(self, scope: Scope) -> bool:
-        """Whether a request has the token as bearer."""
         given = _values(scope["headers"], b"authorization")
         return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
-        """Returns an application that hands on what is allowed, and gives every answer the headers that protect it."""
+        """Returns an application that refuses requests, and adds security headers to answers."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
@@ -163,7 +144,7 @@ def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 def _is_same(given: str, expected: str) -> bool:
-    """Whether two texts are equal, in a time that does not tell where they differ."""
+    """Compares two texts in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
 
 

@@ -36,15 +36,7 @@ _ALONE = ("section",)
 
 
 def application(views: Mapping[str, View], access: Access) -> Application:
-    """Returns the application that serves views, to those who may ask.
-
-    Args:
-        views: what answers `/api/NAME`, by name.
-        access: who may ask.
-
-    Raises:
-        MissingExtraError: Starlette is not installed.
-    """
+    """Returns the application that serves views behind access control."""
     applications = require("starlette.applications", extra="look")
     routing = require("starlette.routing", extra="look")
     anyio = require("anyio", extra="look")
@@ -62,7 +54,7 @@ def application(views: Mapping[str, View], access: Access) -> Application:
 
 
 async def _file(served: ServedFile, access: Access, request: Request) -> Response:
-    """Answers with a file: it says the token to who has it in the address, which the page then takes it out of."""
+    """Answers with a file; the page gets the token if its address has it."""
     from starlette.responses import Response
 
     content = served.content
@@ -79,7 +71,7 @@ async def _answer(view: View, limiter: Any, request: Request) -> Response:
 
 
 def _ask(view: View, query_string: bytes) -> tuple[int, bytes]:
-    """Returns status and answer; what a view has to tell is encoded in its thread too."""
+    """Returns status and JSON of a view."""
     try:
         query = Query.parse(query_string)
         return 200, encoded(view(query))
@@ -115,19 +107,14 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFile:
-    """A file that is served.
-
-    Attributes:
-        content: what it holds.
-        content_type: what it is, for the browser.
-    """
+    """A file that is served."""
 
     content: bytes
     content_type: str
 
 
 def served_files() -> dict[str, ServedFile]:
-    """Returns the files by the path of their address: those of `web/` below `/web/`."""
+    """Returns the files by path; those of `web/` below `/web/`."""
     table = {}
     for file in files("tokenloom_look.explorer").joinpath("page").iterdir():
         if (content_type := _TYPES.get(file.name.rpartition(".")[2])) is not None:
@@ -142,7 +129,7 @@ def served_files() -> dict[str, ServedFile]:
 
 
 def _named(modules: Sequence[str]) -> bytes:
-    """Returns the elements that name the files of `web/`, and all modules of the page, to be fetched at once."""
+    """Returns the elements that load the files of `web/`, and preload the modules."""
     styles = (f'<link rel="stylesheet" href="web/{name}">' for name in STYLES)
     scripts = (f'<script src="web/{name}" defer></script>' for name in SCRIPTS)
     preloads = (f'<link rel="modulepreload" href="{name}">' for name in modules)
@@ -164,5 +151,4 @@ _ASKED = {
 
 
 def views_of(looking: Looking) -> dict[str, View]:
-    """Returns what answers `/api/NAME`, by name."""
     return {name: partial(view, looking) for name, view in _ASKED.items()}

@@ -70,11 +70,6 @@ def _serve(options: Options, looking: Looking) -> int:
 
 
 def looking_of(options: Options) -> Looking:
-    """Returns what is to be looked at, opened.
-
-    Raises:
-        TokenloomError: it is not there, or cannot be used.
-    """
     target = options.open()
     sizes = options.batch_sizes(None if target.run is None else target.run.lock)
     return Looking(

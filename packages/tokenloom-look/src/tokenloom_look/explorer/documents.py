@@ -18,7 +18,7 @@ _TOKENS, MOST_TOKENS = 1024, 4096
 
 
 def documents(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns documents by number: length, sequences, origin, and how they begin."""
+    """Returns a page of documents: length, sequences, origin, preview."""
     source = looking.source(query)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -35,7 +35,7 @@ def documents(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def document(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns some tokens of a document, drawn."""
+    """Returns tokens of a document as HTML."""
     source = looking.source(query)
     number = looking.document(query, source)
     first, count = query.page(default=_TOKENS, most=MOST_TOKENS)
@@ -57,7 +57,7 @@ def document(looking: Looking, query: Query) -> dict[str, Any]:
 def _rows(
     looking: Looking, pair: OpenPair, numbers: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
-    """Returns documents that follow each other in a pair."""
+    """Returns consecutive documents of a pair."""
     data = pair.data
     if looking.target.run is not None:  # whose documents are sequences
         owners = np.array([pair.document_of(row) for row in rows.tolist()], dtype=np.int64)
@@ -77,7 +77,6 @@ def _rows(
 
 
 def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[str]:
-    """Returns how documents begin, read at once."""
     data = pair.data
     texts = ["" for _ in firsts]
     some = np.flatnonzero(stops > firsts)
@@ -96,7 +95,7 @@ def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops
 
 
 def _origins(pair: OpenPair, owners: NDArray[np.int64]) -> tuple[list[str | None], list[int | None]]:
-    """Returns file and record of documents of a pair; None where that is not known."""
+    """Returns file and record of documents, or None."""
     if pair.origins is None:
         return [None] * len(owners), [None] * len(owners)
     files, records = pair.origins.locate(owners)

@@ -20,12 +20,11 @@ _POSITION = re.compile(r"(?:position[ :]*)?([0-9][0-9,_ ]*)", re.IGNORECASE)
 
 
 def jump(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns the view, and its parameters, that show what was asked for."""
+    """Returns the view and its parameters for a typed position, step, document or record."""
     what, value = query.text("what", "auto"), query.text("value").strip()
     query.check_read()
     if what not in _KINDS:
-        message = f"expected one of {', '.join(_KINDS)} as `what`, found {quoted(what)}"
-        raise ConfigError(message)
+        raise ConfigError(f"`what`: must be one of {', '.join(_KINDS)}, got {quoted(what)}")
     if what == "auto":
         what, value = _meant(looking, value)
     if what == "position":
@@ -36,7 +35,7 @@ def jump(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def _meant(looking: Looking, value: str) -> tuple[str, str]:
-    """Returns what kind of thing a text names, and its name."""
+    """Returns kind and name of what a text names."""
     if found := _STEP.fullmatch(value):
         return "step", found[1]
     if found := _POSITION.fullmatch(value):
@@ -50,20 +49,19 @@ def _number(value: str) -> int:
 
 def _to_position(looking: Looking, position: int) -> dict[str, Any]:
     if position >= (count := len(looking.samples())):
-        message = f"expected a position in [0, {count}), found {position}"
-        raise NotThereError(message)
+        raise NotThereError(f"position {position} out of range: there are {count}")
     return {"view": "samples", "parameters": {"position": position}}
 
 
 def _to_step(looking: Looking, step: int) -> dict[str, Any]:
     if looking.topology is None:
-        message = "expected batch sizes to find a step, found none"
-        raise ConfigError(message, hint="start `tokenloom explore` with --global-batch-size or --batch-size-schedule")
+        hint = "start `tokenloom explore` with --global-batch-size or --batch-size-schedule"
+        raise ConfigError("no batch sizes given to find a step", hint=hint)
     return _to_position(looking, looking.topology.batch_sizes.position_of_step(step))
 
 
 def _to_document(looking: Looking, value: str, *, is_record: bool) -> dict[str, Any]:
-    """Returns where a document is that is named by a number, a source and a number, or a file and a record."""
+    """Returns the document of a number, a source and a number, or a file and a record."""
     if not is_record and (found := _POSITION.fullmatch(value)) and len(looking.target.sources) == 1:
         return _document(looking, 0, _number(found[1]))
     names = _source_names(looking)
@@ -72,22 +70,18 @@ def _to_document(looking: Looking, value: str, *, is_record: bool) -> dict[str, 
         return _document(looking, names[name], number)
     found_documents = looking.origins.documents_of(name, number)
     if not found_documents:
-        message = f"`{name}:{number}` gave no document: it was blank, rejected, or left out"
-        raise NotThereError(message)
+        raise NotThereError(f"`{name}:{number}` gave no document: it was blank, rejected, or left out")
     source, row = found_documents[0]
     return _document(looking, source, _own_number(looking, source, row)) | {"num_documents": len(found_documents)}
 
 
 def _document(looking: Looking, source: int, document: int) -> dict[str, Any]:
-    named = looking.target.sources[source]
-    if document >= named.num_documents:
-        message = f"expected a document of {named.name} in [0, {named.num_documents}), found {document}"
-        raise NotThereError(message)
-    return {"view": "documents", "parameters": {"source": source, "document": document}}
+    parameters = {"source": source, "document": looking.checked_document(source, document)}
+    return {"view": "documents", "parameters": parameters}
 
 
 def _source_names(looking: Looking) -> dict[str, int]:
-    """Returns sources by name; those of pairs also by the last part of their prefix, where one alone has it."""
+    """Returns sources by name; those of pairs also by the last part of their prefix if it is unique."""
     names = {source.name: source.number for source in looking.target.sources}
     if looking.target.run is None:
         short = [PurePosixPath(name).name for name in names]
@@ -96,7 +90,7 @@ def _source_names(looking: Looking) -> dict[str, int]:
 
 
 def _own_number(looking: Looking, source: int, row: int) -> int:
-    """Returns the number of a document that is known by its sequence, which is the same in runs, and often in pairs."""
+    """Returns the number of the document with a sequence."""
     if looking.target.run is not None:
         return row
     pairs, rows = looking.target.pair_rows.locate(np.array([source], np.int32), np.array([row], np.int64))

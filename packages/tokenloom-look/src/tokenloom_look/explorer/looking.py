@@ -1,4 +1,4 @@
-"""What all views look at: a target, and what a position is in steps."""
+"""The target of all views, and the steps of its positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.rendering.words import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
@@ -26,91 +25,63 @@ _PREVIEW_CHARACTERS = 200
 
 @dataclass(frozen=True, kw_only=True)  # without slots, to remember what is opened
 class Looking:
-    """What is looked at. Nothing of it changes, and several threads ask it.
-
-    Attributes:
-        target: it.
-        topology: which step reads a position; None where batch sizes were not told.
-        consumed: positions that training has consumed; None where that was not told.
-        followed: a file that a training loop writes; None for none.
-        losses: a folder of losses by position; None for none.
-    """
+    """The target of all views, and the steps of its positions. Thread-safe."""
 
     target: Target
     topology: Topology | None = None
     consumed: int | None = None
     followed: str | None = None
     losses: str | None = None
-    opening: threading.Lock = field(default_factory=threading.Lock)
-    """Held while samples are opened, so that threads do not build the same order side by side."""
-    making: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a section is made."""
-    made: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Sections as JSON, by their ids."""
-    sought: dict[str, Any] = field(default_factory=dict)
-    """What was made of texts that were looked for last, which the search keeps here."""
+    opening: threading.Lock = field(default_factory=threading.Lock)  # held while samples are opened
+    making: threading.Lock = field(default_factory=threading.Lock)  # held while a section is made
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)  # sections as JSON, by their ids
+    sought: dict[str, Any] = field(default_factory=dict)  # recent searches, by text
 
     @cached_property
     def origins(self) -> SourceOrigins:
-        """Which records documents were made of."""
         return SourceOrigins(self.target.pair_rows, object_storage=self.target.object_storage)
 
     @property
     def lock(self) -> RunLock | None:
-        """The lock of a run; None for all else."""
         return None if self.target.run is None else self.target.run.lock
 
     @property
     def has_positions(self) -> bool:
-        """Whether something stands at positions; answered without opening what may take seconds."""
+        """Whether there are samples by position; opens nothing slow."""
         if self.target.kind in (TargetKind.pair, TargetKind.catalogue):
             return not self.target.pairs.get(self.target.name).data.multimodal
         return self.target.kind is TargetKind.run
 
     @property
     def num_positions(self) -> int | None:
-        """Positions, as far as that is known without building an order; None without end."""
+        """Positions of a run; None without end, or if an order would have to be built."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:
-        """Returns the source that a query names by number; the first if it names none.
-
-        Raises:
-            NotThereError: there is none of this number.
-        """
         number, count = query.number("source", 0), len(self.target.sources)
         if number >= count:
-            message = f"expected a source in [0, {count}), found {number}"
-            raise NotThereError(message)
+            raise NotThereError(f"source {number} out of range: there are {count}")
         return number
 
     def document(self, query: Query, source: int) -> int:
-        """Returns the document of a source that a query names.
+        return self.checked_document(source, query.number("document"))
 
-        Raises:
-            NotThereError: there is none of this number.
-        """
-        number, named = query.number("document"), self.target.sources[source]
+    def checked_document(self, source: int, number: int) -> int:
+        """Returns the number of a document, checked."""
+        named = self.target.sources[source]
         if number >= named.num_documents:
-            message = f"expected a document of {named.name} in [0, {named.num_documents}), found {number}"
-            raise NotThereError(message)
+            raise NotThereError(f"document {number} out of range: {named.name} has {named.num_documents}")
         return number
 
     def samples(self) -> Any:
-        """Returns the dataset whose positions are looked at.
-
-        Raises:
-            ConfigError: there is none.
-        """
         with self.opening:
             samples = self.target.samples if self.has_positions else None
         if samples is None:
-            message = f"expected something with samples, found the {self.target.kind} `{self.target.name}`"
-            raise ConfigError(message, hint="name a pair, or the run.toml of a run")
+            raise self.target.no_samples()
         return samples
 
     def steps(self, positions: NDArray[np.int64]) -> list[int | None]:
-        """Returns the step that reads each position; None where batch sizes were not told."""
+        """Returns the step of each position; None without batch sizes."""
         if self.topology is None:
             return [None] * len(positions)
         found: list[int | None] = list(self.topology.steps(positions).tolist())
@@ -118,6 +89,6 @@ class Looking:
 
 
 def preview(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns how a text begins, in a line that is fit for eyes."""
+    """Returns the beginning of a text in one printable line."""
     text = decoded(ids, tokenizer)
     return printable(" ".join(text[: 4 * _PREVIEW_CHARACTERS].split()), keep="")[:_PREVIEW_CHARACTERS]

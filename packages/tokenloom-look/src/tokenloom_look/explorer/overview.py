@@ -1,4 +1,4 @@
-"""What is looked at, in facts; and the sections of a report on it, one by one."""
+"""Facts about the object that is shown, and the sections of its report, one by one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from tokenloom.numbers import quoted
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import NotThereError, Query
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
+from tokenloom_look.report.section import ReportOptions, Section
 from tokenloom_look.report.sections import made, sections_of
 from tokenloom_look.target import TargetKind
 
@@ -23,7 +22,7 @@ _KINDS = {
 
 
 def target(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns what is looked at, and what can be asked of it. Opens no data that is not open."""
+    """Returns facts and possible views of the target; opens no data."""
     query.check_read()
     shown = looking.target
     return {
@@ -55,13 +54,12 @@ def target(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def section(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns a section of the report on it, made when it is asked for first; of a job, which goes on, each time."""
+    """Returns a section of the report, cached except for a job."""
     name = query.text("id")
     query.check_read()
     listed = next((each for each in sections_of(looking.target) if each.id == name), None)
     if listed is None:
-        message = f"expected the id of a section, found {quoted(name)}"
-        raise NotThereError(message)
+        raise NotThereError(f"no section {quoted(name)}")
     sizes = None if looking.topology is None else looking.topology.batch_sizes.batch_size(0)
     with looking.making:
         found = None if looking.target.kind is TargetKind.job else looking.made.get(name)

@@ -23,7 +23,7 @@ _SAMPLES_AHEAD = 1_000_000
 
 
 def positions(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns samples by position: where they are from, and how they begin."""
+    """Returns a page of samples: source and preview."""
     samples = looking.samples()
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -36,13 +36,12 @@ def positions(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def position(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns a sample, drawn, with its spans."""
+    """Returns a sample as HTML, with its spans."""
     samples = looking.samples()
     number = query.number("position")
     query.check_read()
     if number >= len(samples):
-        message = f"expected a position in [0, {len(samples)}), found {number}"
-        raise NotThereError(message)
+        raise NotThereError(f"position {number} out of range: there are {len(samples)}")
     shown = looking.target.sample(number)
     near = np.arange(max(0, number - _AROUND), min(number + _AROUND + 1, len(samples)))
     losses = _losses(looking, near)
@@ -66,7 +65,7 @@ def position(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def _losses(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns recorded losses per token, and how they compare with each other, by position and slot."""
+    """Returns recorded losses per token, and their levels, by position and slot."""
     run = looking.target.run
     if run is None or looking.losses is None:
         return {}
@@ -79,7 +78,7 @@ def _losses(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dic
 
 
 def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns where a document is read, past and to come."""
+    """Returns the samples that read a document."""
     source = looking.source(query)
     number = looking.document(query, source)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
@@ -87,8 +86,8 @@ def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
     query.check_read()
     run = looking.target.run
     if run is None:
-        message = f"expected a run, found the {looking.target.kind} `{looking.target.name}`"
-        raise ConfigError(message, hint="explore the run.toml of a run to follow a document")
+        hint = "explore the run.toml of a run to follow a document"
+        raise ConfigError(f"the {looking.target.kind} `{looking.target.name}` is no run", hint=hint)
     end = run.lock.segments[-1].start + _SAMPLES_AHEAD if run.num_samples is None else run.num_samples
     stop = end if stop == _ENDLESS else min(stop, end) if run.num_samples is not None else stop
     table = run.occurrences({source: [number]}, stop=stop)
@@ -104,12 +103,11 @@ def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def _traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
-    """Returns the spans at positions of a run or of samples of a pair."""
     return trace_dataset(target.samples, asked) if target.run is None else target.run.trace(asked)
 
 
 def _rows(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
-    """Returns a row for each of some positions, all of them there: what is known of it, and how it begins."""
+    """Returns a row per position."""
     table, losses = _traced(looking.target, asked), _losses(looking, asked)
     firsts = np.searchsorted(table.positions, asked)
     counts = (np.searchsorted(table.positions, asked, side="right") - firsts).tolist()
@@ -126,7 +124,7 @@ def _rows(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[
 
 
 def _begin(target: Target, span: dict[str, Any]) -> str:
-    """Returns how a span begins, read by itself."""
+    """Returns the preview of a span."""
     if span["denied"]:
         return "(denied: padding)"
     data = target.pairs.get(span["pair"]).data

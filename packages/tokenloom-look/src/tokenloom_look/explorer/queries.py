@@ -28,11 +28,7 @@ _MOST_VALUES = 16
 
 
 class Query:
-    """The values of a request, by name: each at most once, and each of them read.
-
-    Args:
-        values: texts by name.
-    """
+    """The values of a request, by name: each at most once, and each of them read."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self._values = values
@@ -40,11 +36,6 @@ class Query:
 
     @classmethod
     def parse(cls, query: bytes) -> Self:
-        """Returns what stands behind `?` in an address.
-
-        Raises:
-            ConfigError: it is no query, or has a name twice.
-        """
         try:
             pairs = parse_qsl(
                 query.decode("ascii"),
@@ -54,66 +45,39 @@ class Query:
                 max_num_fields=_MOST_VALUES,
             )
         except ValueError as error:
-            message = f"expected `name=value&…` in UTF-8, percent-encoded: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"expected `name=value&…` in UTF-8, percent-encoded: {error}") from error
         values = dict(pairs)
         if len(values) != len(pairs):
-            message = "expected each name once"
-            raise ConfigError(message)
+            raise ConfigError("a parameter is given twice")
         return cls(values)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Returns a value.
-
-        Raises:
-            ConfigError: it is not given, and there is no default.
-        """
         self._read.add(name)
         value = self._values.get(name, default)
         if value is None:
-            message = f"expected `{name}` in the query, found none"
-            raise ConfigError(message)
+            raise ConfigError(f"no `{name}` given in the query")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Returns a value; None where none, or an empty one, is given."""
+        """Returns a value, or None for an empty one."""
         return self.text(name, "") or None
 
     def number(self, name: str, default: int | None = None, *, below: int | None = None) -> int:
-        """Returns a whole number from 0 on.
-
-        Args:
-            name: the name.
-            default: what it is if it is not given; None if it has to be.
-            below: more than the largest that is taken; None for any.
-
-        Raises:
-            ConfigError: it is none.
-        """
+        """Returns an integer from 0 on."""
         text = self.text(name, None if default is None else str(default))
         number = parse_integer(text, f"`{name}`, {quoted(text)},", at_least=0)
         if below is not None and number >= below:
-            message = f"expected `{name}` in [0, {below}), found {number}"
-            raise ConfigError(message)
+            raise ConfigError(f"`{name}`: must be below {below}, got {number}")
         return number
 
     def page(self, *, default: int, most: int) -> tuple[int, int]:
-        """Returns `first` and `count`: the first row, from 0, and how many; of too many the most that are given.
-
-        Raises:
-            ConfigError: they are none.
-        """
+        """Returns `first`, from 0, and `count`, at most `most`."""
         return self.number("first", 0), min(self.number("count", default), most)
 
     def check_read(self) -> None:
-        """Checks that nobody asked for more than what was read.
-
-        Raises:
-            ConfigError: a name means nothing here.
-        """
+        """Refuses parameters that were not read."""
         if unknown := sorted(self._values.keys() - self._read):
-            message = f"expected none of {', '.join(map(quoted, unknown))} here"
-            raise ConfigError(message)
+            raise ConfigError(f"unknown parameters {', '.join(map(quoted, unknown))}")
 
 
 _LARGEST_EXACT = 2**53
@@ -135,9 +99,7 @@ class NotThereError(TokenloomError):
 
 
 def encoded(value: Any) -> bytes:
-    """Returns a value as JSON: what is not finite as null, whole numbers that JavaScript would round as texts.
-
-    Texts of strangers, such as names of files, are made printable on their way, so that they turn no page around.
+    """Returns a value as JSON: non-finite numbers as null, integers beyond 2^53 as texts, and texts printable.
 
     Example:
         >>> encoded({"position": 2**60, "loss": float("nan")})
@@ -166,7 +128,6 @@ def _plain(value: Any) -> Any:
 
 
 def error_answer(error: TokenloomError) -> tuple[int, dict[str, str | None]]:
-    """Returns status and answer of an error, without secrets."""
     status = 404 if isinstance(error, NotThereError) else 500
     for kind, number in _STATUSES:
         if isinstance(error, kind):

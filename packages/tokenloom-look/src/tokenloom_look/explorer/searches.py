@@ -1,9 +1,8 @@
-"""Texts and ids, looked for in all documents: a while at a time, with a cursor that says where to go on.
+"""Searches for texts and ids in all documents, a part per request, with a cursor to continue.
 
-A text is found where a document, decoded, has it, letter by letter, however it is cut into tokens. Where enough of its
-tokens are the same whatever stands around it, their ids are compared. Shorter texts, such as a word, are looked for by
-decoding everything, which takes a hundred times as long. Both find the same, but for text that was tokenized otherwise
-than its tokens in the midst of other text, as with dropout, which comparing ids does not find.
+A text is found however it is cut into tokens. If enough of its tokens do not depend on their neighbours, ids are
+compared; shorter texts are found by decoding everything, a hundred times as slow. Only decoding finds texts tokenized
+with dropout.
 """
 
 from __future__ import annotations
@@ -44,13 +43,7 @@ _CURSOR = re.compile(r"([0-9]{1,10})\.([0-9]{1,15})\.([0-9]{1,15})\.([0-9]{1,19}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """Where a search has come to.
-
-    Attributes:
-        pair: number of the pair, over all sources.
-        row, start: the sequence, and the token in it.
-        searched: tokens that were looked through.
-    """
+    """Where a search has come to."""
 
     pair: int
     row: int = 0
@@ -59,14 +52,8 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Returns what `__str__` wrote.
-
-        Raises:
-            ConfigError: it is none.
-        """
         if (found := _CURSOR.fullmatch(text)) is None:
-            message = f"expected a cursor of an earlier answer, found {quoted(text)}"
-            raise ConfigError(message)
+            raise ConfigError(f"not a cursor: {quoted(text)}")
         pair, row, start, searched = map(int, found.groups())
         return cls(pair=pair, row=row, start=start, searched=searched)
 
@@ -93,20 +80,18 @@ class _Stage:
 
 
 def search(looking: Looking, query: Query, *, seconds: float = SECONDS) -> dict[str, Any]:
-    """Returns what was found in a while of looking, and where to go on."""
+    """Searches for at most `seconds`; returns matches and a cursor."""
     text, ids = query.optional_text("text"), query.optional_text("ids")
     chosen = None if query.optional_text("source") is None else looking.source(query)
     cursor = query.optional_text("cursor")
     query.check_read()
     if (text is None) == (ids is None):
-        message = "expected `text` or `ids` to look for, one of both"
-        raise ConfigError(message)
+        raise ConfigError("give `text` or `ids`, one of both")
     sought = _Sought.of_ids(ids) if text is None else _known(looking, text)
     pairs, total = _pairs(looking, chosen)
     at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
     if at.pair not in pairs and len(pairs):
-        message = f"expected a cursor of this search, found {quoted(str(at))}"
-        raise ConfigError(message)
+        raise ConfigError(f"not a cursor of this search: {quoted(str(at))}")
     matches: list[dict[str, Any]] = []
     until = time.monotonic() + seconds
     end = False
@@ -138,19 +123,16 @@ class _Sought:
         items = [item for item in items_of(text or "", blanks_separate=True) if item.text]
         ids = [parse_integer(item.text, item.place, at_least=0) for item in items]
         if not 0 < len(ids) <= _MOST_IDS or max(ids) >= 2**63:
-            message = f"expected 1 to {_MOST_IDS} ids of tokens, found {quoted(text or '')}"
-            raise ConfigError(message)
+            raise ConfigError(f"`ids`: must be 1 to {_MOST_IDS} token ids, got {quoted(text or '')}")
         return cls(ids=tuple(ids))
 
     @classmethod
     def of_text(cls, text: str, looking: Looking) -> _Sought:
         tokenizer = looking.target.tokenizer
         if tokenizer is None:
-            message = "expected a tokenizer to look for text, found none"
-            raise ConfigError(message, hint="look for ids, or name a tokenizer with --tokenizer")
+            raise ConfigError("no tokenizer to search for text", hint="search for ids, or pass --tokenizer")
         if len(text) > _MOST_CHARACTERS:
-            message = f"expected a text of at most {_MOST_CHARACTERS} characters, found {len(text)}"
-            raise ConfigError(message)
+            raise ConfigError(f"`text`: must have at most {_MOST_CHARACTERS} characters, got {len(text)}")
         try:
             stable = StableIds.of(text, tokenizer)
         except ConfigError:  # too short for it; the answer says by `method` what is done instead
@@ -159,13 +141,12 @@ class _Sought:
 
     @property
     def method(self) -> str:
-        """How it is looked for."""
         if self.ids:
             return "ids" if self.stable is None else "text by ids"
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields what is found in a pair from a place on; a stage ends early when it is `until`."""
+        """Yields matches in a pair from a place on; a stage ends early at `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)
@@ -208,7 +189,7 @@ class _Sought:
 
 
 def _known(looking: Looking, text: str) -> _Sought:
-    """Returns what is looked for of a text, kept from one request to the next."""
+    """Returns a prepared text, cached between requests."""
     if (found := looking.sought.get(text)) is None:
         if len(looking.sought) >= _MOST_KEPT:
             looking.sought.clear()
@@ -219,15 +200,14 @@ def _known(looking: Looking, text: str) -> _Sought:
 def _next(
     looking: Looking, sought: _Sought, at: Cursor, pairs: range, *, most: int, until: float
 ) -> tuple[Cursor, list[dict[str, Any]], bool]:
-    """Looks through one more stretch; returns where that ends, what was found, and whether that is all."""
+    """Searches one more stretch; returns the new cursor, matches, and whether the search is complete."""
     if at.pair not in pairs:
         return at, [], True
     pair = looking.target.pairs.get(looking.target.pair_rows.prefixes[at.pair])
     stage = None
     if at.row < len(pair.data):
         if at.start > 0 and at.start >= int(pair.data.sequence_lengths[at.row]):
-            message = f"expected a cursor of this search, found {quoted(str(at))}"
-            raise ConfigError(message)
+            raise ConfigError(f"not a cursor of this search: {quoted(str(at))}")
         stage = next(sought.stages(pair, at.row, at.start, until), None)
     if stage is None:  # the end of the pair
         searched = at.searched
@@ -240,13 +220,13 @@ def _next(
 
 
 def _moved(pair: OpenPair, at: Cursor, row: int, start: int) -> Cursor:
-    """Returns the place that a search has come to within a pair, with the tokens that lie before it."""
+    """Returns a cursor within a pair."""
     passed = int(pair.data.sequence_lengths[at.row : row].sum(dtype=np.int64)) - at.start + start
     return Cursor(pair=at.pair, row=row, start=start, searched=at.searched + passed)
 
 
 def _pairs(looking: Looking, source: int | None) -> tuple[range, int]:
-    """Returns the numbers of the pairs that are looked through, and their tokens."""
+    """Returns the numbers of the searched pairs, and their tokens."""
     sources, bounds = looking.target.sources, looking.target.pair_rows.first_pairs.tolist()
     if source is None:
         return range(bounds[0], bounds[-1]), sum(each.num_tokens for each in sources)
@@ -290,7 +270,7 @@ def _is_image(pair: OpenPair, row: int) -> bool:
 
 
 def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int, int]]:
-    """Yields the tokens that hold a text, as first and one past the last, of all its places; of one token once."""
+    """Yields (first, stop) of the tokens that hold a text, for all its places."""
     last = -1
     for place in range(decoded(tokens, tokenizer).count(text)):
         # Both are looked for by halves: more tokens hold no less of the text.
@@ -302,5 +282,5 @@ def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int,
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int:
-    """Returns the least number from 0 on for which something holds, as it does for all after it; else `most`."""
+    """Returns the least number for which a monotone condition holds, else `most`."""
     return bisect_left(range(most), 1, key=holds)

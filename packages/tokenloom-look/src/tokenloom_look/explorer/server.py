@@ -19,17 +19,7 @@ _LAST_PORT = 65535
 
 
 class LocalServer:
-    """A server of views. It listens once it is made, and answers once `run` is called.
-
-    Args:
-        views: what answers `/api/NAME`, by name.
-        host: name or address of this machine to listen at.
-        port: where to listen; 0 for any port that is free.
-
-    Raises:
-        ConfigError: nobody can listen there.
-        MissingExtraError: the extra `explore` is not installed.
-    """
+    """A server of views. It listens once it is made, and answers once `run` is called."""
 
     def __init__(self, views: Mapping[str, View], *, host: str = "127.0.0.1", port: int = 0) -> None:
         uvicorn = require("uvicorn", extra="look")
@@ -66,7 +56,7 @@ class LocalServer:
         return self._url(self.access.token)
 
     def url_for_once(self) -> str:
-        """Returns an address of the page that opens it once: arguments of programs are seen by others."""
+        """Returns an address that opens the page once, for command lines, which others can see."""
         return self._url(self.access.ticket())
 
     def _url(self, token: str) -> str:
@@ -74,28 +64,22 @@ class LocalServer:
         return f"http://{host}:{self.port}/?token={token}"
 
     def run(self) -> None:
-        """Answers until `stop` is called; in the main thread also until SIGINT or SIGTERM, which is raised again."""
+        """Serves until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again."""
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Lets `run` return; may be called from any thread."""
+        """Makes `run` return; may be called from any thread."""
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Stops listening; of a server that never ran."""
+        """Closes the socket of a server that never ran."""
         self._socket.close()
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens.
-
-    Raises:
-        ConfigError: there is no such host or port here, or another program listens there.
-    """
     where = f"`{host}`, port {port}"
     if not 0 <= port <= _LAST_PORT:
-        message = f"expected a port in [0, {_LAST_PORT}] to listen at, found {where}"
-        raise ConfigError(message)
+        raise ConfigError(f"expected a port in [0, {_LAST_PORT}] to listen at, found {where}")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:

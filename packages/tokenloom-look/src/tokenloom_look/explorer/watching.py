@@ -10,12 +10,12 @@ from tokenloom.errors import ConfigError, DatasetNotFoundError, StorageError
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.report.job_section import job_html, job_state
+from tokenloom_look.report.section import duration
 from tokenloom_look.report.statistics_section import Line, last_lines, section_of_lines
-from tokenloom_look.report.words import duration
 
 
 def watch(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns how far it is."""
+    """Returns the progress of a job or of training."""
     query.check_read()
     if looking.target.folder is not None:
         return _job(looking.target.folder)
@@ -43,7 +43,7 @@ def _job(folder: str) -> dict[str, Any]:
 
 
 def _training(path: str) -> dict[str, Any]:
-    """Returns how training goes, as the report draws what its loop wrote."""
+    """Returns the report section of a training loop."""
     lines: list[Line] = []
     facts: list[tuple[str, str]] = []
     words, num_skipped = f"`{path}` is not there yet.", 0
@@ -54,8 +54,7 @@ def _training(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         pass
     except OSError as error:
-        message = f"cannot read `{path}`: {error.strerror or error}"
-        raise StorageError(message) from error
+        raise StorageError(f"cannot read `{path}`: {error.strerror or error}") from error
     section = section_of_lines(path, lines, num_lines=len(lines) + num_skipped)
     last = lines[-1] if lines else {}
     return {

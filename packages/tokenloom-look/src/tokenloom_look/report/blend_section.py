@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from tokenloom.blending.plan import BuildPlan, DatasetPlan, plan_build
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom_look.html import Cell, Markup, element, joined, table
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows
-from tokenloom_look.report.section import Chart, Section, Series
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
 _MOST_SAMPLES = 1 << 22
@@ -21,12 +19,7 @@ _MANY_PASSES = 4
 
 
 def blend_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns what a build makes of a blend, over as many samples as its tokens give; None for what is no blend.
-
-    Raises:
-        ConfigError: the data are of another kind than documents.
-        DatasetFormatError, DatasetNotFoundError: a pair is damaged, or not there any more.
-    """
+    """Returns the samples of a blend by dataset, over as many samples as all tokens give; None for other targets."""
     if target.run is not None or target.blend is None or len(target.sources) < 2:
         return None
     prefixes, weights = target.blend

@@ -14,10 +14,9 @@ from tokenloom.optional import require
 from tokenloom.rendering.words import size
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.page import page
+from tokenloom_look.report.section import ReportOptions, duration
 from tokenloom_look.report.sections import MadeSection, made_sections
-from tokenloom_look.report.words import duration
 from tokenloom_look.target import TargetOptions
 
 
@@ -92,12 +91,7 @@ def run(options: Options) -> int:
 
 
 def require_place(path: str, *, overwrite: bool) -> None:
-    """Checks, before any work, that a file may be written; makes its folder where there is none.
-
-    Raises:
-        OutputExistsError: something is there.
-        StorageError: its folder cannot be made.
-    """
+    """Checks, before any work, that a file may be written; makes its folder."""
     if os.path.lexists(path) and not overwrite:
         raise exists_error(path)
     make_folder_of(path)

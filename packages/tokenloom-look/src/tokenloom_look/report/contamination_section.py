@@ -8,9 +8,7 @@ from typing import Any
 
 from tokenloom.errors import InputError
 from tokenloom_look.html import Markup, element, joined, table
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 _MOST_ITEMS = 20
@@ -18,11 +16,7 @@ _MOST_CHARACTERS = 400
 
 
 def contamination_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns what was found, by benchmark and source, and the items with the largest share; None without a file.
-
-    Raises:
-        InputError: the file is none of the command.
-    """
+    """Returns findings by benchmark and source, and the worst items; None without a file."""
     if options.contamination is None:
         return None
     try:
@@ -58,7 +52,6 @@ def _benchmark(row: dict[str, Any]) -> tuple[str | int | None, ...]:
 
 
 def _item(item: dict[str, Any]) -> tuple[Markup, Markup]:
-    """Returns an item beside the longest of its passages."""
     passage = item["passages"][0]
     name = f"{os.path.basename(item['benchmark'])}:{item['record']}"
     rows = [(name, passage["of_item"]), (f"{passage['source']}:{passage['document']}", passage["of_document"])]

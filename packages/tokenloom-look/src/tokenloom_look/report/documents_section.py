@@ -11,10 +11,8 @@ from tokenloom.indexed.catalogue import CataloguePart
 from tokenloom.rendering.words import counted, size
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.document_lengths import DocumentLengths
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import largest_rows
-from tokenloom_look.report.section import Chart, Section, Series
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target, TargetKind, TargetSource
 
 PERCENTS = (1, 5, 25, 50, 75, 95, 99, 99.9)
@@ -36,12 +34,7 @@ _MOST_PARTS = 100
 
 
 def documents_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns how many documents and tokens there are, and how long documents are.
-
-    Raises:
-        DatasetFormatError: an index is damaged.
-        DatasetNotFoundError: a pair is not there any more.
-    """
+    """Returns numbers of documents and tokens, and lengths of documents."""
     of_sources, lengths, dtypes = [], DocumentLengths(), set[str]()
     num_bytes = 0
     for source in target.sources:
@@ -144,13 +137,13 @@ def _chart(
 
 
 def _middle(edges: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:
-    """Returns a length that about half of the tokens are below."""
+    """Returns a length with about half of the tokens below."""
     below = np.cumsum(tokens)
     return int(edges[int(np.searchsorted(below, below[-1] / 2))])
 
 
 def _place(target: Target, found: tuple[int, int, int] | None) -> str | None:
-    """Returns the length of a document, and which it is."""
+    """Returns length and name of a document."""
     return None if found is None else f"{counted(found[0], 'token')}, {_name(target, found)}"
 
 
@@ -181,11 +174,7 @@ def _findings(target: Target, lengths: DocumentLengths) -> Iterator[str]:
 
 
 def parts_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the pairs of a catalogue; None where there is none.
-
-    Raises:
-        DatasetFormatError: the catalogue is damaged.
-    """
+    """Returns the pairs of a catalogue; None without one."""
     catalogue = target.pairs.get(target.sources[0].name).data.catalogue
     if catalogue is None:
         return None

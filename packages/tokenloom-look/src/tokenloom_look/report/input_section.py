@@ -16,10 +16,8 @@ from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.resolve import exists, read_start
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom_look.html import Cell, Markup, element, joined, table
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import largest_rows
-from tokenloom_look.report.section import Section
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 _MOST_FILES = 20
@@ -48,13 +46,7 @@ _WORDS = {
 
 @dataclasses.dataclass(slots=True)
 class RejectedReasons:
-    """Records that were set aside, by reasons that differ in numbers and names only.
-
-    Attributes:
-        counts: number of records of each.
-        first: the first record of each.
-        is_whole: whether all of every file was read.
-    """
+    """Records that were set aside, by reasons that differ in numbers and names only."""
 
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     first: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -62,15 +54,9 @@ class RejectedReasons:
 
     @property
     def num_records(self) -> int:
-        """Records that were read."""
         return self.counts.total()
 
     def add_file(self, path: str, *, settings: ObjectStorageSettings | None = None) -> None:
-        """Counts the records of a file.
-
-        Raises:
-            StorageError: it cannot be read, or holds something else.
-        """
         data = read_start(path, _MOST_BYTES + 1, settings=settings)
         if len(data) > _MOST_BYTES:
             self.is_whole = False
@@ -80,19 +66,13 @@ class RejectedReasons:
                 record = parse_json(line)
                 kind = _VARYING.sub("#", record["reason"])
             except (ValueError, KeyError, TypeError) as error:
-                message = f"`{path}` has a line that is no rejected record"
-                raise StorageError(message) from error
+                raise StorageError(f"`{path}` has a line that is no rejected record") from error
             self.counts[kind] += 1
             self.first.setdefault(kind, record)
 
 
 def input_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns what became of the input, as the manifests tell; None if there is no manifest.
-
-    Raises:
-        DatasetFormatError: a manifest is damaged, or another pair's.
-        StorageError: what was set aside cannot be read.
-    """
+    """Returns kept and rejected records by the manifests; None without any."""
     manifests = dict(manifests_of(target))
     if not manifests:
         return None
@@ -119,11 +99,6 @@ def input_section(target: Target, _options: ReportOptions) -> Section | None:
 
 
 def manifests_of(target: Target) -> Iterator[tuple[str, Manifest]]:
-    """Yields the manifests of the pairs of a target, by prefix.
-
-    Raises:
-        DatasetFormatError: one is damaged, or another pair's.
-    """
     for prefix in dict.fromkeys(prefix for source in target.sources for prefix in source.prefixes):
         manifest = target.pairs.get(prefix).manifest
         if manifest is not None:

@@ -1,7 +1,4 @@
-"""How far a job is that makes a corpus: shards, speed, time left, who works on it, what was rejected so far.
-
-Its folder is read without taking a lock, so that nobody waits for who looks. What is written meanwhile may be missed.
-"""
+"""Progress of a job: shards, speed, time left, workers, rejected records. It takes no lock."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ from tokenloom.rendering.words import size
 from tokenloom.storage.atomic import storage_errors
 from tokenloom_look.html import Cell, Markup, facts, joined
 from tokenloom_look.report.input_section import RejectedReasons, reasons_table
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
-from tokenloom_look.report.words import duration, share
+from tokenloom_look.report.section import ReportOptions, Section, duration, share
 from tokenloom_look.target import Target
 
 _SILENT_SECONDS = 60.0
@@ -35,14 +30,7 @@ _RECENT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """How far a job is.
-
-    Attributes:
-        folder: its folder.
-        num_files, num_shards: input files, and shards of all.
-        done: reports of shards that are done, with the times at which they were written, in this order.
-        num_alive: shards that somebody works on.
-    """
+    """How far a job is."""
 
     folder: str
     num_files: int
@@ -51,28 +39,20 @@ class JobState:
     num_alive: int
 
     def total(self, name: str) -> int:
-        """Returns a number of all reports."""
         return sum(getattr(report, name) for report, _ in self.done)
 
     @property
     def doing(self) -> str:
-        """What is done now."""
         if len(self.done) == self.num_shards:
             return "parts are put together"
         return f"{self.num_alive:,} at work" if self.num_alive else "nobody works on it"
 
 
 def job_state(folder: str, now: float) -> JobState:
-    """Returns how far a job is.
-
-    Raises:
-        DatasetNotFoundError: the folder is gone, as once the job is done, or is none of a job.
-        StorageError: it cannot be read.
-    """
     described = read_description(os.path.join(folder, JOB))
     if described is None:
-        message = f"expected the folder of a job, found no `{os.path.join(folder, JOB)}`"
-        raise DatasetNotFoundError(message, hint="the job is done, and its folder gone; or it has not begun")
+        hint = "the job is done, and its folder removed; or it has not begun"
+        raise DatasetNotFoundError(f"`{folder}` is no folder of a job", hint=hint)
     done: dict[str, tuple[ShardReport, float]] = {}
     for key in done_keys(folder):
         path = os.path.join(folder, f"{key}.json")
@@ -91,12 +71,7 @@ def job_state(folder: str, now: float) -> JobState:
 
 
 def job_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns how far a job is; None where the target is none.
-
-    Raises:
-        DatasetNotFoundError: it is done meanwhile, and its folder gone.
-        StorageError: its folder cannot be read.
-    """
+    """Returns the progress of a job; None for other targets."""
     if target.folder is None:
         return None
     now = time.time() if options.now is None else options.now
@@ -113,7 +88,6 @@ def job_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def job_html(state: JobState, now: float) -> Markup:
-    """Returns what a job did so far, and how many work on it."""
     num_done, recent = len(state.done), state.done[-_RECENT:]
     speed = left = None
     if recent and state.num_alive:

@@ -10,10 +10,8 @@ from tokenloom.run.plan import closed_at
 from tokenloom.run.progress import are_packs
 from tokenloom.run.run import Run
 from tokenloom_look.html import Cell, Markup, element, joined, table
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import horizon_of, largest_rows
-from tokenloom_look.report.section import Section
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 _MOST_SLOTS = 1 << 25
@@ -29,13 +27,7 @@ _NOT_COUNTED = (
 
 
 def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns where the tokens of a run go, and what fills its samples; None where the order is stored.
-
-    Looks into samples where tokens decide what has loss, unless these are many; then it says so.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
-    """
+    """Returns where the tokens of a run go; None for a stored order. Reads samples only if they are few."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run, horizon = target.run, horizon_of(target.run)
@@ -48,7 +40,7 @@ def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
 
 
 def _slots_to_look_into(run: Run, position: int) -> int:
-    """Returns how many slots of samples a ledger has to look into; few if nothing but denials asks for it."""
+    """Returns the number of slots that a ledger has to read."""
     lock = closed_at(run.lock, position)
     if not are_packs(lock) and not run.dataset().counts_need_tokens:
         return 0

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tokenloom.indexed.manifests import Manifest, SpecialToken, fingerprint_of
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.input_section import manifests_of
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
+from tokenloom_look.report.section import ReportOptions, Section
 from tokenloom_look.target import Target
 
 _MOST_RECIPES = 10
@@ -18,11 +17,7 @@ _INTERNAL = ("memory_bytes",)
 
 
 def made_by_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns what the data were made by, as the manifests tell.
-
-    Raises:
-        DatasetFormatError: a manifest is damaged, or another pair's.
-    """
+    """Returns tokenizer and options of the data by the manifests."""
     manifests = dict(manifests_of(target))
     missing = [
         prefix
@@ -50,7 +45,7 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
 
 
 def _recipe(manifest: Manifest) -> tuple[object, ...]:
-    """Returns what tells one way of making data from another."""
+    """Returns the identity of a way of making data."""
     options = {name: value for name, value in manifest.options.items() if name not in ("key", "split")}
     return (*manifest.tokenizer.fingerprint, manifest.pair.dtype, json.dumps(options, sort_keys=True))
 
@@ -108,7 +103,7 @@ def _findings(manifests: Mapping[str, Manifest], missing: Sequence[str]) -> Iter
 
 
 def _strangers(target: Target, manifests: Mapping[str, Manifest]) -> Iterator[str]:
-    """Yields that texts are decoded by another tokenizer than the one that made them."""
+    """Yields a finding if texts are decoded by another tokenizer than the one of the data."""
     used = None if target.tokenizer is None else fingerprint_of(target.tokenizer)
     strange = [prefix for prefix, each in manifests.items() if each.tokenizer.sha256 not in (None, used)]
     if used is not None and strange:

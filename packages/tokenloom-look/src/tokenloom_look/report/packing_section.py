@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from tokenloom.order.packs import best_fit_report
 from tokenloom_look.html import Cell, Markup, element, joined, table
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Chart, Section, Series
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
 _MOST_DOCUMENTS = 1 << 23
@@ -32,14 +30,7 @@ _WASTED = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """What a sequence length makes of documents.
-
-    Attributes:
-        length: tokens of a sample.
-        fill: share of places in best-fit packs that hold a token.
-        cut_by_packs, cut_by_windows: shares of documents that are cut; of windows the mean over shuffles.
-        per_pack: documents, or pieces of them, of a pack.
-    """
+    """What a sequence length makes of documents."""
 
     length: int
     fill: float
@@ -49,13 +40,7 @@ class _Fit:
 
 
 def packing_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns what packing does for the documents of a target; `tokenloom pack-report` is about the ranks of a batch.
-
-    Of more than eight million documents, or 256 pairs, it looks at so many at even places, and says so.
-
-    Raises:
-        DatasetFormatError, DatasetNotFoundError: an index is damaged, or not there any more.
-    """
+    """Returns fill and cuts of packs and windows; samples evenly beyond eight million documents or 256 pairs."""
     lengths, num_documents = _lengths(target)
     if not len(lengths):
         return None
@@ -77,7 +62,7 @@ def packing_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
-    """Returns tokens of documents, all or many at even places, none of them empty; and how many documents there are."""
+    """Returns tokens of documents, at even places if there are many, without empty ones; and their number."""
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     total = sum(source.num_documents for source in target.sources)
     every = -(-total // _MOST_DOCUMENTS)

@@ -1,7 +1,7 @@
-"""One page: all sections, with the data of their charts and what draws them, in a file that needs nothing else.
+"""A report as one self-contained file.
 
-Words, tables and samples are there for everybody; charts are drawn by scripts, and told in a sentence without them. The
-bytes of a page follow from its sections and the time that it is told.
+Words, tables and samples need no script; a chart without scripts is its summary. The bytes follow from the sections and
+the given time.
 """
 
 from __future__ import annotations
@@ -60,13 +60,7 @@ noscript h3 { margin-top: 1rem; }
 
 
 def page(target: Target, sections: Sequence[Section], *, when: float | None) -> bytes:
-    """Returns a page: HTML in UTF-8.
-
-    Args:
-        target: what it is about.
-        sections: what is said of it, in order.
-        when: the time that stands on the page, in seconds since 1970; None for none.
-    """
+    """Returns a page: HTML in UTF-8."""
     scripts, styles = [asset(name) for name in SCRIPTS], [*(asset(name) for name in STYLES), _STYLE]
     head = [
         Markup('<meta charset="utf-8">'),
@@ -91,12 +85,7 @@ def page(target: Target, sections: Sequence[Section], *, when: float | None) -> 
 
 
 def section_html(section: Section, *, level: int = 2) -> Markup:
-    """Returns charts of a section, and its words and tables folded below them, without its heading.
-
-    Args:
-        section: the section.
-        level: level of its heading, for those below it.
-    """
+    """Returns the charts of a section, with words and tables folded below them, without its heading."""
     if not section.charts:
         return Markup(section.html)
     charts = element("div", *(_chart(chart, level=level + 1) for chart in section.charts), class_="charts")
@@ -115,7 +104,7 @@ def _header(target: Target, when: float | None) -> Markup:
 
 
 def _sizes(target: Target) -> str:
-    """Returns how large it is, in a sentence; nothing of a job, whose data are being made."""
+    """Returns the size of the data in a sentence; "" for a job."""
     if not target.sources:
         return ""
     words = counted(sum(source.num_tokens for source in target.sources), "token")
@@ -135,7 +124,7 @@ def _made(made: datetime) -> Markup:
 
 
 def _findings(target: Target, sections: Sequence[Section]) -> Markup:
-    """Returns what is worth a look, each with a way to where it is told of."""
+    """Returns notes and findings with links to their sections."""
     rows = [element("li", note) for note in target.notes]
     for section in sections:
         rows += [
@@ -166,16 +155,13 @@ def _section(section: Section) -> Markup:
 
 
 def _chart(chart: Chart, *, level: int) -> Markup:
-    """Returns a chart, and what is seen of it where no script runs."""
+    """Returns a chart, and its words for browsers without scripts."""
     words = joined(_words(chart, level))
     return joined([Markup(figure_html(chart.as_json())), element("noscript", words)])
 
 
 def figure_html(chart: Mapping[str, Any]) -> str:
     r"""Returns the element that `charts.js` draws a chart into, with the chart's data in it.
-
-    Args:
-        chart: the chart as JSON, as README.md of this package describes it. No text of it can end the element.
 
     Example:
         >>> figure_html({"title": "</script>"})

@@ -13,8 +13,7 @@ from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.run.plan import RunHistory
 from tokenloom.run.run import Run
 from tokenloom_look.html import Cell
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Mark, Series
+from tokenloom_look.report.section import Mark, ReportOptions, Series
 
 NUM_COLOURS = 12
 MOST_SERIES = NUM_COLOURS - 1
@@ -28,19 +27,14 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """Up to where a run is looked at.
-
-    Attributes:
-        position: the position.
-        note: why there, in a sentence; empty for the end of the run.
-    """
+    """Up to where a run is looked at."""
 
     position: int
     note: str
 
 
 def horizon_of(run: Run) -> Horizon:
-    """Returns up to where a run is looked at: its end, or of one without an end a pass of its last stage."""
+    """Returns the end of the drawn part of a run: its end, or one pass of a last stage without end."""
     if run.num_samples is not None:
         return Horizon(position=run.num_samples, note="")
     last = len(run.lock.segments) - 1
@@ -52,7 +46,7 @@ def horizon_of(run: Run) -> Horizon:
 
 
 def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
-    """Returns a history with the steps of its points, where samples of a step are told."""
+    """Returns a history with steps, if the samples of a step are known."""
     if options.global_batch_size is None:
         return history
     topology = Topology(batch_sizes=BatchSizeSchedule.constant(options.global_batch_size))
@@ -60,19 +54,19 @@ def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
 
 
 def largest(history: RunHistory, most: int) -> list[int]:
-    """Returns the numbers of the sources with the most samples, most first; at most so many, and only those read."""
+    """Returns at most `most` sources that are read, those with the most samples first."""
     last = history.samples[-1]
     ranked: list[int] = np.argsort(-last, kind="stable").tolist()
     return ranked[: min(most, int(np.count_nonzero(last)))]
 
 
 def axis_of(history: RunHistory) -> tuple[str, NDArray[np.int64]]:
-    """Returns the label and the values of the x axis of a history: steps where they are known, else positions."""
+    """Returns label and values of the x axis: steps if they are known, else positions."""
     return ("position", history.positions) if history.steps is None else ("step", history.steps)
 
 
 def marks_of(history: RunHistory) -> list[Mark]:
-    """Returns where stages begin on the axis of a history, the first left out."""
+    """Returns the starts of stages except the first."""
     _, xs = axis_of(history)
     found = []
     for stage in history.stages[1:]:
@@ -82,7 +76,7 @@ def marks_of(history: RunHistory) -> list[Mark]:
 
 
 def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
-    """Returns values of sources that add up, [num_points, num_sources], as series: the largest, and others as one."""
+    """Returns stacked values, [num_points, num_sources], as series: the largest, and others as one."""
     count = int(np.count_nonzero(history.samples[-1]))
     chosen = largest(history, named(count, MOST_SERIES))
     found = [source_series(history, source, values[:, source]) for source in chosen]
@@ -92,34 +86,28 @@ def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
 
 
 def source_series(history: RunHistory, source: int, values: NDArray[np.float64]) -> Series:
-    """Returns the series of a source, in the colour that it has on every page while there are colours for all."""
+    """Returns the series of a source, in its colour on all pages."""
     colour = source if len(history.sources) <= NUM_COLOURS else None
     return Series(history.sources[source], values, colour=colour)
 
 
 def named(count: int, most: int) -> int:
-    """Returns how many of `count` have a name of their own: at most `most`, and one more where it is the last."""
+    """Returns how many of `count` rows to show: `most`, or all if only one is left."""
     return count if count <= most + 1 else most
 
 
 def others(count: int) -> str:
-    """Returns the name of so many that have none of their own."""
     return f"{count:,} others"
 
 
 def first_ones(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names in a sentence, and how many others there are."""
+    """Returns the first names, and the number of others."""
     count = named(len(names), most)
     return ", ".join([*names[:count], *([others(len(names) - count)] if len(names) > count else [])])
 
 
 def stepped(xs: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the corners of steps.
-
-    Args:
-        xs: numbers[num_steps + 1], where steps begin and the last one ends.
-        values: numbers[num_steps, ...], their heights.
-    """
+    """Returns the corners of steps with edges `xs`, [num_steps + 1], and heights `values`, [num_steps, ...]."""
     return np.repeat(xs, 2)[1:-1], np.repeat(values, 2, axis=0)
 
 
@@ -131,15 +119,7 @@ def largest_rows(
     *,
     most: int = MOST_ROWS,
 ) -> list[list[Cell]]:
-    """Returns the rows of a table, the largest first, those beyond `most` as one.
-
-    Args:
-        rows: what is told of.
-        size: what they are ranked by.
-        cells: the cells of one.
-        summed: the cells of many but the first, which names them.
-        most: rows of their own.
-    """
+    """Returns the rows of a table, the largest first, those beyond `most` as one."""
     ranked = sorted(rows, key=size, reverse=True)
     count = named(len(ranked), most)
     found = [cells(row) for row in ranked[:count]]

@@ -8,7 +8,6 @@ from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedSegment, LockedSource, Run
 from tokenloom.run.plan import PlannedSource, RunHistory, RunPlan, closed_at, plan_of
 from tokenloom.run.run import Run
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import (
     MOST_ROWS,
     axis_of,
@@ -24,8 +23,7 @@ from tokenloom_look.report.run_pieces import (
     stepped,
     with_steps,
 )
-from tokenloom_look.report.section import Chart, Section
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import Chart, ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 _STORED = (
@@ -41,11 +39,7 @@ _MOST_FINDINGS = 5
 
 
 def stages_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the stages of a run, and which sources its samples come from over time.
-
-    Raises:
-        ConfigError: the lock is none that a run can follow.
-    """
+    """Returns the stages of a run, and its blend over time."""
     if target.run is None:
         return None
     run, lock = target.run, target.run.lock
@@ -61,11 +55,7 @@ def stages_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def passes_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns how often a run reads its sources, and what of them it does not.
-
-    Raises:
-        ConfigError: the lock is none that a run can follow.
-    """
+    """Returns passes over the sources of a run, and unread tokens."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run = target.run
@@ -85,7 +75,7 @@ def passes_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def held_out_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns what a run keeps from training: what is held out, and which documents are denied; None for nothing."""
+    """Returns held-out and denied documents of a run; None without any."""
     if target.run is None:
         return None
     lock = target.run.lock

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenloom.errors import ConfigError
 from tokenloom.inspect.shown import Shown
 from tokenloom_look.html import Markup, element, joined
 from tokenloom_look.report.document_lengths import DocumentLengths
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
+from tokenloom_look.report.section import ReportOptions, Section
 from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.target import Target, TargetKind
 
@@ -26,12 +24,7 @@ _MOST_DOCUMENTS = 20_000_000
 
 
 def samples_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns some samples, the first and drawn ones; None where there are none.
-
-    Raises:
-        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
-        ConfigError: the data are too few for a sample, or cannot be decoded.
-    """
+    """Returns the first sample and random ones; None without samples."""
     num_documents = sum(source.num_documents for source in target.sources)
     if not options.num_samples_shown or not num_documents:
         return None
@@ -56,12 +49,7 @@ def samples_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def shown_documents_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns some documents of all sources: the first, the longest, the shortest and drawn ones.
-
-    Raises:
-        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
-        ConfigError: they cannot be decoded.
-    """
+    """Returns the first, the longest, the shortest and random documents."""
     if not options.num_samples_shown:
         return None
     html = []
@@ -71,7 +59,7 @@ def shown_documents_section(target: Target, options: ReportOptions) -> Section |
 
 
 def _documents(target: Target, options: ReportOptions) -> Iterator[tuple[int, int, str]]:
-    """Yields the sources and numbers of documents, each once, and why they are shown."""
+    """Yields source, number and caption of documents, each once."""
     filled = [source for source in target.sources if source.num_documents]
     if not filled:
         return
@@ -93,13 +81,12 @@ def _documents(target: Target, options: ReportOptions) -> Iterator[tuple[int, in
 
 
 def _are_too_few(target: Target) -> bool:
-    """Whether the data of a pair do not fill a sample."""
     num_tokens = sum(source.num_tokens for source in target.sources)
     return num_tokens <= (target.settings.sequence_length if target.settings.window_policy == "concat" else 1)
 
 
 def _chosen(count: int, num_positions: int, *, seed: int) -> list[int]:
-    """Returns positions, rising: the first, and drawn ones."""
+    """Returns the first position and random ones, rising."""
     rng = np.random.default_rng([seed, 13])
     drawn = rng.integers(0, num_positions, count - 1).tolist() if num_positions else []
     return sorted({0, *drawn})[:num_positions]
@@ -117,14 +104,7 @@ def _drawn(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
 
 
 def beginning(shown: Shown, count: int) -> Shown:
-    """Returns the first tokens of what is shown, and the spans that stand among them.
-
-    Raises:
-        ConfigError: the count is negative.
-    """
-    if count < 0:
-        message = f"expected a number of tokens from 0 on, found {count}"
-        raise ConfigError(message)
+    """Returns the first tokens of a sample or document, with their spans."""
     if count >= len(shown.tokens):
         return shown
     spans = [span for span in shown.spans if span.slot < count]

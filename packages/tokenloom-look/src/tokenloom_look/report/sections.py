@@ -1,7 +1,4 @@
-"""The list of sections, each made on its own: by the page one after the other, by the explorer when it is looked at.
-
-A section that fails stands in its place with what is wrong: one damaged file does not take the rest of a report away.
-"""
+"""The list of sections; one that fails is replaced by its error."""
 
 from __future__ import annotations
 
@@ -19,11 +16,10 @@ from tokenloom_look.report.input_section import input_section
 from tokenloom_look.report.job_section import job_section
 from tokenloom_look.report.ledger_section import ledger_section
 from tokenloom_look.report.made_by_section import made_by_section
-from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.packing_section import packing_section
 from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom_look.report.samples_section import samples_section, shown_documents_section
-from tokenloom_look.report.section import Chart, Section
+from tokenloom_look.report.section import Chart, ReportOptions, Section
 from tokenloom_look.report.statistics_section import statistics_section
 from tokenloom_look.report.tokens_section import tokens_section
 from tokenloom_look.target import Target, TargetKind, open_target
@@ -37,14 +33,7 @@ _FAILURES = (TokenloomError, OSError, ValueError, LookupError, ArithmeticError, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSection:
-    """A section that reports may have.
-
-    Attributes:
-        id: its name in a page and an address.
-        title: its heading.
-        kinds: what it is about.
-        make: makes it.
-    """
+    """A section that reports may have."""
 
     id: str
     title: str
@@ -54,14 +43,7 @@ class ListedSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MadeSection:
-    """A section that was made, or failed.
-
-    Attributes:
-        listed: which.
-        section: it, or what says why it failed; None where there is nothing to say.
-        error: why it failed; None if it did not.
-        seconds: the time that it took.
-    """
+    """A section that was made, or failed."""
 
     listed: ListedSection
     section: Section | None
@@ -95,7 +77,7 @@ SECTIONS: tuple[ListedSection, ...] = (
 
 
 def sections_of(target: Target) -> list[ListedSection]:
-    """Returns the sections that are about such a target; of some of them there may be nothing to say."""
+    """Returns the sections for a kind of target; some may turn out empty."""
     return [listed for listed in SECTIONS if target.kind in listed.kinds]
 
 
@@ -116,7 +98,6 @@ def charts(*targets: str, tokenizer: str | None = None, options: ReportOptions |
 
 
 def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeSection:
-    """Returns a section, made."""
     began = time.monotonic()
     try:
         section, error = listed.make(target, options), None
@@ -127,7 +108,7 @@ def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeS
 
 
 def made_sections(target: Target, options: ReportOptions) -> Iterator[MadeSection]:
-    """Yields the sections of a target, one after the other, each when it is made."""
+    """Yields the sections of a target, each when it is made."""
     wanted = sections_of(target)
     with task("report", unit="sections", total=len(wanted)) as advance:
         for listed in wanted:
@@ -137,7 +118,7 @@ def made_sections(target: Target, options: ReportOptions) -> Iterator[MadeSectio
 
 
 def _failed(listed: ListedSection, failure: Exception, error: str) -> Section:
-    """Returns what stands in the place of a section that failed."""
+    """Returns the error in the place of a section."""
     hint = failure.hint if isinstance(failure, TokenloomError) else None
     message = failure.message if isinstance(failure, TokenloomError) else error
     words = [element("strong", "This section could not be made. "), message]

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 from tokenloom_look.html import element, facts, joined
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Chart, Section, Series
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
 _MOST_POINTS = 4000
@@ -35,11 +33,7 @@ Line = Mapping[str, Any]
 
 
 def statistics_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns what a training loop wrote of itself; None where no file is named.
-
-    Raises:
-        InputError: the file cannot be read, or a line is no JSON object.
-    """
+    """Returns the numbers of a training loop; None without a file."""
     if options.statistics is None:
         return None
     lines = _read(options.statistics)
@@ -47,15 +41,10 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
 
 
 def section_of_lines(path: str, lines: Sequence[Line], *, num_lines: int) -> Section:
-    """Returns the same of lines that were read already.
+    """Returns the section of lines that were read already.
 
-    A number of a line is drawn over its `step`, the number of the line where it has none. A mapping of numbers is one
-    chart, a line for each name; a mapping of mappings is a chart for each inner name.
-
-    Args:
-        path: the file.
-        lines: those to draw, as JSON has them.
-        num_lines: lines that the file has.
+    Numbers are drawn over `step`, or the number of the line. A mapping of numbers is one chart; a mapping of mappings
+    is a chart for each inner name.
     """
     steps = np.array([_number(line.get("step", number)) for number, line in enumerate(lines, 1)], dtype=np.float64)
     order = np.argsort(steps, kind="stable")  # a run that was resumed may come to a step again
@@ -100,11 +89,7 @@ def _chart(
 
 
 def last_lines(path: str) -> tuple[list[Line], int]:
-    """Returns the objects at the end of a file that is being written, oldest first, and how many lines are none.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Returns the objects at the end of a growing file, oldest first, and the number of invalid lines."""
     with open(path, "rb") as stream:
         if (begin := os.fstat(stream.fileno()).st_size - _MOST_BYTES) > 0:
             stream.seek(begin)
@@ -126,8 +111,7 @@ def _read(path: str) -> list[Line]:
                     raise InputError(message, hint="write it with `JsonLinesWriter`")
                 lines.append(line)
     except OSError as error:
-        message = f"cannot read `{path}`: {error.strerror or error}"
-        raise InputError(message) from error
+        raise InputError(f"cannot read `{path}`: {error.strerror or error}") from error
     return lines
 
 
@@ -140,7 +124,7 @@ def _parsed(text: bytes) -> Line | None:
 
 
 def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:
-    """Returns the numbers of each chart by name; NaN in lines without."""
+    """Returns numbers by chart and name; NaN in lines without."""
     found: dict[str, dict[str, Float64s]] = {}
     for row, line in enumerate(lines):
         for title, name, value in _numbers(line):
@@ -166,7 +150,7 @@ def _numbers(line: Line) -> Iterator[tuple[str, str, float]]:
 
 
 def _number(value: Any) -> float:
-    """Returns a number of a line; NaN for what is none."""
+    """Returns a number of a line, or NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
         return math.nan
     return float(value)
@@ -177,7 +161,7 @@ def _is_wait(value: Any) -> bool:
 
 
 def _waits(lines: Sequence[Line]) -> tuple[Float64s, float]:
-    """Returns the share of the time that the loop waited for data before each line, and of all; NaN if unknown."""
+    """Returns the share of time spent waiting for data before each line, and in all; NaN if unknown."""
     waits: list[Line] = [next((value for value in line.values() if _is_wait(value)), {}) for line in lines]
     waited = np.diff([_number(wait.get("total_seconds")) for wait in waits])
     seconds = np.diff([_number(line.get("unix_seconds")) for line in lines])

@@ -1,8 +1,6 @@
-"""What tokens there are, by a sample: tokens per byte of text, the most frequent ones, ends of documents.
+"""Statistics of tokens by a sample: tokens per byte, the most frequent ones, ends of documents.
 
-The sample is stretches drawn at random from all of the data. A stretch begins at any token with the same chance and
-goes on as the file does, so that shares among its tokens are those of all tokens, but for chance. Data with images are
-left out.
+The sample is stretches that begin at random tokens of all data, without those with images.
 """
 
 from __future__ import annotations
@@ -19,9 +17,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inspect.shown import Special, special_tokens
 from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
-from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.section import Section
-from tokenloom_look.report.words import share
+from tokenloom_look.report.section import ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 NUM_STRETCHES = 128
@@ -41,11 +37,7 @@ _FEW_ENDS = 0.99
 
 
 def tokens_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns what tokens there are, by a sample; None where there are none.
-
-    Raises:
-        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
-    """
+    """Returns statistics of a sample of tokens; None without tokens."""
     sample = sample_tokens(target, seed=options.seed)
     if not sample.num_tokens:
         return None
@@ -83,7 +75,7 @@ def _frequent(sample: TokenSample, target: Target) -> Markup:
 
 
 def _text(token: int, sample: TokenSample, target: Target) -> str | None:
-    """Returns a token as it is spelled, between quotes where blanks matter."""
+    """Returns the spelling of a token, quoted if blanks matter."""
     if token in sample.special and sample.special[token][1]:
         return sample.special[token][1]
     if target.tokenizer is None:
@@ -113,16 +105,7 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class TokenSample:
-    """What some stretches of the data hold.
-
-    Attributes:
-        num_tokens: tokens that were looked at.
-        counts: how often each id is among them.
-        num_ends, num_ends_with_eod: documents of which the end was looked at, and how many end with EOD.
-        texts: (bytes of text in UTF-8, tokens) of each stretch, special tokens left out; none without a tokenizer.
-        special: the ids that are more than text, with kind and spelling.
-        undecodable: why a stretch could not be decoded; None if all could.
-    """
+    """What some stretches of the data hold."""
 
     num_tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -134,12 +117,11 @@ class TokenSample:
 
     @property
     def eod(self) -> int | None:
-        """The id that ends documents; None if that is not known."""
         return next((number for number, (kind, _) in self.special.items() if kind == "eod"), None)
 
     @property
     def tokens_per_byte(self) -> float | None:
-        """Tokens for each byte of text, over all stretches; None where nothing could be decoded."""
+        """Tokens per byte of text; None without decoded text."""
         num_bytes = sum(each[0] for each in self.texts)
         return sum(each[1] for each in self.texts) / num_bytes if num_bytes else None
 
@@ -147,17 +129,7 @@ class TokenSample:
 def sample_tokens(
     target: Target, *, seed: int, num_stretches: int = NUM_STRETCHES, stretch_tokens: int = STRETCH_TOKENS
 ) -> TokenSample:
-    """Returns what some stretches of the data hold; the same ones for the same data and seed.
-
-    Args:
-        target: the data; sources count by their tokens.
-        seed: seed of what is drawn.
-        num_stretches: how many are drawn.
-        stretch_tokens: tokens of a stretch; fewer where the data end.
-
-    Raises:
-        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
-    """
+    """Returns statistics of random stretches, reproducible by seed."""
     rng = np.random.default_rng([seed, 11])
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     sizes = np.array([target.pairs.get(prefix).data.num_tokens for prefix in prefixes], dtype=np.int64)
@@ -182,7 +154,6 @@ def sample_tokens(
 def _add_stretches(
     found: TokenSample, data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int, target: Target
 ) -> None:
-    """Adds stretches that begin at some of all tokens of a pair."""
     for stretch in _read(data, places, stretch_tokens):
         found.num_tokens += len(stretch)
         values, times = np.unique(stretch, return_counts=True)
@@ -199,7 +170,7 @@ def _add_stretches(
 
 
 def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Yields stretches as they lie in the file, over ends of documents; none leaves the file that it begins in."""
+    """Yields stretches across ends of documents, within a file."""
     itemsize = data.dtype.itemsize
     starts, stops = np.array([0], np.int64), np.array([data.num_tokens * itemsize], np.int64)
     if data.catalogue is not None:  # whose pairs begin at rounded offsets
@@ -215,7 +186,7 @@ def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) 
 
 
 def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.int64]) -> None:
-    """Adds whether some documents end with EOD; empty ones do not count."""
+    """Counts documents that end with EOD, empty ones left out."""
     eod = found.eod
     if eod is None or not data.num_documents:
         return

@@ -23,33 +23,24 @@ _CONTENT_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """A file that pages are made of.
-
-    Attributes:
-        name: its path below this package, which may also be its address on a server.
-        text: what it holds; it can stand between `<script>` and `</script>`, or `<style>` and `</style>`, as it is.
-    """
+    """A file that pages are made of."""
 
     name: str
     text: str
 
     @property
     def content_type(self) -> str:
-        """The value of the header `Content-Type`."""
         return _CONTENT_TYPES[self.name[self.name.rindex(".") :]]
 
     @property
     def source(self) -> str:
-        """The source of a Content-Security-Policy that allows this text inside a page, and no other."""
+        """The Content-Security-Policy source of this inline text."""
         return f"'sha256-{b64encode(hashlib.sha256(self.text.encode()).digest()).decode()}'"
 
 
 @cache
 def asset(name: str) -> Asset:
     """Returns a file of `SCRIPTS` or `STYLES`.
-
-    Raises:
-        KeyError: there is no such file. Other files of the package are never handed out.
 
     Example:
         >>> asset("charts.js").content_type
@@ -61,16 +52,7 @@ def asset(name: str) -> Asset:
 
 
 def policy_of_file(*, scripts: Sequence[Asset], styles: Sequence[Asset]) -> str:
-    """Returns the Content-Security-Policy of a page that holds all it needs: nothing else runs, nothing is loaded.
-
-    Args:
-        scripts: all that stands in `<script>` elements that run.
-        styles: all that stands in `<style>` elements.
-
-    Example:
-        >>> policy_of_file(scripts=[], styles=[])
-        "default-src 'none'; script-src 'none'; style-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
-    """
+    """Returns the Content-Security-Policy of a page with these inline scripts and styles alone."""
     script_sources = " ".join(script.source for script in scripts) or "'none'"
     style_sources = " ".join(style.source for style in styles) or "'none'"
     return (

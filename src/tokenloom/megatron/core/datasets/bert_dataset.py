@@ -18,7 +18,7 @@ from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
 from tokenloom.megatron.installation import reference_version
 
 _LOOK_UP_IN_ORDER = (0, 19)
-"""Since this version random tokens do not depend on the order of the vocabulary; some version after 0.16.1."""
+"""Since this version random tokens do not depend on the order of the vocabulary; the change came after 0.16.1."""
 
 
 @dataclass
@@ -29,15 +29,15 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.BERT
 class BERTMaskedWordPieceDataset(masked.BERTMaskedWordPieceDataset, MaskedWordPieceDataset):
     """BERT samples as the reference makes them, see `MaskedWordPieceDataset`.
 
-    The mask of padding goes by value: a random token that is the pad id counts as padding. Where the version of the
-    reference that is followed has it so, random tokens depend on the order of the vocabulary.
+    The padding mask goes by value: a random token that is the pad id counts as padding. Random tokens depend on the
+    order of the vocabulary where the installed version of the reference has it so.
     """
 
     _masks_by_position = False
 
     @cached_property
     def token_lookup(self) -> list[int]:
-        """The ids that a token may be replaced by at random."""
+        """The ids of random replacements."""
         ids = super().token_lookup
         return sorted(ids) if reference_version() >= _LOOK_UP_IN_ORDER else ids
 

@@ -21,10 +21,7 @@ _VERBOSE = False
 
 
 class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.BlendedDataset` as a dataset of torch, whose arrays may be built by a class, or assigned.
-
-    Args and errors are those of that class.
-    """
+    """`tokenloom.BlendedDataset` as a dataset of torch, whose arrays may be built or assigned; same args and errors."""
 
     dataset_index = index_array("dataset_index")
     dataset_sample_index = index_array("dataset_sample_index")
@@ -34,12 +31,12 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
             name_paths(self, self.config.path_to_cache, self.split, "dataset_index", "dataset_sample_index")
         if overrides(self, "_build_indices"):
             index, sample_index = self._build_indices()
-            if index is not None:  # else it is deferred
+            if index is not None:  # else deferred
                 return self._given_order(index, sample_index)
         return super()._array_order()
 
     def _build_indices(self) -> tuple[Any, Any]:
-        """Returns which dataset gives each sample, and which of its samples that is; None where that is deferred."""
+        """Returns the dataset of each sample, and its number in that dataset; None while deferred. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None
         order = super()._array_order()
@@ -52,7 +49,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return index if name == "dataset_index" else sample_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Takes an array that somebody made; the other one stays as it is."""
+        """Replaces arrays; the others stay."""
         index, sample_index = self._everything()
         self.order = self._given_order(**{"dataset_index": index, "dataset_sample_index": sample_index, **arrays})
 

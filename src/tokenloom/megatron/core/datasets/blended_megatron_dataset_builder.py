@@ -27,12 +27,10 @@ Matrix = Sequence[tuple[float, float] | None]
 
 
 class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
-    """`tokenloom.BlendedMegatronDatasetBuilder` in which every hook of the reference is called once it is overridden.
+    """`tokenloom.BlendedMegatronDatasetBuilder` with the hooks of the reference; same args and errors.
 
-    A class that overrides one of the four methods below builds step by step, as the reference does: rank 0 first, the
-    others after a barrier of `torch.distributed`. Otherwise all ranks build as those of tokenloom do.
-
-    Args and errors are those of that class.
+    A class that overrides one of the four methods below builds step by step as in the reference: rank 0 first, the
+    others after a barrier of `torch.distributed`. Otherwise ranks build as in tokenloom.
     """
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
@@ -49,7 +47,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         return super()._looks_first and not overrides(self.cls, "_build_document_sample_shuffle_indices")
 
     def _build_blended_dataset_splits(self) -> list[Any]:
-        """Returns the datasets of train, valid and test, built step by step; a class may override it."""
+        """Returns the datasets of train, valid and test, built step by step; a hook."""
         matrix: Any = self.config.split_matrix
         if self.config.mock:
             return self._build_megatron_dataset_splits(None, matrix, self.sizes)
@@ -69,7 +67,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         ]
 
     def _build_alone(self, quota: Quota) -> Any:
-        """Returns a split that has data of its own."""
+        """Returns a split with data of its own."""
         place = quota.split.value
         matrix = [quota.bounds if split is quota.split else None for split in Split]
 
@@ -86,23 +84,17 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         return self._build_blend(quota, self._build_megatron_datasets_parallel(quota.prefixes, matrix, asked)[place])
 
     def _build_blend(self, quota: Quota, datasets: Sequence[Any]) -> Any:
-        """Returns the blend of a split; of datasets that another rank has, nothing."""
-        lengths = [0 if dataset is None else len(dataset) for dataset in datasets]
-        weights, size = quota.blend_arguments(lengths)
+        """Returns the blend of a split; without the datasets of other ranks."""
+        arguments = quota.blend_arguments([0 if dataset is None else len(dataset) for dataset in datasets])
+        waits = not self.config.fast_cache_load
         return self.build_generic_dataset(
-            BlendedDataset,
-            self.is_built_on_rank,
-            not self.config.fast_cache_load,
-            datasets,
-            weights,
-            size,
-            self.config,
+            BlendedDataset, self.is_built_on_rank, waits, datasets, *arguments, self.config
         )
 
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Returns the datasets of each split, by several threads; a class may override it."""
+        """Returns the datasets of each split, built by several threads; a hook."""
         apart = False  # the ranks wait here, not for each prefix
 
         def build() -> list[list[Any]]:
@@ -121,7 +113,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_dataset_splits(
         self, dataset_path: str | None, split: Matrix, sizes: Sequence[int | None], synchronize_ranks: bool = True
     ) -> list[Any]:
-        """Returns the splits of one prefix; a class may override it."""
+        """Returns the splits of one prefix; a hook."""
         if has_ranks() and not self.is_built_on_rank():
             for bounds in split:
                 if bounds is not None and synchronize_ranks:
@@ -129,30 +121,22 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
             return [None] * len(split)
         low_level = self.cls.build_low_level_dataset(dataset_path, self.config)  # type: ignore[arg-type]
         num_elements = self.cls.numel_low_level_dataset(low_level)
-        return [
-            None
-            if bounds is None
-            else self.build_generic_dataset(
-                self.cls,
-                self.is_built_on_rank,
-                synchronize_ranks,
-                low_level,
-                dataset_path,
-                split_indices(bounds, num_elements),
-                size,
-                which,
-                self.config,
-            )
-            for which, bounds, size in zip(Split, split, sizes, strict=True)
-        ]
+        datasets: list[Any] = []
+        for which, bounds, size in zip(Split, split, sizes, strict=True):
+            if bounds is None:
+                datasets.append(None)
+                continue
+            arguments = low_level, dataset_path, split_indices(bounds, num_elements), size, which, self.config
+            datasets.append(self.build_generic_dataset(self.cls, self.is_built_on_rank, synchronize_ranks, *arguments))
+        return datasets
 
     @staticmethod
     def build_generic_dataset(
         cls: Callable[..., Any], is_built_on_rank: Callable[[], bool], synchronize_ranks: bool, *args: Any
     ) -> Any:
-        """Returns what a class or function gives for arguments; None where `torch.distributed` has ranks without it.
+        """Returns `cls(*args)`; None on ranks of `torch.distributed` that do not build.
 
-        With `synchronize_ranks`, rank 0 goes first, and the others wait for it.
+        With `synchronize_ranks`, rank 0 builds first, and the others wait for it.
         """
         return _one_rank_first(
             lambda: cls(*args) if not has_ranks() or is_built_on_rank() else None, waits=synchronize_ranks
@@ -160,7 +144,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
 
 def _one_rank_first(build: Callable[[], Any], *, waits: bool) -> Any:
-    """Returns what is built, on rank 0 before the others where these wait for it."""
+    """Builds, on rank 0 before the others if these wait for it."""
     if not has_ranks() or not waits:
         return build()
     is_first = torch.distributed.get_rank() == 0

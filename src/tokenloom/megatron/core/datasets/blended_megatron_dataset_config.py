@@ -19,29 +19,25 @@ from tokenloom.storage.secrets import admit
 
 @dataclass
 class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
-    """`tokenloom.BlendedMegatronDatasetConfig`, checked as the reference checks its own, and no further.
-
-    What else is wrong with a setting is said where it is used.
-    """
+    """`tokenloom.BlendedMegatronDatasetConfig` with the reference's checks only; other faults raise later."""
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `mock` and `split_matrix`."""
         self._check_cache_folder()
         self._check_cache_options()
         if self.fast_cache_load and self.blend is not None:
-            message = "`fast_cache_load` and `blend` exclude each other, found both"
+            message = "`fast_cache_load` and `blend` exclude each other"
             raise ConfigError(message, hint="name the data of each split in `blend_per_split`")
         self._check_data()
 
     @staticmethod
     def _checked_blend(blend: Any, where: str) -> Blend:
-        """Returns a blend as it was given, or that of pairs; weights are for the builder to check."""
+        """Returns a blend as given, or of pairs; the builder checks weights."""
         if is_pairs(blend):
             return checked_blend(blend, where)
         prefixes, weights = blend
         if weights is not None and len(prefixes) != len(weights):
-            message = f"expected as many weights as prefixes in {where}, found {len(weights)} for {len(prefixes)}"
-            raise ConfigError(message)
+            raise ConfigError(f"{where}: got {len(weights)} weights for {len(prefixes)} prefixes")
         if any(isinstance(prefix, str) and is_remote(prefix) for prefix in prefixes):
             return [admit(prefix) for prefix in prefixes], weights
         given: Blend = blend
@@ -57,30 +53,28 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
 
 
 def parse_and_normalize_split(split: str) -> list[float]:
-    """Returns the shares of train, valid and test, adding up to 1: every run of digits and dots is a weight.
+    """Returns the shares of train, valid and test, which add up to 1: every run of digits and dots is a weight.
 
     Example:
         >>> parse_and_normalize_split("8:1:1")
         [0.8, 0.1, 0.1]
 
     Raises:
-        ConfigError: there are more than three weights, or a sign or an exponent, which would be two weights.
+        ConfigError: more than three weights, or a sign or exponent, which the reference reads as two weights.
     """
     if re.search(r"[0-9.][eE]|[-+][0-9.]", split):
-        message = f"expected plain numbers in the split, found {quoted(split)}"
-        raise ConfigError(message, hint="write them without sign and exponent")
+        raise ConfigError(f"split {quoted(split)}: a number has a sign or exponent", hint="write plain numbers")
     weights = [float(weight) for weight in re.findall(r"[.0-9]+", split)]
     weights += [0.0] * (len(Split) - len(weights))
     if len(weights) != len(Split):
-        message = f"expected 1 to {len(Split)} weights in the split, found {len(weights)} in {quoted(split)}"
-        raise ConfigError(message)
+        raise ConfigError(f"split {quoted(split)}: has {len(weights)} weights, {len(Split)} at most")
     return normalize(weights)
 
 
 def convert_split_vector_to_split_matrix(
     vector_a: Sequence[float], vector_b: Sequence[float] | None = None
 ) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1], or None where it is empty; of two vectors, what both give it.
+    """Returns the interval of each split in [0, 1], None where empty; of two vectors, the intersection.
 
     Example:
         >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0])

@@ -1,6 +1,6 @@
-"""`megatron.core.datasets.data_schedule`: sub-samples of a global batch into packs, as a training loop asks for them.
+"""`megatron.core.datasets.data_schedule`: schedules the sub-samples of a global batch into packs.
 
-Groups, settings and numbers of microbatches that are not given are those of Megatron, where it is initialised.
+Groups, settings and numbers of microbatches default to those of an initialised Megatron.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Wrapped = tuple[Any, int, float, float]
 
 
 class _Watched:
-    """An iterator that remembers whether it ended."""
+    """An iterator that records its end."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
@@ -66,9 +66,9 @@ class _Watched:
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
-    """A scheduler as the reference's loop runs it: sums are floats, of padded lengths; iterators can be rewound.
+    """A scheduler for the reference's loop: sums are floats of padded lengths; iterators can be rewound.
 
-    A class of one's own overrides `get_groups_and_subsamples`, or `run`, and takes a place in `scheduler_map`.
+    A user's class overrides `get_groups_and_subsamples` or `run`, and is registered in `scheduler_map`.
 
     Example:
         >>> class OneByOne(BasePackingScheduler):
@@ -101,11 +101,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
         dev: Any,
         config: Any,
     ) -> Wrapped:
-        """Returns what `wrap_data_iterator` returns, of a global batch that this scheduler plans. Collective.
-
-        Raises:
-            StopIteration: this rank's iterator ended.
-        """
+        """Returns the result of `wrap_data_iterator` for this scheduler; StopIteration at its end. Collective."""
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
         several = isinstance(data_iterator, list)
         given = data_iterator if several else [data_iterator]
@@ -119,7 +115,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
                 raise StopIteration from error
             raise
         iterators = found if isinstance(found, list) else [found]
-        if self.is_dynamic_cp:  # packs say how many ranks share them, also where all have the same number
+        if self.is_dynamic_cp:  # packs have their number of ranks, even where all are equal
             ranks = {"local_cp_size": place.cp.size}
             iterators = [None if one is None else iter([ranks | pack for pack in one]) for one in iterators]
         iterators = [rerunnable(one) for one in iterators]
@@ -128,17 +124,17 @@ class BasePackingScheduler(base.BasePackingScheduler):
 
 
 class DpBalancedScheduler(BasePackingScheduler, schedulers.DpBalancedScheduler):
-    """Packs sub-samples in order until the next would not fit."""
+    """Packs sub-samples in order while they fit."""
 
 
 class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler):
-    """Chooses how many ranks share a pack anew for each, microbatch by microbatch."""
+    """Chooses the number of ranks of each pack, microbatch by microbatch."""
 
     _plan = _DefaultDynamicCPScheduler._plan
 
     @property
     def max_seq_len_per_rank(self) -> int:
-        """What a rank holds of a pack."""
+        """Tokens of a pack per rank."""
         return self.max_seqlen_per_dp_cp_rank
 
     @property
@@ -148,15 +144,15 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
 
 class CostBalancedScheduler(BasePackingScheduler, balanced.CostBalancedScheduler):
-    """Packs of equal cost; no scheduler of the reference."""
+    """Packs of equal cost; not in the reference."""
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler, hybrid.HybridCostBalancedScheduler):
-    """Packs of equal cost, with groups of several sizes, from the whole global batch; no scheduler of the reference."""
+    """Packs of equal cost, with groups of several sizes, from the whole global batch; not in the reference."""
 
 
 class PackingSchedulerEnum(enum.StrEnum):
-    """The schedulers; each stands for its name, also as a key."""
+    """The names of the schedulers, also as keys."""
 
     DP_BALANCED = "dp_balanced"
     DEFAULT_DYNAMIC_CP = "default_dynamic_cp"
@@ -170,22 +166,22 @@ scheduler_map: dict[str, type[base.BasePackingScheduler]] = {
     PackingSchedulerEnum.COST_BALANCED: CostBalancedScheduler,
     PackingSchedulerEnum.HYBRID_COST_BALANCED: HybridCostBalancedScheduler,
 }
-"""The schedulers by name. What a program adds is used."""
+"""The schedulers by name; programs may add theirs."""
 
 
 def wrap_data_iterator(
     data_iterator: Any, config: Any = None, num_microbatches: int | None = None, pg_collection: Any = None
 ) -> Wrapped:
-    """Schedules and exchanges one global batch; all ranks of the run must call this together.
+    """Schedules and exchanges one global batch. Collective over all ranks of the run.
 
-    As `tokenloom.packing.wrap_data_iterator`, of an iterator that has `__next__` only. None is what Megatron has:
-    the arguments of its trainer, the number that its calculator says, the groups of its parallel state.
+    As `tokenloom.packing.wrap_data_iterator`, of an iterator that may have `__next__` only. None stands for Megatron's:
+    the arguments of its trainer, the count of its calculator, the groups of its parallel state.
 
     Returns:
         (iterator, number of microbatches, sum of padded lengths, sum of their squares).
 
     Raises:
-        ConfigError: there is no such scheduler, something is missing, or what the scheduler raises.
+        ConfigError: the scheduler is unknown or raises, or an argument is missing.
         StopIteration: this rank's iterator ended.
     """
     config = global_arguments() if config is None else config
@@ -206,7 +202,7 @@ def wrap_data_iterator(
 
 
 def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
-    """Returns how many sub-samples a pack may have; None for any number."""
+    """Returns the largest number of sub-samples of a pack; None without a limit."""
     return PackingConfig.of(config).max_num_seqs
 
 
@@ -214,11 +210,11 @@ def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
 
 
 class BalancedCPScheduler:
-    """What plans for `HybridCPDataLoaderWrapper`: Megatron's own in programs that have loaded it, else ours.
+    """The planner of `HybridCPDataLoaderWrapper`: Megatron's own in programs that have loaded it, else ours.
 
     Args:
-        max_seq_len_per_rank: tokens that a rank can hold.
-        dp_cp_group: the ranks; None is this process alone.
+        max_seq_len_per_rank: tokens per rank.
+        dp_cp_group: the ranks; None for this process alone.
     """
 
     def __init__(self, max_seq_len_per_rank: int, dp_cp_group: Any) -> None:
@@ -242,13 +238,11 @@ class BalancedCPScheduler:
 
 
 class HybridCPDataLoaderWrapper:
-    """An iterator over (sub-samples of this rank by id, ids by microbatch and rank), one for each global batch.
-
-    Each item of the data iterator is a list of packed samples, mappings with `cu_seqlens`. All ranks have to take an
-    item together.
+    """An iterator over (sub-samples of this rank by id, ids by microbatch and rank), one per global batch. Collective.
 
     Args:
-        data_iterator: the iterator; None on tensor-parallel ranks that read nothing.
+        data_iterator: gives lists of packed samples, mappings with `cu_seqlens`; None on tensor-parallel ranks that
+            read nothing.
         config: has `max_seqlen_per_dp_cp_rank`.
         pg_collection: process groups dp, dp_cp and tp; None for those of Megatron's parallel state.
     """
@@ -292,17 +286,17 @@ def get_batch_on_this_rank_for_sequence_packing(
     dynamic_cp: bool = False,
     return_context_parallel_batch: bool = False,
 ) -> Any:
-    """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
+    """Returns this rank's part of the next microbatch. Collective over tensor-parallel ranks.
 
     As `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing`; in programs that have loaded Megatron,
-    packed_seq_params is of its class. `config` has settings of runs that fill packs up to a shape, or share them in
-    contiguous pieces. With `dynamic_cp`, packs must say how many ranks share them. There are no views of a pack in
-    several layouts: `return_context_parallel_batch` must be False.
+    packed_seq_params is of its class. `config` has settings for padded shapes and contiguous partition. With
+    `dynamic_cp`, packs need `local_cp_size`. `return_context_parallel_batch` must be False: there are no views of a
+    pack in several layouts.
     """
     if isinstance(pg_collection, bool):  # the newest version's order
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
     if return_context_parallel_batch:
-        message = "expected return_context_parallel_batch to be False, found True"
+        message = "`return_context_parallel_batch`: must be False, got True"
         raise ConfigError(message, hint="take a batch of each layout, with `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
@@ -310,28 +304,23 @@ def get_batch_on_this_rank_for_sequence_packing(
         place, data_iterator, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=tells_gaps()
     )
     if dynamic_cp and params.local_cp_size is None:
-        message = "expected `local_cp_size` in a pack of dynamic context parallelism, found none"
+        message = "`dynamic_cp`: a pack has no `local_cp_size`"
         raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
     return *tensors, as_megatrons_params(params), mask
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[T], True at padding, from the boundaries of a pack without and with it."""
+    """Returns bool[T], True at padding, from the boundaries of a pack without and with padding."""
     if len(cu_seqlens_padded) < 2:  # no sequence
         return torch.ones(int(cu_seqlens_padded[-1]), dtype=torch.bool, device=cu_seqlens.device)
     return padding_mask_of(cu_seqlens, cu_seqlens_padded)
 
 
 def _sanitize_thd_padding_values(batch: dict[str, Any], padding_mask: Any) -> None:
-    """Puts 0 where a pack has padding, in place of the tensors in the mapping.
-
-    Raises:
-        ConfigError: a tensor is no row as long as the mask.
-    """
+    """Replaces tensors by copies with 0 at padding; a `ConfigError` for other shapes than the mask's."""
     for name in DTYPES:
         if (tensor := batch.get(name)) is None:
             continue
         if tensor.shape != padding_mask.shape:
-            message = f"expected `{name}` of shape {list(padding_mask.shape)}, found {list(tensor.shape)}"
-            raise ConfigError(message)
+            raise ConfigError(f"expected `{name}` of shape {list(padding_mask.shape)}, found {list(tensor.shape)}")
         batch[name] = tensor.masked_fill(padding_mask, 0)

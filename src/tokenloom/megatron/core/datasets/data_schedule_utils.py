@@ -1,8 +1,8 @@
-"""`megatron.core.datasets.data_schedule_utils`: how sub-samples travel between ranks, one step at a time.
+"""`megatron.core.datasets.data_schedule_utils`: the steps of the exchange of sub-samples between ranks.
 
-The steps of `tokenloom.packing` in the reference's forms, for schedulers that run the pipeline themselves. Where its
-versions differ in what a function takes, the forms of both are taken. A sub-sample has its four tensors without
-padding, which a pack gets again as zeros, and its two lengths as numbers.
+The steps of `tokenloom.packing` with the reference's signatures, of all its versions, for schedulers that run the
+pipeline themselves. A sub-sample has its four tensors without padding, which packs fill with zeros, and its two lengths
+as numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tokenloom.packing.pipeline import broadcast_to_stages, exchange_samples, ga
 _TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 
 NO_TARGETS = "packed global batch contains no sequences with supervised targets"
-"""What is wrong with a global batch without a sub-sample that has loss."""
+"""The error of a global batch without loss."""
 
 
 def get_batch_and_global_seqlens(
@@ -36,8 +36,8 @@ def get_batch_and_global_seqlens(
     """Returns the sub-samples of the next items, and the padded lengths of all data-parallel ranks. Collective.
 
     Returns:
-        (sub-samples, (id, length) of all, int32 ids of this rank's, int32[dp size + 1] where those of each rank begin,
-        lengths by id).
+        (sub-samples, (id, length) of all, int32 ids of this rank's, int32[dp size + 1] first id of each rank, lengths
+        by id).
 
     Raises:
         StopIteration: the iterator ended.
@@ -53,23 +53,17 @@ def get_batch_and_global_seqlens(
 
 
 def unpack_batch(batch: Sequence[Any]) -> list[SubSample]:
-    """Returns the sub-samples of samples.
-
-    Raises:
-        ConfigError: some samples have boundaries and some lengths.
-        InputError: a tensor is missing, or not one row.
-    """
+    """Returns the sub-samples of samples."""
     kinds = [{"cu_seqlens", "padded_seq_len"} & set(sample) for sample in batch if isinstance(sample, Mapping)]
     if len(set().union(*kinds)) > 1:
-        message = "expected either `padded_seq_len` in all samples or `cu_seqlens` in all, found both"
-        raise ConfigError(message)
+        raise ConfigError("`padded_seq_len` and `cu_seqlens` exclude each other, also between samples")
     return list(take_apart([list(batch)]))
 
 
 def get_global_seqlens_and_ids(
     subsample_seqlens: Any, dp_group: Any
 ) -> tuple[list[tuple[int, int]], Any, Any, list[int]]:
-    """Returns what ids the sub-samples of all data-parallel ranks have, and their lengths. Collective."""
+    """Returns the ids and lengths of the sub-samples of all data-parallel ranks. Collective."""
     dp = Channel(dp_group)
     mine = subsample_seqlens.to("cpu", torch.int64).reshape(-1, 1).numpy()
     gathered = dp.all_gather_rows(mine, "lengths over DP")
@@ -94,15 +88,15 @@ def reroute_samples_to_dcp_ranks(
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
 ) -> dict[int, SubSample]:
-    """Returns the sub-samples of this rank by id, sent to where they are worked on. Collective in the group dp.
+    """Returns the sub-samples that the plan assigns to this rank, by id. Collective in the group dp.
 
-    Ranks of one context-parallel index hold the whole global batch between them, so these exchange among themselves.
-    Where `dp_cp_group` is left out, or the newest version's `sample_keys` stand there, `tp_group` is it.
+    Ranks of one context-parallel index have the whole global batch between them, and exchange among themselves.
+    Without `dp_cp_group`, or with the newest version's `sample_keys` in its place, it is `tp_group`.
 
     Raises:
         ConfigError: sub-samples have other tensors than those of text.
     """
-    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # all follow from the batches
+    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # they follow from the batches
     if dp_cp_group is None or isinstance(dp_cp_group, Collection):
         dp_cp_group = tp_group
     if unsupported := sorted({name for sample in batch for name in sample} - _TRAVELS):
@@ -120,8 +114,8 @@ def build_packed_microbatches(
 ) -> list[dict[str, Any]]:
     """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
-    Either of the sub-samples of each microbatch and a device; or of all of this rank by id, the ids by microbatch and
-    rank, this rank, a device, and whether packs say how many ranks share them.
+    Takes the sub-samples of each microbatch and a device; or those of this rank by id, the ids by microbatch and rank,
+    this rank, a device, and whether packs get `local_cp_size`.
     """
     sizes = None
     if dcp_rank is not None:
@@ -150,7 +144,7 @@ def broadcast_to_pp_group(
 
 
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
-    """Returns the numbers of rank 0 of a group, exact up to 2**53; others give as many of any value. Collective."""
+    """Returns the numbers of rank 0 of a group, exact up to 2**53; others pass as many of any value. Collective."""
     channel = Channel(group)
     if channel.size == 1:
         return list(values)
@@ -161,7 +155,7 @@ def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = 
 
 
 def broadcast_tensor(item: Any, src_rank: int, group: Any) -> None:
-    """Fills a tensor with that of a rank of the run, in place; does nothing with None. Collective in the group."""
+    """Copies the tensor of a rank of the run into `item`, if not None. Collective in the group."""
     channel = Channel(group)
     if item is not None and channel.size > 1:
         item.copy_(channel.broadcast(item, channel.global_ranks.index(src_rank), "tensors"))
@@ -175,12 +169,12 @@ def create_data_iterator(
     vpp_needs_data: Sequence[bool] | None = None,
     is_dynamic_cp: bool = False,
 ) -> Any:
-    """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
+    """Returns an iterator over packs, with virtual stages a list of them; None on ranks that read nothing.
 
-    As versions before the newest call it, the first virtual stage of the first rank of a pipeline and the last one of
-    the last get tokens, others metadata. The newest version leaves `pp_group` out, and says which stages get tokens.
+    In older versions, the first virtual stage of the first rank of a pipeline and the last of the last get tokens,
+    others metadata. The newest version omits `pp_group` and passes the stages that get tokens.
     """
-    del is_dynamic_cp  # packs that say how many ranks share them go on doing so
+    del is_dynamic_cp  # packs keep their `local_cp_size`
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
     if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # the newest version's order, by position
         needs = list(config) if config is not None else needs or []
@@ -201,18 +195,17 @@ def create_data_iterator(
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:
-    """Returns where in a pack the tokens of a context-parallel rank lie, as Transformer Engine's function does: int32.
+    """Returns the int32 positions of a context-parallel rank's tokens in a pack, as Transformer Engine's function.
 
     Example:
         >>> get_thd_partitioned_indices(torch.tensor([0, 8, 12]), 12, 2, 1).tolist()
         [2, 3, 4, 5, 9, 10]
 
     Raises:
-        ConfigError: a sequence is no multiple of 2 × cp_size, or they do not have so many tokens.
+        ConfigError: a sequence is no multiple of 2 × cp_size, or the pack has another number of tokens.
     """
     if int(cu_seqlens[-1]) != total_tokens:
-        message = f"expected boundaries up to {total_tokens} tokens, found {int(cu_seqlens[-1])}"
-        raise ConfigError(message)
+        raise ConfigError(f"boundaries end at {int(cu_seqlens[-1])}, but the pack has {total_tokens} tokens")
     return context_parallel_indices(cu_seqlens, cp_size=cp_size, cp_rank=cp_rank).to(torch.int32)
 
 
@@ -225,17 +218,16 @@ def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns process groups by name: of a collection, else of Megatron's parallel state, else None for one process.
 
     Args:
-        pg_collection: what has the names as attributes; None for Megatron's own groups.
-        names: those that must be there, of dp, cp, dp_cp, tp and pp; of the others, those that are.
+        pg_collection: has the groups as attributes; None for Megatron's own.
+        names: the required ones of dp, cp, dp_cp, tp and pp.
 
     Raises:
-        ConfigError: one is missing, or nothing says what the groups of a run of several ranks are.
+        ConfigError: a required group is missing, or all are in a run of several ranks.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]
         if missing:
-            message = f"expected process groups with the attributes {', '.join(names)}, found no {', '.join(missing)}"
-            raise ConfigError(message)
+            raise ConfigError(f"`pg_collection`: no process group {', '.join(missing)}")
         return {name: getattr(pg_collection, name, None) for name in _NAMES}
     state = sys.modules.get("megatron.core.parallel_state")
     if state is not None and state.model_parallel_is_initialized():
@@ -247,13 +239,13 @@ def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
             "pp": state.get_pipeline_model_parallel_group(),
         }
     if (ranks := current_ranks()) is not None and ranks.world_size > 1:
-        message = f"expected the process groups of a run of {ranks.world_size} ranks, found None"
-        raise ConfigError(message, hint="initialise Megatron's `parallel_state`, or pass `pg_collection`")
+        hint = "initialise Megatron's `parallel_state`, or pass `pg_collection`"
+        raise ConfigError(f"no process groups given for {ranks.world_size} ranks", hint=hint)
     return dict.fromkeys(_NAMES)
 
 
 def place_of_run(pg_collection: Any, *names: str) -> Place:
-    """Returns where this process stands in those groups, with its context-parallel group of each size."""
+    """Returns the place of this process in those groups, with its context-parallel group of each size."""
     groups = groups_of_run(pg_collection, *names)
     own = getattr(pg_collection, "cp_of_size", None)
     dp, cp, tp, pp = (Channel(groups[name]) for name in ("dp", "cp", "tp", "pp"))
@@ -261,15 +253,14 @@ def place_of_run(pg_collection: Any, *names: str) -> Place:
 
 
 def own_device() -> Any:
-    """Returns where tensors of this process belong, whatever its groups work on: its GPU, if it has one."""
+    """Returns the device of this process's tensors, on any backend: its GPU, or the CPU."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 class GroupsBySize(Mapping[int, Any]):
-    """This rank's context-parallel groups by their number of ranks, which Megatron is asked for one by one."""
+    """This rank's context-parallel groups by their number of ranks, from Megatron."""
 
-    _NAMES = ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups")
-    """What it calls that, over the years."""
+    _NAMES = ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups")  # by version
 
     def __getitem__(self, size: int) -> Any:
         state = sys.modules.get("megatron.core.parallel_state")
@@ -278,7 +269,7 @@ class GroupsBySize(Mapping[int, Any]):
             raise KeyError(size)
         try:
             return get(group_size=size)
-        except AssertionError as error:  # it has made none
+        except AssertionError as error:  # no such group
             raise KeyError(size) from error
 
     def __iter__(self) -> Iterator[int]:
@@ -290,29 +281,20 @@ class GroupsBySize(Mapping[int, Any]):
 
 
 def global_arguments() -> Any:
-    """Returns the arguments of Megatron's trainer, where it has parsed them.
-
-    Raises:
-        ConfigError: it has not.
-    """
+    """Returns the parsed arguments of Megatron's trainer; a `ConfigError` without them."""
     return _megatrons_global("megatron.training.global_vars", "_GLOBAL_ARGS", "`config`")
 
 
 def current_num_microbatches() -> int:
-    """Returns how many microbatches Megatron's calculator says a step has now.
-
-    Raises:
-        ConfigError: there is no calculator.
-    """
+    """Returns the current number of microbatches of Megatron's calculator; a `ConfigError` without one."""
     name = "_GLOBAL_NUM_MICROBATCHES_CALCULATOR"
     return int(_megatrons_global("megatron.core.num_microbatches_calculator", name, "`num_microbatches`").get())
 
 
 def _megatrons_global(module: str, name: str, what: str) -> Any:
-    """Returns what Megatron keeps in a variable of a module, where the program has initialised it."""
+    """Returns a global variable of Megatron, if the program has initialised it."""
     if (found := getattr(sys.modules.get(module), name, None)) is None:
-        message = f"expected {what}, found None, and Megatron has none"
-        raise ConfigError(message, hint="pass it, or initialise Megatron first")
+        raise ConfigError(f"no {what} given, and Megatron has none", hint="pass it, or initialise Megatron first")
     return found
 
 
@@ -329,7 +311,7 @@ def as_megatrons_params(params: Any) -> Any:
 
 
 def tells_gaps() -> bool:
-    """Whether Megatron's attention is told boundaries without padding, too: that of its development branch."""
+    """Whether Megatron's attention takes boundaries without padding too, as on its development branch."""
     return "megatron.core" in sys.modules and "cp_partition_mode" in _megatrons_params()[1]
 
 
@@ -340,7 +322,7 @@ def _megatrons_params() -> tuple[Any, set[str]]:
 
 
 def rerunnable(iterator: Any) -> Any:
-    """Returns an iterator that Megatron's state machine can rewind, in programs that have loaded Megatron."""
+    """Returns an iterator that Megatron's rerun state machine can rewind, in programs that have loaded Megatron."""
     if iterator is None or "megatron.core" not in sys.modules:
         return iterator
     return import_module("megatron.core.rerun_state_machine").RerunDataIterator(iterator)

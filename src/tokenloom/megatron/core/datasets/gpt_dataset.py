@@ -23,7 +23,7 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets import helpers
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
-from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset  # noqa: F401
 from tokenloom.megatron.core.datasets.megatron_dataset import (
     NAMES,
     GivenOrder,
@@ -31,6 +31,7 @@ from tokenloom.megatron.core.datasets.megatron_dataset import (
     MegatronDataset,
     index_array,
     name_paths,
+    open_pair,
     window_reader,
 )
 from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageConfig, is_object_storage_path  # noqa: F401
@@ -43,18 +44,18 @@ from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
 THREE_VALUES = (0, 19)
-"""The version from which on a query gives the tokens of each document too."""
+"""Since this version a query returns the lengths of documents too."""
 
 
 @dataclass
 class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConfig):
-    """`tokenloom.GPTDatasetConfig` with the settings of all versions of the reference, checked as it checks them.
+    """`tokenloom.GPTDatasetConfig` with the settings of all versions of the reference, and its checks.
 
     Attributes:
         create_attention_mask: True, as in the reference.
-        sft_mock_dataset_config_json: how long made-up conversations are: JSON, or the path of a file with it.
-        varlen_mock_dataset_config_json: the same of made-up samples of all lengths.
-        varlen_sbhd_validation: whether `VarlenDataset` fills its samples up to `sequence_length`.
+        sft_mock_dataset_config_json: lengths of mock conversations: JSON, or the path of a file with it.
+        varlen_mock_dataset_config_json: the same of mock samples of varying length.
+        varlen_sbhd_validation: whether `VarlenDataset` pads its samples to `sequence_length`.
     """
 
     create_attention_mask: bool = True
@@ -67,36 +68,32 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
         BlendedMegatronDatasetConfig.__post_init__(self)
         for name in ("tokenizer", "reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:
-                message = f"expected `{name}`, found None"
-                raise ConfigError(message)
+                raise ConfigError(f"`{name}`: required, got None")
         for name, other in (
             ("varlen_sbhd_validation", "hybrid_context_parallel"),
             ("inter_document_masking", "reset_position_ids"),
             ("inter_document_masking", "reset_attention_mask"),
         ):
             if getattr(self, name) and getattr(self, other):
-                message = f"`{name}` and `{other}` exclude each other, found both"
-                raise ConfigError(message)
+                raise ConfigError(f"`{name}` and `{other}` exclude each other")
         assert self.tokenizer is not None
         vocab_size = self.tokenizer.vocab_size
         self.token_dtype_code = None if vocab_size is None else 4 if vocab_size > 1 << 16 else 8
         if self.sequences_per_dataset is not None and self.token_dtype_code is None:
-            message = "expected a tokenizer with `vocab_size` for `sequences_per_dataset`, found none"
+            message = "`sequences_per_dataset` needs a tokenizer with `vocab_size`"
             raise ConfigError(message, hint="leave `sequences_per_dataset` out")
         self.policy_of(Split.train)
 
 
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
-    """`tokenloom.GPTDataset` in which every hook of the reference is called, and every index array may be assigned.
+    """`tokenloom.GPTDataset` with all hooks of the reference, whose index arrays may be assigned; same args and errors.
 
-    Kernels fill its samples unless its class overrides what decides them, or a function of this module is replaced, or
-    arrays are assigned that kernels cannot read; then each sample is made as the reference makes it, by
-    `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
-
-    Args and errors are those of that class.
+    Kernels fill its samples, unless a class overrides a hook, a function of this module is replaced, or kernels cannot
+    read assigned arrays. Then each sample is made as in the reference, by `_query_document_sample_shuffle_indices` and
+    `_get_ltor_masks_and_position_ids`.
 
     Attributes:
-        masks_and_position_ids_are_cached: whether the next three are what all samples get.
+        masks_and_position_ids_are_cached: whether all samples share the next three.
         cached_attention_mask: bool[1, S, S], True = masked; or None.
         cached_loss_mask: float32[S].
         cached_position_ids: int64[S].
@@ -119,24 +116,15 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
         """Opens the pair at a path."""
-        counts = None
-        if config.sequences_per_dataset:
-            counts = config.sequences_per_dataset[dataset_path]
-        return IndexedDataset(
-            dataset_path,
-            mmap=config.mmap_bin_files,
-            fast_cache_load=config.fast_cache_load,
-            sequences_per_dataset=counts,
-            dtype_code=config.token_dtype_code,
-            object_storage=config.storage_settings,
-        )
+        counts = config.sequences_per_dataset
+        return open_pair(dataset_path, config, counts[dataset_path] if counts else None, config.token_dtype_code)
 
     def _get_num_tokens_per_epoch(self) -> int:
-        """Returns the tokens of one epoch; a class may override it."""
+        """Returns the tokens of one epoch; a hook."""
         return self.documents.count_tokens()
 
     def _get_num_epochs(self, num_tokens_per_epoch: int) -> int:
-        """Returns how many epochs of so many tokens the samples take; a class may override it."""
+        """Returns the epochs, of so many tokens, that the samples take; a hook."""
         policy = self.config.policy_of(self.index_split)
         return policy.epochs(num_tokens_per_epoch, self.documents.length_blocks()).plan(self.num_samples).num_epochs
 
@@ -162,7 +150,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         )
         if is_hooked or builds_otherwise:
             if config.window_policy != "concat" or config.block_shuffle is not None:
-                message = f"{type(self).__name__}: expected the reference's order for hooks, found one of ours"
+                message = f"{type(self).__name__}: hooks need the reference's order"
                 raise ConfigError(message, hint="leave `window_policy` and `block_shuffle` out, or the hooks")
             assert isinstance(policy, ConcatWindows)
             if builds_otherwise:
@@ -176,7 +164,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns document, sample and shuffle index, from the cache or built; None where that is deferred."""
+        """Returns document, sample and shuffle index, from the cache or built; None while deferred. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
@@ -184,7 +172,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return document_index, sample_index, shuffle_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Takes index arrays that somebody made; all that come from somewhere else stay as they are."""
+        """Replaces index arrays; the others stay."""
         self.order = GivenOrder(
             {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
@@ -198,7 +186,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """What kernels would pass by, so that each sample is made by itself; None if there is nothing."""
+        """The hook that kernels would bypass, so that samples are made one by one; None if there is none."""
         if QUERY in self._overrides.found:
             return f"{type(self).__name__}.{QUERY}"
         if _get_ltor_masks_and_position_ids is not _MASKS:
@@ -209,16 +197,16 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def _is_regular(self) -> bool:
-        """Whether every sample is a window of the same length."""
-        order = self.__dict__.get("order")  # one that is not there yet is ours
+        """Whether all samples are windows of one length."""
+        order = self.__dict__.get("order")  # unset until the order is built
         return type(order) is not GivenOrder or order.is_regular
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, to pad a batch."""
         return super().__getitem__(idx) if self.item_hook is None else self._item(idx)
 
     def _item(self, idx: int | None) -> Sample:
-        """Returns a sample made of what the hooks give, step by step as the reference makes it."""
+        """Returns a sample made by the hooks, step by step as in the reference."""
         config, pad = self.config, self._pad_token_id
         text, _, *lengths = self._query_document_sample_shuffle_indices(0 if idx is None else idx)
         given = torch.from_numpy(np.asarray(text)).long()
@@ -230,7 +218,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         attention_mask, loss_mask, position_ids = self._masks(tokens)
         loss_mask[labels == pad] = 0.0
         for ids in (tokens, labels):
-            ids[ids == pad] = 0  # an id that an embedding has
+            ids[ids == pad] = 0  # a valid row of the embedding
         sample = {"tokens": tokens, "labels": labels}
         if config.create_attention_mask and not config.inter_document_masking:
             assert attention_mask is not None
@@ -239,11 +227,10 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return sample | self._boundaries(lengths[0] if lengths else None) if config.inter_document_masking else sample
 
     def _boundaries(self, lengths: Sequence[int] | None) -> Sample:
-        """Returns what a sample of documents of these lengths has of their boundaries; padding belongs to the last."""
+        """Returns the boundaries of documents of these lengths; padding belongs to the last one."""
         if lengths is None:
-            hook = f"{type(self).__name__}.{QUERY}"
-            message = f"expected three values of `{hook}` for `inter_document_masking`, found two"
-            raise ConfigError(message, hint="return the number of tokens of each document as a third value")
+            message = f"`{type(self).__name__}.{QUERY}` must return three values with `inter_document_masking`, got two"
+            raise ConfigError(message, hint="return the length of each document as a third value")
         counts = [int(count) for count in lengths]
         if self.config.add_extra_token_to_sequence:
             counts[-1] -= 1
@@ -262,12 +249,12 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def masks_and_position_ids_are_cacheable(self) -> bool:
-        """Whether they are the same for all samples."""
+        """Whether all samples have the same."""
         config = self.config
         return not (config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss)
 
     def _masks(self, tokens: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-        """Returns attention mask, loss mask and positions of a text, the loss mask to be written into."""
+        """Returns attention mask, loss mask (writable) and positions of a text."""
         if self.masks_and_position_ids_are_cacheable and self.masks_and_position_ids_are_cached:
             assert self.cached_loss_mask is not None
             assert self.cached_position_ids is not None
@@ -279,17 +266,17 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         attention_mask, loss_mask, position_ids = _get_ltor_masks_and_position_ids(tokens, eod, *resets, with_mask)
         if self.masks_and_position_ids_are_cacheable:
             self.cached_attention_mask, self.cached_position_ids = attention_mask, position_ids
-            self.cached_loss_mask = loss_mask.clone()  # what a sample masks in it is that sample's own
+            self.cached_loss_mask = loss_mask.clone()  # samples write into theirs
             self.masks_and_position_ids_are_cached = True
         return attention_mask, loss_mask, position_ids
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns the text of a sample, its documents, and from 0.19 of the reference on the tokens of each.
+        """Returns the text of a sample, its documents, and since 0.19 of the reference their lengths; a hook.
 
         Returns:
-            text: int64[sequence_length + 1], filled up with the padding id; without the 1 where no extra token is read.
-            documents: int64[num_documents], the rows in the `.idx` file, empty ones included.
-            lengths: list of the tokens of each document, the padding not counted; of newer versions only.
+            text: int64[sequence_length + 1], padded; without the 1 where no extra token is read.
+            documents: int64[num_documents], rows in the `.idx` file, empty ones included.
+            lengths: list of the tokens of each document without padding.
         """
         parts, documents = self._parts(idx)
         lengths = [len(part) for part in parts]
@@ -299,7 +286,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return values if reference_version() < THREE_VALUES else (*values, lengths)
 
     def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document in a sample, and their rows."""
+        """Returns the tokens of each document of a sample, and the documents' rows."""
         if not self._is_regular:
             assert isinstance(self.order, GivenOrder)
             return self.order.read(self.dataset, idx)
@@ -309,13 +296,11 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             raise self._damaged(error) from error
         documents = spans.documents.tolist()
         places = zip(documents, spans.starts.tolist(), spans.lengths.tolist(), strict=True)
-        return [
-            self.dataset.get(document, offset=start, length=length) for document, start, length in places
-        ], documents
+        return [self.dataset.get(row, offset=start, length=length) for row, start, length in places], documents
 
 
 class _WindowsOfFunctions(WindowOrder):
-    """The windows of the reference, built by the functions of these modules, or what somebody put in their place."""
+    """The windows of the reference, built by the replaceable functions of these modules."""
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan
@@ -336,7 +321,7 @@ class _WindowsOfFunctions(WindowOrder):
 def _build_document_index(
     documents: NDArray[Any], num_epochs: int, numpy_random_state: np.random.RandomState, separate_final_epoch: bool
 ) -> NDArray[np.int32]:
-    """Returns the shuffled stream of documents: int32[num_epochs * num_documents]; the last epoch apart if asked to."""
+    """Returns the shuffled stream of documents, int32[num_epochs * num_documents], the last epoch apart or not."""
     apart = separate_final_epoch and num_epochs > 1
     parts = []
     for epochs in [num_epochs - 1, 1] if apart else [num_epochs]:
@@ -347,7 +332,7 @@ def _build_document_index(
 
 
 def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: np.random.RandomState) -> NDArray[Any]:
-    """Returns [0, total_size), of which [0, num_samples) and the rest are shuffled apart: uint32, or int64 for more."""
+    """Returns [0, total_size) as uint32 or int64; [0, num_samples) and the rest are shuffled separately."""
     dtype = np.int64 if total_size >= np.iinfo(np.uint32).max - 1 else np.uint32
     numbers: NDArray[Any] = np.arange(total_size, dtype=dtype)
     numpy_random_state.shuffle(numbers[:num_samples])
@@ -388,7 +373,7 @@ _MASKS = _get_ltor_masks_and_position_ids
 
 
 class MockGPTDataset(mock.MockGPTDataset, GPTDataset):
-    """GPT samples from made-up data; takes the place of `GPTDataset` when a config names no data."""
+    """GPT samples of mock data; replaces `GPTDataset` where a config names no data."""
 
     def __init__(
         self, dataset: Any, dataset_path: str | None, indices: Any, num_samples: int, index_split: Any, config: Any

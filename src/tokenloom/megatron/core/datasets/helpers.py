@@ -27,10 +27,9 @@ def build_sample_idx(
     drop_last_partial_sequence: bool = True,
     add_extra_token_to_sequence: bool = True,
 ) -> NDArray[Any]:
-    """Returns where each sample begins, and the last one ends: int32[num_samples + 1, 2], or int64 for longer streams.
+    """Returns the start of each sample, and the end of the last: int32[num_samples + 1, 2], or int64 for long streams.
 
-    Raises:
-        ConfigError: a row lies outside of the stream, as for a last document without tokens.
+    A row out of range, as with an empty last document, is a `ConfigError`.
     """
     largest = max(document_indices.shape[0], int(sizes.max()))
     build = build_sample_idx_int32 if largest <= np.iinfo(np.int32).max else build_sample_idx_int64
@@ -40,6 +39,5 @@ def build_sample_idx(
         1 if add_extra_token_to_sequence else 0,
     )
     if index.dtype == np.int32 and not (index.min() >= 0 and index.max() <= largest):
-        message = f"expected rows in [0, {largest}], found {index.min()} to {index.max()}"
-        raise ConfigError(message)
+        raise ConfigError(f"rows {index.min()} to {index.max()} out of range [0, {largest}]")
     return index

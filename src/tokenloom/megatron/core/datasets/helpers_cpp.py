@@ -1,7 +1,8 @@
 """`megatron.core.datasets.helpers_cpp`: the kernels of the reference, positional as there.
 
-Arrays are converted to the dtypes that are named, and nothing is printed with `verbose`. What the parameters mean is
-said by the functions of `tokenloom.order` and `tokenloom.kernels` that do the same.
+Arrays are converted to these dtypes; `verbose` has no effect. The functions of the same names in `tokenloom.order` and
+`tokenloom.kernels` document the parameters. Weights, sizes and numbers out of range are a `ConfigError`, too short
+arrays a `ValueError`, sequences that do not exist an `IndexError`.
 """
 
 from __future__ import annotations
@@ -26,15 +27,10 @@ def build_blending_indices(
     verbose: bool,
     /,
 ) -> None:
-    """Fills in which dataset each sample of a weighted blend comes from, and how many that dataset gave before.
-
-    Raises:
-        ConfigError: a weight is missing, not finite, or not above 0.
-        ValueError: an array is too short.
-    """
+    """Fills in the dataset of each sample of a weighted blend, and its number in that dataset."""
     values = _array(weights, np.float64)[:num_datasets]
     if len(values) < max(num_datasets, 1) or not (np.isfinite(values) & (values > 0)).all():
-        message = f"expected {num_datasets} finite weights above 0 of at least 1 dataset, found {values.tolist()}"
+        message = f"weights must be {num_datasets} finite numbers above 0, got {values.tolist()}"
         raise ConfigError(message, hint="leave a dataset without weight out")
     chosen, given = order.build_blending_indices(values, size=size)
     dataset_index[:size] = chosen.astype(np.int16)
@@ -48,16 +44,10 @@ def build_exhaustive_blending_indices(
     num_datasets: int,
     /,
 ) -> None:
-    """Fills in the order of a blend that takes exactly `sizes[i]` samples from dataset i, evenly mixed.
-
-    Raises:
-        ConfigError: a size is missing or negative.
-        ValueError: an array is too short.
-    """
+    """Fills in the order of a blend that takes exactly `sizes[i]` samples from dataset i, evenly mixed."""
     counts = _array(sizes, np.int64)[:num_datasets]
     if len(counts) < num_datasets or (counts < 0).any():
-        message = f"expected {num_datasets} sizes of at least 0, found {counts.tolist()}"
-        raise ConfigError(message)
+        raise ConfigError(f"sizes must be {num_datasets} numbers from 0 on, got {counts.tolist()}")
     size = int(counts.sum())
     (taken,) = np.nonzero(counts)
     if size == 0:
@@ -80,13 +70,10 @@ def build_sample_idx_int32(
     *,
     dtype: Any = np.int32,
 ) -> NDArray[Any]:
-    """Returns where each sample begins, and the last one ends: int32[num_samples + 1, 2].
+    """Returns the start of each sample, and the end of the last: int32[num_samples + 1, 2].
 
-    A row is (position in `document_idx`, token offset in that document). What lies behind the last token of the stream
-    begins at the end of the last document.
-
-    Raises:
-        IndexError: the stream names a sequence that does not exist.
+    A row is (position in `document_idx`, token offset in that document). Samples past the end of the stream begin at
+    the end of the last document.
     """
     lengths, stream = _array(sizes, np.int32), _array(document_idx, np.int32)
     extra = int(add_extra_token_to_sequence)
@@ -107,7 +94,7 @@ def build_sample_idx_int32(
 
 
 def build_sample_idx_int64(*arguments: Any) -> NDArray[np.int64]:
-    """Returns what `build_sample_idx_int32` does, as int64[num_samples + 1, 2]."""
+    """Returns the result of `build_sample_idx_int32` as int64[num_samples + 1, 2]."""
     return build_sample_idx_int32(*arguments, dtype=np.int64)
 
 
@@ -126,10 +113,6 @@ def build_mapping(
     """Returns (first sentence, one past the last, target length) of each sample, shuffled: uint32[num_samples, 3].
 
     As `tokenloom.order.sentences.build_mapping`; uint64 for more than 2**32 - 1 sentences.
-
-    Raises:
-        ConfigError: a number is out of its range.
-        IndexError: the documents own sentences that do not exist.
     """
     return sentences.build_mapping(
         _array(docs, np.int64),
@@ -158,10 +141,6 @@ def build_blocks_mapping(
     """Returns (first sentence, one past the last, document, number in its pass) of blocks: uint32[num_blocks, 4].
 
     As `tokenloom.order.sentences.build_blocks_mapping`; uint64 for more than 2**32 - 1 sentences.
-
-    Raises:
-        ConfigError: a number is out of its range.
-        IndexError: the documents own sentences that do not exist.
     """
     return sentences.build_blocks_mapping(
         _array(docs, np.int64),

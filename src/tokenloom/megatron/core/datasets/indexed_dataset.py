@@ -43,7 +43,7 @@ from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _USUAL_CHUNK_BYTES = 256 << 20
-"""The reference's default, which it reads at each miss; ours reads what is asked for, and blocks of a usual size."""
+"""The reference's default chunk; ours reads the requested ranges, and blocks of its own default size."""
 
 _COPIED_BYTES = 64 << 20
 
@@ -52,11 +52,7 @@ _COPIED_BYTES = 64 << 20
 
 
 class _IndexReader(Index):
-    """The contents of an `.idx` file; `reader[i]` is (pointer, length, mode) of sequence i.
-
-    Raises:
-        DatasetFormatError: the file is foreign, damaged, or has other counts than `sequences_per_dataset`.
-    """
+    """The contents of an `.idx` file; `reader[i]` is (pointer, length, mode) of sequence i."""
 
     def __init__(
         self,
@@ -72,15 +68,12 @@ class _IndexReader(Index):
             if expected != (found := (header.num_sequences, header.num_boundaries, header.dtype_code)):
                 message = f"`{idx_path}`: expected sequences, documents and dtype code {expected}, found {found}"
                 raise DatasetFormatError(message, hint="the data changed after its counts were recorded")
-        index = parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal)
-        super().__init__(**_fields_of(index))
+        self._take(parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal))
 
-    @classmethod
-    def _over(cls, index: Index) -> Self:
-        """Returns a reader of an index that is open."""
-        reader = cls.__new__(cls)
-        Index.__init__(reader, **_fields_of(index))
-        return reader
+    def _take(self, index: Index, **changes: Any) -> Self:
+        """Takes the fields of an open index."""
+        Index.__init__(self, **{field.name: getattr(index, field.name) for field in fields(Index)} | changes)
+        return self
 
     @property
     def dtype(self) -> Any:
@@ -99,7 +92,7 @@ class _IndexReader(Index):
 
     @property
     def document_count(self) -> int:
-        """The number of documents, and one more."""
+        """The number of documents plus 1."""
         return self.header.num_boundaries
 
     def __getitem__(self, idx: int) -> tuple[np.int64, np.int32, np.int8 | None]:
@@ -108,19 +101,15 @@ class _IndexReader(Index):
         return self.sequence_pointers[idx], self.sequence_lengths[idx], mode
 
 
-def _fields_of(index: Index) -> dict[str, Any]:
-    return {field.name: getattr(index, field.name) for field in fields(Index)}
-
-
 class _IndexWriter:
-    """Writes an `.idx` file, which appears whole when the context ends, or not at all."""
+    """Writes an `.idx` file, which appears whole at the end of the context, or not at all."""
 
     def __init__(self, idx_path: str, dtype: Any) -> None:
         self.idx_path = idx_path
         self.dtype = dtype
 
     def __enter__(self) -> Self:
-        self._dtype_code = DType.code_from_dtype(self.dtype)  # before anything is there
+        self._dtype_code = DType.code_from_dtype(self.dtype)  # may raise: before a file exists
         self._file: PendingFile | PendingObject = open_pending(os.fspath(self.idx_path), durable=False)
         return self
 
@@ -136,23 +125,15 @@ class _IndexWriter:
         sequence_modes: Sequence[int] | NDArray[Any] | None,
         document_indices: Sequence[int] | NDArray[Any],
     ) -> None:
-        """Writes all of it.
-
-        Raises:
-            ConfigError: the numbers do not fit together.
-            OverflowError: a length, mode or boundary has no room in the format.
-        """
+        """Writes the whole index; a `ConfigError` or `OverflowError` for numbers that do not fit."""
         lengths, boundaries = np.array(sequence_lengths, dtype=np.int32), np.array(document_indices, dtype=np.int64)
         modes = None if sequence_modes is None else np.array(sequence_modes, dtype=np.int8)
         if not len(boundaries) or (boundaries[0], boundaries[-1]) != (0, len(lengths)):
-            message = (
-                f"`{self.idx_path}`: expected document indices from 0 to {len(lengths)}, the number of sequences, "
-                f"found {boundaries[:1]} to {boundaries[-1:]}"
-            )
+            ends = f"got {boundaries[:1]} to {boundaries[-1:]}"
+            message = f"`{self.idx_path}`: document indices must go from 0 to {len(lengths)} sequences, {ends}"
             raise ConfigError(message, hint="call `end_document` after the last item of a document")
         if modes is not None and len(modes) != len(lengths):
-            message = f"`{self.idx_path}`: expected a mode for each of {len(lengths)} sequences, found {len(modes)}"
-            raise ConfigError(message)
+            raise ConfigError(f"`{self.idx_path}`: got {len(modes)} modes for {len(lengths)} sequences")
         header = Header(dtype_code=self._dtype_code, num_sequences=len(lengths), num_boundaries=len(boundaries))
         rows = _RowsWriter(self._file, header, multimodal=modes is not None)
         rows.add_rows(lengths, modes)
@@ -164,15 +145,15 @@ class _IndexWriter:
 
 
 class _BinReader(ABC):
-    """Gives numbers of a `.bin` file."""
+    """Reads numbers of a `.bin` file."""
 
     @abstractmethod
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns numbers as dtype[count], the first of which begins at an offset in bytes."""
+        """Returns numbers as dtype[count], from an offset in bytes on."""
 
 
 class _SourceReader(_BinReader):
-    """A reader over a source of bytes of ours."""
+    """A reader over one of our byte sources."""
 
     source: ByteSource
     _path: str
@@ -185,16 +166,11 @@ class _SourceReader(_BinReader):
         return reader
 
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns numbers as dtype[count]; of a mapped file, a read-only view. A negative count is all there are.
-
-        Raises:
-            ValueError: the file does not hold so many.
-        """
-        wanted, begin, held = np.dtype(dtype), int(offset), self.source.num_bytes
-        num_bytes = wanted.itemsize * (int(count) if count >= 0 else (held - begin) // wanted.itemsize)
-        if not 0 <= begin <= held - num_bytes:
-            message = f"bytes [{begin}, {begin + num_bytes}) of `{self._path}` were asked for, but it has {held}"
-            raise ValueError(message)
+        """Returns numbers as dtype[count], of a mapped file as a read-only view; a negative count means all."""
+        wanted, begin, size = np.dtype(dtype), int(offset), self.source.num_bytes
+        num_bytes = wanted.itemsize * (int(count) if count >= 0 else (size - begin) // wanted.itemsize)
+        if not 0 <= begin <= size - num_bytes:
+            raise ValueError(f"bytes [{begin}, {begin + num_bytes}) out of range: `{self._path}` has {size}")
         return self.source.read(begin, num_bytes).view(wanted)
 
 
@@ -206,7 +182,7 @@ class _MMapBinReader(_SourceReader):
 
 
 class _FileBinReader(_SourceReader):
-    """Reads a local file by position. A read that fails is an error at once: the last two arguments have no effect."""
+    """Reads a local file by position, without retries: the last two arguments have no effect."""
 
     def __init__(self, bin_path: str, num_max_retries: int = 3, sleep_duration_start: float = 10) -> None:
         self._path, self.source = bin_path, PositionalFile(os.fspath(bin_path))
@@ -224,17 +200,11 @@ class _MultiStorageClientBinReader(_S3BinReader):
 
 
 OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiStorageClientBinReader}
-"""The reader of each kind of address; a user's own may be put here."""
+"""The reader of each kind of address; programs may add their own."""
 
 
 class _ReaderSource:
-    """The bytes that a reader of a user's own gives, which is asked for numbers of the dataset's dtype.
-
-    Args:
-        reader: what has `read(dtype, count, offset)`.
-        source: the file that it is said to read, of which the size counts.
-        dtype: the dtype of the tokens.
-    """
+    """A byte source over a user's reader, called with the dtype of the tokens; its size is that of `source`."""
 
     mapped = None
 
@@ -255,7 +225,7 @@ class _ReaderSource:
 
 
 def _settings_of(config: Any) -> ObjectStorageSettings | None:
-    """Returns our settings for an `ObjectStorageConfig` of either package, or those that are ours already."""
+    """Returns our settings for an `ObjectStorageConfig` of either package; our own as they are."""
     if config is None or isinstance(config, ObjectStorageSettings):
         return config
     settings = ObjectStorageSettings(cache_path=config.path_to_idx_cache)
@@ -268,22 +238,22 @@ def _settings_of(config: Any) -> ObjectStorageSettings | None:
 
 
 class _OutsideSequence(IndexError, ValueError):
-    """Tokens that a sequence does not have; the reference's callers catch the latter."""
+    """A range outside of a sequence; the reference's callers catch `ValueError`."""
 
 
 class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """The sequences of a `.bin`/`.idx` pair, by number; `tokenloom.IndexedDataset` as clients of the reference know it.
+    """`tokenloom.IndexedDataset` with the interface of the reference.
 
-    `index[i]` is (pointer, length, mode), `bin_reader.read(dtype, count, offset)` gives numbers, both may be replaced
-    or overridden, and are asked then. `dataset[i]` does not ask `get`, nor the other way round.
+    `index[i]` is (pointer, length, mode), `bin_reader.read(dtype, count, offset)` returns numbers; both are called if
+    they are replaced or overridden. `dataset[i]` and `get` do not call each other.
 
-    Args are those of that class, by position too, and `object_storage_config`, or `s3_config`: where copies of indices
-    of objects are kept, and how large blocks are. `dtype_code` counts with `sequences_per_dataset` only.
+    Args are those of that class, also by position, and `object_storage_config` or `s3_config`: cache folder of remote
+    indices, and block size. `dtype_code` has an effect with `sequences_per_dataset` only.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.
-        DatasetFormatError: the files are truncated, foreign, or do not belong together.
-        ConfigError: objects are to be mapped.
+        DatasetFormatError: the files are truncated, no such pair, or of two pairs.
+        ConfigError: `mmap` with objects.
     """
 
     opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
@@ -321,9 +291,9 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         sequences_per_dataset: Sequence[int] | None = None,
         dtype_code: int | None = None,
     ) -> None:
-        """Opens the pair, when it is made and when it is unpickled; see the class."""
+        """Opens the pair, on construction and unpickling; see the class."""
         if mmap and object_storage_config:
-            message = "expected `mmap=False` with `object_storage_config`, found True"
+            message = "`mmap`: must be False with `object_storage_config`, got True"
             raise ConfigError(message, hint="objects cannot be mapped into memory")
         counts = tuple(sequences_per_dataset) if sequences_per_dataset else None
         self.object_storage_config = object_storage_config
@@ -340,16 +310,16 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         self.dtype_code = dtype_code
 
     def __getstate__(self) -> tuple[Any, ...]:  # type: ignore[override]  # the reference's form
-        """Returns what `initialize` takes."""
+        """Returns the arguments of `initialize`."""
         names = ("path_prefix", "multimodal", "mmap", "object_storage_config", "fast_cache_load")
         return tuple(getattr(self, name) for name in (*names, "sequences_per_dataset", "dtype_code"))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:  # type: ignore[override]
-        """Opens the pair of a state, of four or of seven entries."""
+        """Opens the pair of a state of four or seven entries."""
         self.initialize(*state)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Returns the state, and beside it which files those are."""
+        """Returns the state and the identities of the files."""
         return _unpickled, (type(self), self.__getstate__(), self._files, self._storage, queries_for_child())
 
     def _make_files(self) -> DatasetFiles:
@@ -357,10 +327,10 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         return files or super()._make_files()
 
     def _make_index(self, index: Index) -> Any:
-        return _IndexReader._over(index)
+        return _IndexReader.__new__(_IndexReader)._take(index)
 
     def _make_reader(self, source: ByteSource) -> Any:
-        """Returns the reader of the tokens: of the class that this module names now."""
+        """Returns the reader of the tokens, of a class in this module's namespace: programs may replace it."""
         self._source = source
         path, kind = self.tokens_path, _MMapBinReader if self.mmap else _FileBinReader
         if self.is_remote:
@@ -372,7 +342,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
 
     @property
     def bin_reader(self) -> Any:
-        """What gives the tokens, by `read(dtype, count, offset)`; another one may take its place."""
+        """The reader of the tokens: `read(dtype, count, offset)`; may be assigned."""
         return self._reader
 
     @bin_reader.setter
@@ -384,14 +354,13 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     def __getitem__(self, idx: Any) -> Any:
         """Returns the tokens of one sequence, or a list of them for a slice of step 1; see `tokenloom.IndexedDataset`.
 
-        A slice without sequences gives a list of one empty array.
+        An empty slice gives a list of one empty array.
         """
         if not isinstance(idx, slice):
             return plain.IndexedDataset.get(self, idx)
         start, stop, step = idx.indices(len(self))
         if step != 1:
-            message = f"slices must be contiguous, got a step of {step}"
-            raise ValueError(message)
+            raise ValueError(f"slices must be contiguous, got a step of {step}")
         if stop > start:
             sequences = self._read_run(start, stop)
         else:
@@ -407,9 +376,8 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         return len(self.document_indices) - 1 if self.is_open else super().num_documents
 
     def set_document_indices(self, document_indices: NDArray[np.int64]) -> None:
-        """Replaces `document_indices`, for this object alone."""
-        index = Index(**_fields_of(self.index) | {"document_indices": document_indices})
-        self.index = self._make_index(index)
+        """Replaces `document_indices` of this object."""
+        self.index = _IndexReader.__new__(_IndexReader)._take(self.index, document_indices=document_indices)
 
 
 def _unpickled(
@@ -419,7 +387,7 @@ def _unpickled(
     storage: ObjectStorageSettings | None,
     queries: dict[str, str],
 ) -> IndexedDataset:
-    """Opens a dataset of a pickle: the same files, and errors where they are others by now."""
+    """Opens a dataset of a pickle: the same files; replaced ones are errors."""
     remember(queries)
     dataset = cls.__new__(cls)
     dataset._storage, dataset._pickled_files = storage, files
@@ -428,10 +396,11 @@ def _unpickled(
 
 
 class IndexedDatasetBuilder:
-    """Writes a local `.bin`/`.idx` pair as the reference does: the `.bin` file is there from the start, and grows.
+    """Writes a local `.bin`/`.idx` pair as the reference does: the `.bin` file exists from the start, and grows.
 
-    What `tokenloom.IndexedDatasetBuilder` does beyond it (a pair that appears whole, objects, speed) is not done here,
-    so that clients may write to `data_file` and change the lists themselves.
+    Clients may write to `data_file` and change the lists. A document with a token that does not fit the dtype is a
+    `TokenRangeError`, and is not added. `tokenloom.IndexedDatasetBuilder` is faster, writes objects too, and its pairs
+    appear whole.
 
     Args:
         bin_path: path of the tokens.
@@ -441,7 +410,7 @@ class IndexedDatasetBuilder:
     Attributes:
         data_file: the open `.bin` file.
         sequence_lengths: tokens of each sequence.
-        document_indices: 0, and the sequences before the end of each document.
+        document_indices: 0 and the end of each document, counted in sequences.
         sequence_modes: mode of each sequence; None for text.
     """
 
@@ -455,26 +424,16 @@ class IndexedDatasetBuilder:
         self.sequence_modes: list[int] | None = [] if multimodal else None
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
-        """Appends one sequence of what `numpy.array` makes numbers of; `end_document` closes its document.
-
-        Raises:
-            TokenRangeError: a token does not fit the dtype. Nothing was added.
-        """
+        """Appends one sequence of anything `numpy.array` converts; `end_document` closes its document."""
         tokens = self._numbers(tensor)
         self.data_file.write(tokens.tobytes(order="C"))
         self._add_rows([tokens.size], [mode])
 
     def add_document(self, tensor: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
-        """Appends one document of sequences with the given lengths, which must add up to the tokens.
-
-        Raises:
-            TokenRangeError: a token does not fit the dtype. Nothing was added.
-            ValueError: the lengths do not add up. Nothing was added.
-        """
+        """Appends one document of sequences with the given lengths; a `ValueError` if they do not add up."""
         tokens, sizes = self._numbers(tensor), [int(length) for length in lengths]
         if sum(sizes) != tokens.size:
-            message = f"lengths add up to {sum(sizes)} tokens, but {tokens.size} were given"
-            raise ValueError(message)
+            raise ValueError(f"lengths add up to {sum(sizes)} tokens, but {tokens.size} were given")
         self.data_file.write(tokens.tobytes(order="C"))
         self._add_rows(sizes, modes)
         self.end_document()
@@ -486,16 +445,13 @@ class IndexedDatasetBuilder:
         eod_token: int | None = None,
         chunk_size: int = 1_000_000,
     ) -> None:
-        """Appends many documents of one sequence each: rows of an array of awkward, or a list of lists or arrays.
+        """Appends many documents of one sequence each.
 
         Args:
-            documents: rows of tokens.
+            documents: rows of an awkward array, or a list of lists or arrays.
             modes: mode of each, in a multimodal dataset; 0 if None.
             eod_token: appended to each if given.
-            chunk_size: documents that become lists at a time.
-
-        Raises:
-            TokenRangeError: a token does not fit the dtype. The documents before its own were added.
+            chunk_size: documents that are converted to lists at a time.
         """
         end = [] if eod_token is None else [eod_token]
         for start in range(0, len(documents), chunk_size):
@@ -513,13 +469,12 @@ class IndexedDatasetBuilder:
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
-            DatasetFormatError: the pair is damaged, or its dtype is not this builder's. Nothing was added.
+            DatasetFormatError: the pair is damaged, or has another dtype. Nothing was added.
         """
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         if dataset.dtype != np.dtype(self.dtype):
             message = f"`{dataset.idx_path}`: expected tokens of dtype {np.dtype(self.dtype)}, found {dataset.dtype}"
-            hint = "datasets of one dtype only can be merged; tokenize one of them again"
-            raise DatasetFormatError(message, hint=hint)
+            raise DatasetFormatError(message, hint="tokenize one of them again: only equal dtypes can be merged")
         first, index = len(self.sequence_lengths), dataset.index
         for number, offset, count in dataset.extents.pieces(0, dataset.extents.num_bytes):
             begin = dataset.sections[number].start + offset
@@ -530,11 +485,7 @@ class IndexedDatasetBuilder:
         self.document_indices.extend((index.document_indices[1:] + first).tolist())
 
     def finalize(self, idx_path: str) -> None:
-        """Closes the tokens, and writes the index; what an earlier pair had beside it goes.
-
-        Raises:
-            ConfigError: the lists do not fit together.
-        """
+        """Closes the tokens and writes the index; removes side files of an earlier pair."""
         self.data_file.close()
         prefix = _prefix_of(idx_path)
         if get_bin_path(prefix) == self._bin_path:
@@ -550,11 +501,7 @@ class IndexedDatasetBuilder:
             self.sequence_modes.extend([0] * len(lengths) if modes is None else modes)
 
     def _numbers(self, tokens: Any) -> NDArray[Any]:
-        """Returns tokens as `numpy.array(tokens, dtype)` does, but for integers that would become others.
-
-        Raises:
-            TokenRangeError: one would.
-        """
+        """Returns `numpy.array(tokens, dtype)`; integers that do not fit raise a `TokenRangeError`."""
         given = np.asarray(tokens)
         try:  # of a list, NumPy reads strings and large numbers one by one
             numbers = np.array(tokens if isinstance(tokens, (list, tuple)) else given, dtype=self.dtype)

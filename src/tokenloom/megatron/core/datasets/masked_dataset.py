@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.masked_dataset`: what samples of BERT and T5 share."""
+"""`megatron.core.datasets.masked_dataset`: the base of BERT and T5 datasets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tokenloom.datasets import masked
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
-from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset  # noqa: F401
+from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset, open_pair
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger  # noqa: F401
 
 
@@ -20,9 +20,9 @@ class MaskedWordPieceDatasetConfig(masked.MaskedWordPieceDatasetConfig, BlendedM
 
 
 class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, MegatronDataset):
-    """The base of BERT and T5 datasets as datasets of torch; args and errors are those of the class of `tokenloom`.
+    """`tokenloom.MaskedWordPieceDataset` as a dataset of torch; same args and errors.
 
-    A class may override `__getitem__`; hooks of how sentences are chosen and masked are refused, as kernels do that.
+    A class may override `__getitem__`. Hooks that choose and mask sentences are errors, as kernels do that.
     """
 
     @cached_property
@@ -35,11 +35,5 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
         """Opens the pair at a path."""
         if dataset_path is None:
-            message = "expected data in `blend` or `blend_per_split`, found none"
-            raise ConfigError(message, hint="only GPT samples can be made up")
-        return IndexedDataset(
-            dataset_path,
-            mmap=config.mmap_bin_files,
-            fast_cache_load=config.fast_cache_load,
-            object_storage=config.storage_settings,
-        )
+            raise ConfigError("no data given in `blend` or `blend_per_split`", hint="only GPT has mock data")
+        return open_pair(dataset_path, config)

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.megatron_dataset`: what every dataset of a builder is."""
+"""`megatron.core.datasets.megatron_dataset`: the base class of datasets."""
 
 from __future__ import annotations
 
@@ -27,28 +27,33 @@ LowLevelDataset = IndexedDataset | Iterable[Any]
 
 
 class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.MegatronDataset` as a dataset of torch, in which every hook may be overridden.
-
-    Args and errors are those of that class.
-    """
+    """`tokenloom.MegatronDataset` as a dataset of torch with the reference's hooks; same args and errors."""
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns how many elements of the low-level dataset the splits divide; for a class to define."""
+        """Returns the number of elements that the splits divide; abstract."""
         raise NotImplementedError
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Returns the low-level dataset of a path; for a class to define."""
+        """Returns the low-level dataset of a path; abstract."""
         raise NotImplementedError
 
 
 class ListedSamples:
-    """What dataset classes here have before a class of ours: `collate_fn` gets a list, and may write into its dicts."""
+    """A mixin before a class of ours: `collate_fn` gets a list, and may write into its dicts."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
         """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
         return list(super().__getitems__(positions))  # type: ignore[misc]  # of the class that comes next
+
+
+def open_pair(path: str, config: Any, counts: Sequence[int] | None = None, dtype_code: int | None = None) -> Any:
+    """Opens the pair at a path as a configuration has it."""
+    files = {"mmap": config.mmap_bin_files, "fast_cache_load": config.fast_cache_load}
+    return IndexedDataset(
+        path, **files, sequences_per_dataset=counts, dtype_code=dtype_code, object_storage=config.storage_settings
+    )
 
 
 # --- orders -----------------------------------------------------------------------------------------------------------
@@ -60,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns an attribute for an index array of a dataset or a blend, which may be assigned; None while deferred."""
+    """Returns an assignable attribute for an index array of a dataset or blend; None while deferred."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -72,14 +77,14 @@ def index_array(name: str) -> Any:
 
 
 def name_paths(dataset: Any, folder: Any, split: Any, *names: str) -> None:
-    """Sets the paths of arrays, as `path_to_NAME`."""
+    """Sets `path_to_NAME` of arrays."""
     for name in names:
         path = f"{folder}/{dataset.unique_description_hash}-{type(dataset).__name__}-{split.name}-{name}.npy"
         setattr(dataset, f"path_to_{name}", path)
 
 
 def window_reader(arrays: Arrays, lengths: NDArray[np.int32], *, window_length: int, extra: int) -> WindowReader:
-    """Returns what turns positions into windows over all tokens of the stream, which may be more than a plan counts."""
+    """Returns the reader of windows over all tokens of the stream, which may be more than the plan counts."""
     documents, rows, shuffle = (np.ascontiguousarray(arrays[name]) for name in NAMES)
     num_tokens = int(lengths[documents].sum(dtype=np.int64))
     return WindowReader(
@@ -88,7 +93,7 @@ def window_reader(arrays: Arrays, lengths: NDArray[np.int32], *, window_length: 
 
 
 class _GivenArrays(StoredOrder):
-    """Arrays that have no place in a cache, and that building gives again."""
+    """Arrays in memory, without a cache."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], identity: str) -> None:
         self._given = arrays
@@ -105,13 +110,7 @@ class _GivenArrays(StoredOrder):
 
 
 class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
-    """A `BlendOrder` over arrays that are nobody's but the user's.
-
-    Args:
-        dataset_index: integers[size], which dataset gives each sample.
-        dataset_sample_index: integers[size], which of its samples that is.
-        identity: what tells the order from others.
-    """
+    """A `BlendOrder` over a user's arrays: dataset and its sample of each position, integers[size]."""
 
     def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
         arrays = {"dataset_index": dataset_index, "dataset_sample_index": dataset_sample_index}
@@ -120,14 +119,14 @@ class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
 
 
 class GivenOrder(_GivenArrays, WindowOrder):
-    """A `SpanOrder` over arrays that are nobody's but the user's.
+    """A `SpanOrder` over a user's document, sample and shuffle index.
 
     Args:
-        arrays: document, sample and shuffle index.
-        documents: the documents that these name.
+        arrays: the three arrays by name.
+        documents: their documents.
         sequence_length: tokens from one window to the next.
         extra: tokens that a window reads beyond its length, 0 or 1.
-        identity: what tells the order from others.
+        identity: distinguishes the order from others.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether every sample is a window as long as all others, so that kernels can fill them; one pass."""
+        """Whether all samples are windows of one length, so that kernels can fill them; one pass."""
         if len(self.arrays["shuffle_index"]) != self.num_samples:
             return False
         try:
@@ -160,16 +159,16 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return True
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns what turns positions into spans; that raises an IndexError where the samples are not regular."""
+        """Returns the reader of spans, which raises an IndexError for irregular samples."""
         lengths = self._documents.lengths
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document of a sample, and their rows, whatever lengths the arrays give.
+        """Returns the tokens of each document of a sample, of any length, and the documents' rows.
 
         Args:
-            source: what has `get(idx, offset, length)`.
-            idx: number of the sample, as the shuffle index takes it.
+            source: the low-level dataset: `get(idx, offset, length)`.
+            idx: index into the shuffle index.
         """
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.megatron_tokenizer`: the base of tokenizers that users write."""
+"""`megatron.core.datasets.megatron_tokenizer`: the base of users' tokenizers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def _refuse(tokenizer: object, name: str) -> NoReturn:
-    message = f"{type(tokenizer).__name__} has no attribute or method {name!r}"
-    raise NotImplementedError(message)
+    raise NotImplementedError(f"{type(tokenizer).__name__} has no attribute or method {name!r}")
 
 
 def _missing(name: str, role: str) -> Any:
-    """Returns the property of a special token, which a subclass overrides if it has one."""
+    """Returns the property of a special token, for subclasses to override."""
     doc = f"The id that {role}; NotImplementedError without one."
     return property(lambda tokenizer: _refuse(tokenizer, name), doc=doc)
 
 
 class MegatronLegacyTokenizer(ABC):
-    """A tokenizer with the attributes that datasets ask for; a subclass writes those that it has.
+    """A tokenizer with the attributes that datasets use; a subclass defines those that it has.
 
     Args:
-        tokenizer_paths: files of the tokenizer.
-        tokenizer_options: settings of it.
+        tokenizer_paths: its files.
+        tokenizer_options: its settings.
 
     Attributes:
-        unique_identifiers: what tells it from another: its class, files and settings; part of the keys of caches.
+        unique_identifiers: class, files and settings; part of the keys of caches.
         unique_description: the same as indented JSON.
     """
 
@@ -50,19 +49,11 @@ class MegatronLegacyTokenizer(ABC):
         """Returns the ids of a text."""
 
     def detokenize(self, ids: NDArray[Any] | Sequence[int]) -> str:
-        """Returns the text of ids.
-
-        Raises:
-            NotImplementedError: the subclass has no such method.
-        """
+        """Returns the text of ids; NotImplementedError without it."""
         _refuse(self, "detokenize")
 
     def offsets(self, ids: list[int], text: str) -> list[int]:
-        """Returns where each id begins in the text.
-
-        Raises:
-            NotImplementedError: the subclass has no such method.
-        """
+        """Returns the start of each id in the text; NotImplementedError without it."""
         _refuse(self, "offsets")
 
     @property
@@ -78,7 +69,7 @@ class MegatronLegacyTokenizer(ABC):
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """One more than the largest id."""
+        """The largest id plus 1."""
 
     cls: property = _missing("cls", "begins a BERT sample")
     sep: property = _missing("sep", "ends a segment of a BERT sample")
@@ -90,4 +81,4 @@ class MegatronLegacyTokenizer(ABC):
 
 
 MegatronTokenizer = MegatronLegacyTokenizer
-"""The name that it had before."""
+"""Its name in older versions."""

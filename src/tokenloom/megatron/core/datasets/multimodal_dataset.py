@@ -31,14 +31,14 @@ class MockMultimodalDataset(multimodal.MockMultimodalDataset, MockGPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """What only `dataset[k]` asks: a function that samples are preprocessed by, or a hook of GPT datasets."""
+        """The hook that only `dataset[k]` calls: a preprocessing function, or one of GPT datasets."""
         if self.config.preprocess_func not in (None, _as_it_is):
             return "preprocess_func"
         return super(multimodal.MockMultimodalDataset, self).item_hook
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors, as `preprocess_func` leaves it."""
+        """Returns a preprocessed sample as torch tensors."""
         sample = MockGPTDataset.__getitem__(self, idx)
-        if "image" not in sample:  # of one that hooks have made
+        if "image" not in sample:  # a sample made by hooks
             sample["image"] = torch.zeros((3, self.config.image_h, self.config.image_w), dtype=torch.float32)
         return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)

@@ -19,11 +19,11 @@ MSC_PREFIX = "msc://"
 
 @dataclass
 class ObjectStorageConfig:
-    """How a dataset in an object store is read.
+    """Settings for reading a dataset in an object store.
 
     Attributes:
-        path_to_idx_cache: local folder for what is kept of the store.
-        bin_chunk_nbytes: the most that is read at once.
+        path_to_idx_cache: local folder for copies of indices.
+        bin_chunk_nbytes: bytes of a read at most.
     """
 
     path_to_idx_cache: str
@@ -31,11 +31,11 @@ class ObjectStorageConfig:
 
 
 S3Config = ObjectStorageConfig
-"""The name that it had before."""
+"""Its name in older versions."""
 
 
 class S3Client(Protocol):
-    """What the reference asks of a client of boto3; nothing here, where stores are read without it."""
+    """The reference's interface of a boto3 client; empty here, where stores are read without it."""
 
 
 def is_object_storage_path(path: str) -> bool:
@@ -44,51 +44,36 @@ def is_object_storage_path(path: str) -> bool:
 
 
 def get_index_cache_path(idx_path: str, object_storage_config: ObjectStorageConfig) -> str:
-    """Returns where the local copy of an index file lies: bucket and key below `path_to_idx_cache`.
-
-    Raises:
-        ConfigError: the path is none of an object store.
-    """
+    """Returns the path of the local copy of an index file: bucket and key below `path_to_idx_cache`."""
     _check_address(idx_path)
     return os.path.join(object_storage_config.path_to_idx_cache, idx_path.partition("://")[2])
 
 
 def parse_s3_path(path: str) -> tuple[str, str]:
-    """Returns bucket and key of an address; the key of a bucket alone is empty.
-
-    Raises:
-        ConfigError: the path does not begin with `s3://`, or has that twice.
-    """
+    """Returns bucket and key of an `s3://` address; the key of a bucket alone is empty."""
     rest = path.removeprefix(S3_PREFIX)
     if rest == path or S3_PREFIX in rest:
-        message = f"expected `{S3_PREFIX}BUCKET/KEY`, found `{path}`"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}` is no `{S3_PREFIX}BUCKET/KEY`")
     bucket, _, key = rest.partition("/")
     return bucket, key
 
 
 def get_object_storage_access(path: str) -> str:
-    """Returns by what a path is read: "s3", or else "msc"."""
+    """Returns the client of a path: "s3", or else "msc"."""
     return "s3" if path.startswith(S3_PREFIX) else "msc"
 
 
 def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
-    """Whether both files of a pair are in the store.
-
-    Raises:
-        ConfigError: the prefix is none of an object store.
-        StorageError: the store does not say.
-    """
+    """Whether both files of a pair are in the store; a `StorageError` if that is unknown."""
     _check_address(path_prefix)
     return exists(idx_path) and exists(bin_path)
 
 
 def cache_index_file(remote_path: str, local_path: str) -> None:
-    """Copies an object to a local file: on rank 0, or where there are no ranks. Ranks must meet before they read it.
+    """Copies an object to a local file, on rank 0 or without ranks. Other ranks need a barrier before they read it.
 
     Raises:
-        ConfigError: the address is none of an object store.
-        DatasetNotFoundError: this is another rank, and the file is not there yet.
+        DatasetNotFoundError: on another rank, the file does not exist yet.
         StorageError: the object cannot be read, or the file cannot be written.
     """
     _check_address(remote_path)
@@ -96,11 +81,10 @@ def cache_index_file(remote_path: str, local_path: str) -> None:
         os.makedirs(os.path.dirname(local_path) or ".", exist_ok=True)
         publish_bytes(local_path, bytes(map_whole(remote_path)))
     if not os.path.exists(local_path):
-        message = f"no file `{local_path}` of `{remote_path}`, which rank 0 copies"
-        raise DatasetNotFoundError(message, hint="let all ranks meet behind rank 0 (`torch.distributed.barrier()`)")
+        message = f"no file `{local_path}`, the copy of `{remote_path}` by rank 0"
+        raise DatasetNotFoundError(message, hint="call `torch.distributed.barrier()` after rank 0")
 
 
 def _check_address(path: str) -> None:
     if not is_object_storage_path(path):
-        message = f"expected an address with `{S3_PREFIX}` or `{MSC_PREFIX}`, found `{path}`"
-        raise ConfigError(message)
+        raise ConfigError(f"`{path}` is no address with `{S3_PREFIX}` or `{MSC_PREFIX}`")

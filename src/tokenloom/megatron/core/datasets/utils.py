@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.utils`: splits, and blends as users write them."""
+"""`megatron.core.datasets.utils`: splits and blends."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def normalize(weights: Sequence[float] | npt.NDArray[np.float64]) -> list[float]
 
 
 def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[float] | None] | None:
-    """Returns (prefixes, weights or None) of what a user wrote as a blend; None for None.
+    """Returns (prefixes, weights or None) of a blend in any form; None for None.
 
-    Whatever `float` reads is a weight here, 0 included. All else is as in `tokenloom.get_blend_from_list`.
+    As `tokenloom.get_blend_from_list`, but anything that `float` reads is a weight, 0 included.
 
     Example:
         >>> get_blend_from_list(["30", "books", "0", "web"])
@@ -58,7 +58,7 @@ def has_ranks() -> bool:
 
 
 def log_single_rank(logger: logging.Logger, *args: Any, rank: int = 0, **kwargs: Any) -> None:
-    """Logs what `logger.log` takes, on one rank only; where there are no ranks, always."""
+    """Calls `logger.log` on one rank, or without ranks."""
     if not has_ranks() or torch.distributed.get_rank() == rank:
         logger.log(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.data_samplers`: which samples a rank takes, and the loader of a training loop."""
+"""`megatron.training.datasets.data_samplers`: the samplers and the loader of a training loop."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
 from tokenloom.megatron.installation import reference_version
 
 _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
-"""Since this version a dataset without samples has no loader; before, it is an error."""
+"""Since this version an empty dataset has no loader; before, it is an error."""
 
 
 def __getattr__(name: str) -> Any:
-    """Returns `mpu`, which programs replace parts of; imported when it is asked for."""
+    """Returns `mpu`, whose parts programs replace; imported on first use."""
     if name == "mpu":
         return _parallel_state()
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def get_args() -> Any:
@@ -50,16 +49,16 @@ def build_pretraining_data_loader(
     data_parallel_rank: int | None = None,
     data_parallel_size: int | None = None,
 ) -> Any:
-    """Returns the batches of a dataset for a training loop, as Megatron's arguments say; None without a dataset.
+    """Returns the loader of a dataset by Megatron's arguments; None without a dataset.
 
     Args:
-        dataset: gives samples by number; its `split`, or `index_split`, says whether sizes of evaluation count. With
-            the dataloader type "external" it is a loader itself, and returned.
+        dataset: samples by number; its `split` or `index_split` selects the batch sizes of training or evaluation. With
+            the dataloader type "external", a loader, which is returned.
         consumed_samples: samples already used, by all ranks.
         args, data_parallel_rank, data_parallel_size: None for those of the running Megatron program.
 
     Raises:
-        ConfigError: the dataloader type is unknown, or the sampler has nothing to yield.
+        ConfigError: the dataloader type is unknown, or no samples are left.
     """
     if dataset is None or (reference_version() >= _NO_LOADER_WITHOUT_SAMPLES and _is_empty(dataset)):
         return None
@@ -87,15 +86,11 @@ def _is_empty(dataset: Any) -> bool:
         return False
 
 
-def _split_name(dataset: Any) -> str | None:
-    """Returns which split a dataset is of, by name: a member of either package's enumeration."""
-    split = getattr(dataset, "split", getattr(dataset, "index_split", None))
-    return split.name if isinstance(split, Enum) else None
-
-
 def _sampler(dataset: Any, consumed_samples: int, settings: Any, rank: int, size: int) -> Any:
-    """Returns the sampler that the settings name."""
-    split, kind, total, place = _split_name(dataset), settings.dataloader_type, len(dataset), (rank, size)
+    """Returns the sampler of the settings."""
+    kind, total, place = settings.dataloader_type, len(dataset), (rank, size)
+    member = getattr(dataset, "split", getattr(dataset, "index_split", None))
+    split = member.name if isinstance(member, Enum) else None  # of either package's enumeration
 
     def batch_size(name: str) -> int:
         usual: int = getattr(settings, name)
@@ -116,8 +111,7 @@ def _sampler(dataset: Any, consumed_samples: int, settings: Any, rank: int, size
         return MegatronPretrainingRandomSampler(
             dataset, total, consumed_samples, micro, *place, data_sharding=settings.data_sharding
         )
-    message = f"{kind} dataloader type is not supported"
-    raise ConfigError(message, hint="choose `single`, `cyclic` or `external`")
+    raise ConfigError(f"{kind} dataloader type is not supported", hint="choose `single`, `cyclic` or `external`")
 
 
 def _as_they_are(samples: Any) -> Any:
@@ -125,7 +119,7 @@ def _as_they_are(samples: Any) -> Any:
 
 
 def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
-    """Has a worker end with the signal that ends the program."""
+    """Lets the signal that ends the program end a worker."""
     import_module("megatron.training.dist_signal_handler").DistributedSignalHandler(exit_signal).__enter__()
 
 
@@ -133,20 +127,20 @@ def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
 
 
 class _CountsPositions(samplers.DataParallelSampler):
-    """A sampler whose length is all positions, not the batches that are left."""
+    """A sampler whose length is all positions, not the remaining batches."""
 
     def __len__(self) -> int:
         return self.total_samples
 
 
 class MegatronPretrainingSampler(_CountsPositions, samplers.MegatronPretrainingSampler):
-    """That of `tokenloom`, whose length is all positions. `get_start_end_idx` is asked for each batch."""
+    """That of `tokenloom`, whose length is all positions. `get_start_end_idx` is called for each batch."""
 
 
 class HybridCPMegatronPretrainingSampler(_CountsPositions, samplers.HybridCPMegatronPretrainingSampler):
-    """That of `tokenloom`, whose length is all positions, of global batches rounded down to what micro-batches make up.
+    """That of `tokenloom`, whose length is all positions; global batches are rounded down to whole micro-batches.
 
-    `get_start_end_idx` is asked for each micro-batch.
+    `get_start_end_idx` is called for each micro-batch.
     """
 
     def __init__(
@@ -160,7 +154,7 @@ class HybridCPMegatronPretrainingSampler(_CountsPositions, samplers.HybridCPMega
         drop_last: bool = True,
     ) -> None:
         chunk = max(micro_batch_size * data_parallel_size, 1)
-        size = global_batch_size // chunk * chunk or global_batch_size  # which is refused, if it is less than a chunk
+        size = global_batch_size // chunk * chunk or global_batch_size  # less than a chunk is an error
         ranks = data_parallel_rank, data_parallel_size
         super().__init__(total_samples, consumed_samples, micro_batch_size, size, *ranks, drop_last)
 
@@ -175,10 +169,10 @@ class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
 
 
 class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """A dataset whose sample k is made under the seed `seed + epoch + k` of torch, NumPy and Python.
+    """A dataset whose sample k is made with the seed `seed + epoch + k` of torch, NumPy and Python.
 
     Args:
-        dataset: gives samples by number.
+        dataset: samples by number.
         seed: seed of the run; None for that of Megatron's arguments.
     """
 
@@ -191,11 +185,11 @@ class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  #
         return len(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Has samples be made under the seeds of another epoch."""
+        """Sets the epoch of the seeds."""
         self.curr_seed = self.base_seed + epoch
 
     def __getitem__(self, idx: int) -> Any:
-        """Returns a sample, and leaves the global generators as making it leaves them."""
+        """Returns a sample; the global generators stay seeded."""
         seed = idx + self.curr_seed
         torch.manual_seed(seed)
         random.seed(seed)
@@ -204,22 +198,22 @@ class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  #
 
 
 class MegatronPretrainingRandomSampler(_CountsPositions, samplers.MegatronPretrainingRandomSampler):
-    """That of `tokenloom`, whose length is all positions, and which counts as the reference does.
+    """That of `tokenloom`, whose length is all positions, with the reference's counts.
 
-    Each batch moves `consumed_samples`, also one that a loader reads ahead. Without sharding a rank may yield one batch
-    more than another. The dataset is told the epoch if it is a `RandomSeedDataset`.
+    Each batch moves `consumed_samples`, also one that a loader prefetches. Without sharding a rank may yield one batch
+    more than another. The epoch is set on a `RandomSeedDataset`.
     """
 
     epoch: int = 0
-    """The one that an iteration was begun of last."""
+    """The epoch of the last iteration."""
 
     @property
     def last_batch_size(self) -> int:
-        """The samples that no batch of all ranks has."""
+        """The samples outside of whole batches of all ranks."""
         return self.total_samples % self.micro_batch_times_data_parallel_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields the positions of one micro-batch after the other, to the end of the epoch."""
+        """Yields the positions of each micro-batch, to the end of the epoch."""
         self.epoch, offset = divmod(self.consumed_samples, self.samples_per_epoch)
         if isinstance(self.dataset, RandomSeedDataset):
             self.dataset.set_epoch(self.epoch)

@@ -27,28 +27,23 @@ Tokens = NDArray[Any]
 
 @dataclass
 class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
-    """The settings of fill-in-the-middle datasets, those of GPT datasets checked as the reference checks them."""
+    """The settings of fill-in-the-middle datasets, with the reference's checks."""
 
     def __post_init__(self) -> None:
         """Checks the settings."""
         super().__post_init__()
         if self.columns:
-            message = f"expected no `columns` for texts rearranged as the reference does it, found {[*self.columns]}"
-            raise ConfigError(message, hint="`tokenloom.GPTFIMDataset` carries them")
+            raise ConfigError("`columns`: not supported here", hint="`tokenloom.GPTFIMDataset` carries them")
 
 
 class GPTFIMDataset(GPTDataset):
-    """GPT samples in which texts are rearranged with their middle last, from one random state per dataset.
+    """GPT samples whose texts are rearranged with the middle last, by one random state per dataset.
 
-    So a sample depends on what was read before, as in the reference; each worker goes on from the same state. A sample
-    counts as one document. `tokenloom.GPTFIMDataset` makes sample k the same whenever it is read, with true boundaries.
+    As in the reference, a sample depends on earlier reads, workers start from the same state, and a sample counts as
+    one document. In `tokenloom.GPTFIMDataset` sample k is always the same, with true boundaries.
 
-    A class may override `_fim_split_and_permute_sequence`, `_fim_permute_sequence` and `_permute`.
-
-    Args and errors are those of `GPTDataset`, and:
-
-    Raises:
-        TokenizerError: the tokenizer does not know one of the tokens.
+    A class may override `_fim_split_and_permute_sequence`, `_fim_permute_sequence` and `_permute`. Args and errors are
+    those of `GPTDataset`; a `TokenizerError` for unknown tokens.
 
     Attributes:
         np_rng: the random state.
@@ -71,12 +66,12 @@ class GPTFIMDataset(GPTDataset):
         self.np_rng: np.random.RandomState = np.random.RandomState(seed=config.random_seed)
         logger.info("texts of %s are rearranged by the seed %d", self._name(), config.random_seed)
         tokenizer: Any = config.tokenizer
-        assert config.fim_rate is not None  # the config has checked it, and the next two
+        assert config.fim_rate is not None  # checked by the config, as the next two
         assert config.fim_spm_rate is not None
         assert config.fim_extra_tokens is not None
         self.fim_rate: float = config.fim_rate
         self.fim_spm_rate: float = config.fim_spm_rate
-        self.fragment_fim_rate = config.fim_fragment_rate
+        self.fragment_fim_rate: float | None = config.fim_fragment_rate
         self.no_fim_prefix: str | None = config.fim_no_prefix
         self.fim_split_sample: int | None = None
         if config.fim_split_sample:
@@ -90,16 +85,16 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """What kernels would pass by: here always the query."""
+        """The hook that kernels would bypass: always the query."""
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns the text of a sample, rearranged, its documents, and from 0.19 of the reference on its length.
+        """Returns the rearranged text of a sample, its documents, and since 0.19 of the reference its length.
 
         Returns:
             text: int64[sequence_length + 1].
-            documents: int64[num_documents], the rows in the `.idx` file.
-            lengths: the length of the text in a list, as of one document; of newer versions only.
+            documents: int64[num_documents], rows in the `.idx` file.
+            lengths: the length of the text in a list, as of one document.
         """
         parts, documents = self._parts(idx)
         read = np.concatenate(parts)
@@ -111,19 +106,19 @@ class GPTFIMDataset(GPTDataset):
         return values if reference_version() < THREE_VALUES else (*values, [len(read)])
 
     def _texts(self, tokens: Tokens) -> Iterator[Tokens]:
-        """Yields the texts between ends of documents, rearranged, with their ends; empty ones lose it."""
+        """Yields the rearranged texts between ends of documents, with their ends; empty texts lose it."""
         for text, end in fim.parted(tokens, self.eod_tok_id):
             if len(text) or not len(end):
                 yield self._fim_split_and_permute_sequence(text)
                 yield end
 
     def _fim_split_and_permute_sequence(self, sequence: Tokens) -> Tokens:
-        """Returns a text whose fragments are rearranged, or the whole of it where there are none."""
+        """Returns a text with rearranged fragments, or rearranged as a whole without fragments."""
         if self.fim_split_sample is None or not (sequence == self.fim_split_sample).any():
             return self._fim_permute_sequence(sequence, self.fim_rate)
         if not self.np_rng.binomial(1, self.fim_rate):
             return sequence
-        assert self.fragment_fim_rate is not None  # the constructor has checked it
+        assert self.fragment_fim_rate is not None  # checked by the constructor
         pieces = [sequence[:0]]
         for fragment, split in fim.parted(sequence, self.fim_split_sample):
             if len(fragment) or not len(split):
@@ -132,17 +127,10 @@ class GPTFIMDataset(GPTDataset):
 
     def _fim_permute_sequence(self, sequence: Tokens, rate: float) -> Tokens:
         """Returns a text, with probability `rate` rearranged."""
+        names = ("suffix_tok_id", "prefix_tok_id", "middle_tok_id", "pad_tok_id", "no_fim_prefix")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return self._permute(
-            sequence,
-            rate,
-            self.fim_spm_rate,
-            self.config.tokenizer,
-            truncate_or_pad=False,
-            suffix_tok_id=self.suffix_tok_id,
-            prefix_tok_id=self.prefix_tok_id,
-            middle_tok_id=self.middle_tok_id,
-            pad_tok_id=self.pad_tok_id,
-            no_fim_prefix=self.no_fim_prefix,
+            sequence, rate, self.fim_spm_rate, self.config.tokenizer, truncate_or_pad=False, **settings
         )
 
     def _permute(
@@ -160,8 +148,8 @@ class GPTFIMDataset(GPTDataset):
     ) -> Tokens:
         """Returns a text, with probability `fim_rate` decoded, cut at two random characters, and rearranged.
 
-        With `truncate_or_pad` it keeps its length: the suffix is cut or filled up, and a text whose suffix is too short
-        stays. One that begins with `no_fim_prefix` stays, too.
+        With `truncate_or_pad` it keeps its length: the suffix is cut or padded, and a text with too short a suffix is
+        unchanged. So is one that begins with `no_fim_prefix`.
         """
         if not self.np_rng.binomial(1, fim_rate):
             return sample
@@ -184,7 +172,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def _codec(tokenizer: Any) -> tuple[Callable[[Tokens], str], Callable[[str], Sequence[int]]]:
-    """Returns what decodes tokens without special ones, and what encodes a text."""
+    """Returns the functions that decode tokens without special ones, and encode a text."""
     library = optional_attribute(tokenizer, "_tokenizer")
     if not (hasattr(library, "ids_to_text") and hasattr(library, "text_to_ids")):
         return lambda ids: tokenizer.detokenize(ids.tolist()), tokenizer.tokenize

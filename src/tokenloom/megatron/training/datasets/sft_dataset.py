@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.sft_dataset`: conversations of JSON lines, tokenized when a sample is asked for."""
+"""`megatron.training.datasets.sft_dataset`: conversations of JSON lines, tokenized on access."""
 
 from __future__ import annotations
 
@@ -25,13 +25,9 @@ Message = dict[str, Any]
 
 
 class SFTLowLevelDataset:
-    """Conversations of a file of JSON lines, by number: what each line has under "messages".
+    """The "messages" of each line of a file of JSON lines: a list such as [{"role": "user", "content": "…"}, …].
 
-    That is a list of messages such as {"role": "user", "content": "…"}; each system message in it begins a
-    conversation.
-
-    Args:
-        dataset_path: the file.
+    Each system message begins a conversation.
     """
 
     def __init__(self, dataset_path: str) -> None:
@@ -42,31 +38,25 @@ class SFTLowLevelDataset:
         return len(self.dataset)
 
     def __getitem__(self, idx: int) -> list[Message]:
-        """Returns the messages of a line.
-
-        Raises:
-            InputError: it has none.
-        """
+        """Returns the messages of a line; an `InputError` without them."""
         record = self.dataset[idx]
         if "messages" not in record:
-            message = f"`{self.dataset.path}`: expected `messages` in record {idx}, found {', '.join(record)}"
-            raise InputError(message)
+            raise InputError(f"`{self.dataset.path}`: record {idx} has no `messages`, only {', '.join(record)}")
         messages: list[Message] = record["messages"]
         return messages
 
 
 class SFTDataset(MegatronDataset):
-    """Samples of `sequence_length` positions, each of the conversations of one line, in the order of the file.
+    """Samples of `sequence_length` positions with the conversations of one line each, in the order of the file.
 
-    Conversations follow each other in a sample; what does not fit is left out, and what is left is padding of the last
-    one. With context parallelism each takes a multiple of twice its size. A sample holds tokens, labels, position_ids
-    int64[S], loss_mask float32[S], cu_seqlens int32[S + 1] (where conversations begin, filled up with S) and
-    max_seqlen, an int32.
+    A sample is cut at its end, or padded as part of its last conversation. With context parallelism conversations are
+    padded to a multiple of twice its size. A sample has tokens, labels, position_ids int64[S], loss_mask float32[S],
+    cu_seqlens int32[S + 1] (starts of conversations, padded with S) and max_seqlen, an int32.
 
-    The tokenizer has `tokenize_conversation`, as the reference's for fine-tuning does. A label that is the pad id has
-    no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, fills samples up and masks by position.
+    The tokenizer needs `tokenize_conversation`, as the reference's for fine-tuning. A label that is the pad id has no
+    loss. `tokenloom.SFTDataset` tokenizes once, shuffles, packs samples and masks by position.
 
-    Args are those of `MegatronDataset`: `num_samples` repeats lines, and is one per line if None.
+    Args are those of `MegatronDataset`: `num_samples` repeats lines; None for one sample per line.
     """
 
     config: GPTDatasetConfig
@@ -86,7 +76,7 @@ class SFTDataset(MegatronDataset):
         return len(self.indices) if self.num_samples is None else self.num_samples
 
     def _split_conversations(self, merged_conversations: Iterable[Message]) -> list[list[Message]]:
-        """Returns the conversations of a line: each system message begins one."""
+        """Returns the conversations of a line, split at system messages."""
         conversations: list[list[Message]] = []
         for message in merged_conversations:
             if message["role"] == "system" or not conversations:
@@ -95,7 +85,7 @@ class SFTDataset(MegatronDataset):
         return conversations
 
     def _calculate_padding_divisor(self) -> int:
-        """Returns what the positions of a sample of varying length are a multiple of."""
+        """Returns the divisor of the length of a sample of varying length."""
         config = self.config
         context = config.context_parallel_size or 1
         divisor = 2 * context if context > 1 or config.hybrid_context_parallel else 1
@@ -104,32 +94,25 @@ class SFTDataset(MegatronDataset):
         return int(divisor * max(config.sequence_parallel_size, 1))
 
     def _low_level(self, idx: int) -> Any:
-        """Returns what a sample is made of."""
+        """Returns the low-level item of a sample."""
         return self.dataset[int(self.indices[idx % len(self.indices)])]
 
     def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a conversation, and the same with `IGNORE_INDEX` for those without loss."""
+        """Returns the tokens of a conversation, and its targets: `IGNORE_INDEX` for tokens without loss."""
         tokenizer: Any = self.config.tokenizer
         if not hasattr(tokenizer, "tokenize_conversation"):
-            message = f"expected a tokenizer with `tokenize_conversation`, found {type(tokenizer).__name__}"
             hint = "use the reference's for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no `tokenize_conversation`", hint=hint)
         tokens, targets = tokenizer.tokenize_conversation(conversation, return_target=True, add_generation_prompt=False)
         return tokens.tolist(), targets.tolist()
 
     def _check_masks(self) -> None:
         for name in ("reset_position_ids", "create_attention_mask", "reset_attention_mask"):
             if getattr(self.config, name):
-                message = f"expected `{name}` to be False for conversations, found True"
-                raise ConfigError(message, hint="boundaries are in `cu_seqlens`")
+                raise ConfigError(f"`{name}`: must be False for conversations", hint="use `cu_seqlens`")
 
     def __getitem__(self, idx: int) -> Sample:
-        """Returns a sample as torch tensors.
-
-        Raises:
-            ConfigError: the settings want masks that go by tokens, or the tokenizer knows no conversations.
-            InputError: a line has no messages.
-        """
+        """Returns a sample as torch tensors."""
         self._check_masks()
         size, pad = self.config.sequence_length, fill_token_id(self.config.tokenizer)
         multiple = 2 * context if (context := self.config.context_parallel_size or 1) > 1 else 1
@@ -147,8 +130,7 @@ class SFTDataset(MegatronDataset):
             if len(tokens) > size:
                 break
         if not ends:
-            message = f"expected a conversation in sample {idx} of `{self.dataset_path}`, found an empty list"
-            raise InputError(message)
+            raise InputError(f"`{self.dataset_path}`: sample {idx} has no conversation")
         if len(tokens) > size:
             tokens[size:], targets[size:] = [pad], [pad]
         missing = size + 1 - len(tokens)
@@ -167,17 +149,16 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Made-up texts, whose lengths follow a distribution; each is a token shorter, as an end of text will be appended.
+    """Mock texts with lengths of a distribution, less a token for the end of text.
 
     Args:
         mode: "distribution" for clipped lognormal lengths (`type` "lognormal", `min_seq_len`, `max_seq_len`,
-            `mean_seq_len`, `lognormal_sigma`); "file" for those in a file at `path`, after a heading; "verification"
-            for tokens of the pair at `data_path`, of lengths as with "distribution".
-        kwargs: settings of the mode; `format` "thd" for samples as long as they are, "sbhd" for padded ones.
+            `mean_seq_len`, `lognormal_sigma`); "file" for lengths in a file at `path`, after a heading; "verification"
+            for tokens of the pair at `data_path`, with lengths as of "distribution".
+        kwargs: settings of the mode; `format` "thd" for samples of their own length, "sbhd" for padded ones.
 
     Raises:
-        ConfigError: the mode or distribution is unknown.
-        KeyError: a setting is missing.
+        ConfigError, KeyError: the mode or distribution is unknown; a setting is missing.
     """
 
     seed = 0
@@ -195,18 +176,15 @@ class MockSFTLowLevelDataset:
             ).ravel()
             self.size = len(self.sequence_lengths)
         elif mode == "verification" or (mode == "distribution" and kwargs.get("type") == "lognormal"):
-            self.sequence_lengths = self.generate_lognormal_samples(
-                self.size,
-                *(kwargs[name] for name in ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")),
-            )
+            names = ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")
+            self.sequence_lengths = self.generate_lognormal_samples(self.size, *(kwargs[name] for name in names))
         else:
-            message = f"expected lengths by 'file', 'verification' or a lognormal 'distribution', found {mode!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"mode {mode!r}: must be 'file', 'verification' or a lognormal 'distribution'")
 
     def generate_lognormal_samples(
         self, size: int, mean: float, sigma: float, min_seq_len: int, max_seq_len: int
     ) -> NDArray[np.int64]:
-        """Returns lengths: int64[size]; the same for everyone."""
+        """Returns lengths, int64[size], from a fixed seed."""
         drawn = np.random.RandomState(self.seed).lognormal(np.log(mean) - sigma**2 / 2, sigma, size)
         return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
 
@@ -214,7 +192,7 @@ class MockSFTLowLevelDataset:
         return self.size
 
     def __getitem__(self, idx: int) -> NDArray[np.int64]:
-        """Returns a text: 1, 2, 3, …, or tokens of the pair from a document on: int64[length - 1]."""
+        """Returns a text, int64[length - 1]: 1, 2, 3, …, or tokens of the pair."""
         length = int(self.sequence_lengths[idx % self.size]) - 1
         if self.indexed_dataset is None:
             return np.arange(1, length + 1, dtype=np.int64)
@@ -225,11 +203,11 @@ class MockSFTLowLevelDataset:
 
 
 class MockSFTDataset(SFTDataset):
-    """Samples of made-up texts, one each: as long as it is, or padded where the settings of the data say "sbhd"."""
+    """Samples of one mock text each, of its own length, or padded with `format` "sbhd"."""
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockSFTLowLevelDataset:
-        """Returns the texts that `sft_mock_dataset_config_json` describes; the path does not matter."""
+        """Returns the texts of `sft_mock_dataset_config_json`; the path has no effect."""
         return mock_data(config.sft_mock_dataset_config_json, config.sequence_length)
 
     def __getitem__(self, idx: int) -> Sample:
@@ -250,7 +228,7 @@ class MockSFTDataset(SFTDataset):
 
 
 def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int]) -> Sample:
-    """Returns the sample of a text, whose labels are the next targets; some ids have no loss."""
+    """Returns the sample of a text; labels are the next targets, and some ids have no loss."""
     labels = torch.tensor(targets[1:], dtype=torch.int64)
     return {
         "tokens": torch.tensor(tokens[:-1], dtype=torch.int64),
@@ -261,19 +239,7 @@ def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int])
 
 
 def mock_data(settings: str | None, sequence_length: int) -> MockSFTLowLevelDataset:
-    """Returns made-up texts.
-
-    Args:
-        settings: settings as JSON, or the path of a file of these; None for lengths between half a sample and a whole.
-        sequence_length: positions of a sample.
-    """
-    if settings is None:
-        return MockSFTLowLevelDataset(
-            mode="distribution",
-            type="lognormal",
-            min_seq_len=sequence_length // 2,
-            max_seq_len=sequence_length,
-            mean_seq_len=sequence_length // 4 * 3,
-            lognormal_sigma=1.1,
-        )
-    return MockSFTLowLevelDataset(**load_json_arg(settings))
+    """Returns mock texts of JSON settings, or of the path of a file; None for half a sample to a whole."""
+    usual = {"mode": "distribution", "type": "lognormal", "lognormal_sigma": 1.1, "max_seq_len": sequence_length}
+    usual |= {"min_seq_len": sequence_length // 2, "mean_seq_len": sequence_length // 4 * 3}
+    return MockSFTLowLevelDataset(**(usual if settings is None else load_json_arg(settings)))

@@ -1,12 +1,13 @@
-"""`megatron.training.datasets.utils`: what several datasets of the trainer share."""
+"""`megatron.training.datasets.utils`: records of files, for several datasets of the trainer."""
 
 from __future__ import annotations
 
 import json
 import os
-from array import array
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tokenloom.errors import InputError
 from tokenloom.optional import require
@@ -14,7 +15,7 @@ from tokenloom.storage.local import MappedFile
 
 
 def load_json_arg(spec: str | None) -> Any:
-    """Returns what JSON says, which is given as such or as the path of a file; None for None.
+    """Returns the value of JSON, or of a JSON file at a path; None for None.
 
     Example:
         >>> load_json_arg('{"mode": "distribution"}')
@@ -28,55 +29,44 @@ def load_json_arg(spec: str | None) -> Any:
     return json.loads(spec)
 
 
-_LOOKED_AT = 1000
-"""Records whose keys are looked at to tell what a file holds."""
+_NUM_PROBED = 1000
+"""Records whose keys decide the schema of a file."""
 
 
 class JsonRecords(Sequence[dict[str, Any]]):
-    """The records of a file of JSON lines: found once, 16 bytes each in memory, and parsed when they are asked for.
+    """The records of a file of JSON lines, parsed on access, with 16 bytes each in memory.
 
-    A file that is one JSON list of records is parsed whole. Picklable; the file is opened again.
-
-    Args:
-        path: the file.
-
-    Raises:
-        StorageError: it cannot be read.
-        InputError: a record is asked for that is no JSON object.
+    A file of one JSON list of records is parsed whole. Pickles reopen the file. A record that is no JSON object is an
+    `InputError` on access.
     """
 
     def __init__(self, path: str) -> None:
         self.path: str = path
         self._file = MappedFile(path)
-        self._starts, self._stops, offset = array("q"), array("q"), 0
-        with open(path, "rb") as stream:
-            for line in stream:
-                if not line.isspace():
-                    self._starts.append(offset)
-                    self._stops.append(offset + len(line))
-                offset += len(line)
+        with open(path, "rb") as stream:  # blank lines are negative
+            sizes = np.fromiter((-len(line) if line.isspace() else len(line) for line in stream), dtype=np.int64)
+        self._sizes, self._stops = sizes[sizes > 0], np.abs(sizes).cumsum()[sizes > 0]
         self._listed: list[Any] | None = None
-        if self._starts and self._bytes(0).startswith(b"["):
-            self._listed = self._parse(bytes(self._file.read(0, offset)), "the file")
+        if len(self._sizes) and self._bytes(0).startswith(b"["):
+            self._listed = self._parse(bytes(self._file.read(0, self._file.num_bytes)), "the file")
 
     def _bytes(self, number: int) -> bytes:
-        start = self._starts[number]
-        return bytes(self._file.read(start, self._stops[number] - start)).strip()
+        size = int(self._sizes[number])
+        return bytes(self._file.read(int(self._stops[number]) - size, size)).strip()
 
     def _parse(self, text: bytes, where: str) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            message = f"`{self.path}`: {where} is no JSON: {error}"
-            raise InputError(message) from error
+            raise InputError(f"`{self.path}`: {where} is no JSON: {error}") from error
 
     @property
     def column_names(self) -> list[str]:
-        """The keys of the first 1,000 records, in the order of their first appearance."""
-        return list(dict.fromkeys(key for k in range(min(len(self), _LOOKED_AT)) for key in self[k]))
+        """The keys of the first 1,000 records, in order of appearance."""
+        return list(dict.fromkeys(key for k in range(min(len(self), _NUM_PROBED)) for key in self[k]))
 
     def __len__(self) -> int:
-        return len(self._starts if self._listed is None else self._listed)
+        return len(self._sizes if self._listed is None else self._listed)
 
     def __getitem__(self, number: Any) -> Any:
         """Returns a record."""
@@ -84,8 +74,7 @@ class JsonRecords(Sequence[dict[str, Any]]):
         listed = self._listed
         record = listed[number] if listed else self._parse(self._bytes(number), f"record {number}")
         if not isinstance(record, dict):
-            message = f"`{self.path}`: expected a JSON object as record {number}, found {type(record).__name__}"
-            raise InputError(message)
+            raise InputError(f"`{self.path}`: record {number} must be a JSON object, got {type(record).__name__}")
         return record
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,7 +82,7 @@ class JsonRecords(Sequence[dict[str, Any]]):
 
 
 class ParquetRecords(Sequence[dict[str, Any]]):
-    """The rows of a Parquet file, as dicts. Picklable; the file is opened again."""
+    """The rows of a Parquet file as dicts. Pickles reopen the file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -114,9 +103,5 @@ class ParquetRecords(Sequence[dict[str, Any]]):
 
 
 def hub_records(name: str) -> Any:
-    """Returns the split "train" of a dataset of the Hugging Face Hub, which its own library loads.
-
-    Raises:
-        MissingExtraError: that library is not installed.
-    """
+    """Returns the split "train" of a dataset of the Hugging Face Hub, by the library `datasets`."""
     return require("datasets", extra="hf").load_dataset(name, split="train")

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.varlen_dataset`: a conversation or text per sample, as long as it is."""
+"""`megatron.training.datasets.varlen_dataset`: a conversation or text per sample, of its own length."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MockVarlenLowLevelDataset = MockSFTLowLevelDataset
 
 
 def _looks_like_hf_id(path: str | None) -> bool:
-    """Whether a path names a dataset of the Hugging Face Hub: "owner/name", and no file."""
+    """Whether a path is "owner/name" of the Hugging Face Hub, and no file."""
     return bool(path and "/" in path and not path.startswith(("/", "./", "../")) and not os.path.exists(path))
 
 
@@ -51,25 +51,25 @@ def _text(value: Any, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        message = f"{where} must be a string, found {type(value).__name__}"
-        raise InputError(message, hint="parts of images and the like are not supported")
+        message = f"{where} must be a string, got {type(value).__name__}"
+        raise InputError(message, hint="only text is supported, no images or other parts")
     return value
 
 
 def _first_present(sample: Record, fields: Iterable[str]) -> str | None:
-    """Returns the first text among some fields that is not empty."""
+    """Returns the first non-empty text of some fields."""
     return next((text for name in fields if (text := _text(sample.get(name), f"`{name}`"))), None)
 
 
 def _with_system(messages: list[Message]) -> list[Message]:
-    """Returns messages that begin with one of the system, an empty one if need be: they are one conversation."""
+    """Returns messages that begin with a system message, an empty one if necessary."""
     if messages and messages[0]["role"] == "system":
         return messages
     return [{"role": "system", "content": ""}, *messages]
 
 
 def _alpaca_to_messages(sample: Record) -> list[Message]:
-    """Returns the conversation of an instruction, maybe with a text that it is about, and an answer."""
+    """Returns the conversation of an instruction, an optional input, and an answer."""
     instruction, extra, output = (
         _first_present(sample, fields) or "" for fields in (_INSTRUCTION_FIELDS, _EXTRA_INPUT_FIELDS, _OUTPUT_FIELDS)
     )
@@ -78,7 +78,7 @@ def _alpaca_to_messages(sample: Record) -> list[Message]:
 
 
 def _sharegpt_to_messages(sample: Record) -> list[Message]:
-    """Returns the conversation under "conversations"; unknown speakers are users."""
+    """Returns the conversation under "conversations"; unknown roles become users."""
     messages = []
     for turn in sample.get("conversations") or []:
         role = _SHAREGPT_ROLE_MAP.get((turn.get("from") or "").lower(), "user")
@@ -87,7 +87,7 @@ def _sharegpt_to_messages(sample: Record) -> list[Message]:
 
 
 def _messages_passthrough(sample: Record) -> list[Message]:
-    """Returns the conversation under "messages": roles and texts, and nothing else of a message."""
+    """Returns the conversation under "messages": roles and texts only."""
     messages = []
     for message in sample.get("messages") or []:
         role = message.get("role") or "user"
@@ -96,7 +96,7 @@ def _messages_passthrough(sample: Record) -> list[Message]:
 
 
 def _raw_text_loader(sample: Record) -> str:
-    """Returns the text under "text", which is no conversation."""
+    """Returns the plain text under "text"."""
     return _text(sample.get("text"), "`text`")
 
 
@@ -109,11 +109,7 @@ _CONVERTERS: dict[str, tuple[Converter, str]] = {
 
 
 def _select_converter(column_names: Sequence[str]) -> tuple[Converter, str]:
-    """Returns what makes a conversation, or a text, of records with these columns, and the name of their schema.
-
-    Raises:
-        InputError: no schema has them.
-    """
+    """Returns the converter of records with these columns, and the name of their schema."""
     try:
         return _CONVERTERS[detect_schema(column_names)]
     except ConfigError as error:
@@ -122,14 +118,7 @@ def _select_converter(column_names: Sequence[str]) -> tuple[Converter, str]:
 
 
 class VarlenLowLevelDataset:
-    """Conversations or texts of a file of JSON lines or Parquet, or of a dataset of the Hub, by number.
-
-    Args:
-        dataset_path: the file, or "owner/name".
-
-    Raises:
-        InputError: no schema has its columns.
-    """
+    """Conversations or texts of a file of JSON lines or Parquet, or of "owner/name" of the Hub."""
 
     def __init__(self, dataset_path: str) -> None:
         if _looks_like_hf_id(dataset_path):
@@ -142,7 +131,7 @@ class VarlenLowLevelDataset:
 
     @property
     def schema_name(self) -> str:
-        """What the records are: "openai-messages", "sharegpt", "alpaca" or "pretrain-text"."""
+        """The schema: "openai-messages", "sharegpt", "alpaca" or "pretrain-text"."""
         return self._schema_name
 
     def __len__(self) -> int:
@@ -157,12 +146,12 @@ class VarlenLowLevelDataset:
 
 
 class VarlenDataset(SFTDataset):
-    """Samples of one conversation or text each, padded to what context parallelism needs, in the order of the file.
+    """Samples of one conversation or text each, padded for context parallelism, in the order of the file.
 
-    A sample of n tokens, the last one an end of text, holds tokens, labels, position_ids int64[P], loss_mask
-    float32[P], original_seq_len int32[1] (n - 1) and padded_seq_len int32[1] (P). Those longer than `sequence_length`
-    are cut, and end with an end of text all the same. With `varlen_sbhd_validation` all are padded to that, and say
-    nothing of lengths. `tokenloom.VarlenDataset` tokenizes once, shuffles, and knows lengths without reading.
+    A sample of n tokens, the last an end of text, has tokens, labels, position_ids int64[P], loss_mask float32[P],
+    original_seq_len int32[1] (n - 1) and padded_seq_len int32[1] (P). Texts are cut to `sequence_length` with an end of
+    text. With `varlen_sbhd_validation` all are padded to that, without lengths. `tokenloom.VarlenDataset` tokenizes
+    once, shuffles, and knows lengths without reading.
 
     Args and errors are those of `SFTDataset`.
     """
@@ -173,7 +162,7 @@ class VarlenDataset(SFTDataset):
         return VarlenLowLevelDataset(dataset_path)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a sample, and which have loss, as `_tokenize` does; no longer than a sample may be."""
+        """Returns the tokens and targets of a sample as `_tokenize` does, cut to the length of a sample."""
         tokenizer: Any = self.config.tokenizer
         item = self._low_level(idx)
         if isinstance(item, str):
@@ -186,7 +175,7 @@ class VarlenDataset(SFTDataset):
             kept = min(len(tokens), longest - 1)
             tokens, targets = [*tokens[:kept], end], [*targets[:kept], end]
         if len(tokens) == 1:
-            tokens, targets = [end, end], [end, end]  # nothing to read otherwise
+            tokens, targets = [end, end], [end, end]  # an input and a label
         return tokens, targets
 
     def __getitem__(self, idx: int) -> Sample:
@@ -210,17 +199,16 @@ class VarlenDataset(SFTDataset):
 
 
 class MockVarlenDataset(VarlenDataset):
-    """Samples of made-up texts of varying lengths, in the form of `VarlenDataset`."""
+    """Samples of mock texts in the form of `VarlenDataset`."""
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockSFTLowLevelDataset:
-        """Returns the texts that `varlen_mock_dataset_config_json` describes; the path does not matter."""
+        """Returns the texts of `varlen_mock_dataset_config_json`; the path has no effect."""
         return mock_data(config.varlen_mock_dataset_config_json, config.sequence_length)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
         if self.config.varlen_sbhd_validation:
-            message = "`varlen_sbhd_validation` is for real data"
-            raise ConfigError(message)
+            raise ConfigError("`varlen_sbhd_validation` is for real data")
         tokenizer: Any = self.config.tokenizer
         size = self.config.sequence_length
         tokens = [*self._low_level(idx).tolist(), tokenizer.eod]

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.retro.db` and the modules in it: where the chunks of a project lie, and reading them.
+"""`megatron.core.datasets.retro.db` and its modules: the chunks of a project.
 
 Errors are those of `tokenloom_retro.RetroProject`.
 """
@@ -53,15 +53,11 @@ def get_db_dir(project_dir: str) -> str:
 
 
 def init_indexed_dataset_infos(config: Any) -> list[dict[str, Any]]:
-    """Returns the data sets that a project is to be made of: `ratio`, `prefix` and the opened pair as `dataset`.
-
-    Args:
-        config: settings with `retro_project_dir`, and `retro_gpt_data_path`, weights and prefixes by turns.
-    """
+    """Returns the data sets of a configuration: `ratio`, `prefix` and the opened pair as `dataset`."""
     blend = list(config.retro_gpt_data_path)
     if len(blend) % 2:
-        message = f"expected weights and prefixes by turns as `retro_gpt_data_path`, found {blend!r}"
-        raise ConfigError(message, hint="a single pair needs a weight, too")
+        message = f"`retro_gpt_data_path`: must be weights and prefixes by turns, got {blend!r}"
+        raise ConfigError(message, hint="a single pair needs a weight too")
     infos = [{"ratio": float(ratio), "prefix": prefix} for ratio, prefix in zip(blend[::2], blend[1::2], strict=True)]
     load_indexed_datasets(config.retro_project_dir, infos)
     return infos
@@ -113,10 +109,7 @@ def get_individual_chunk_db(project_dir: str, ds_id: int, ds_info: Mapping[str, 
 
 
 def get_individual_doc_offsets(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint64]:
-    """Returns where the chunks of each document of one data set end: uint64[num_documents, 3].
-
-    A row is the number of the data set, that of the document, and the chunks up to its end.
-    """
+    """Returns data set, document, and chunks up to its end, of each document: uint64[num_documents, 3]."""
     return individual_document_offsets(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
 
 
@@ -138,16 +131,12 @@ def get_merged_dataset(
     Args:
         project_dir: path of the project folder.
         chunk_length: tokens of a chunk.
-        eod_token_id: the id that fills up shorter ones.
+        eod_token_id: padding of shorter ones.
         db_type: "sampled", "train" or "valid".
-        indexed_dataset_infos: the data sets, where they are opened already.
-
-    Raises:
-        ConfigError: there is no such kind.
+        indexed_dataset_infos: the data sets, if opened already.
     """
     if db_type not in _KINDS:
-        message = f"expected one of {', '.join(_KINDS)} as `db_type`, found {db_type!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"`db_type`: must be one of {', '.join(_KINDS)}, got {db_type!r}")
     project = RetroProject(project_dir)
     if not indexed_dataset_infos:
         return project.database(db_type, chunk_length=chunk_length, eod_token_id=eod_token_id)

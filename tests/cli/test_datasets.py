@@ -1,0 +1,389 @@
+"""`tokenloom info`, `verify`, `merge`, `catalogue`, `export` and `column`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.runs import rows_of, run, write_run
+from tests.indexed.manifest.manifests import write_recorded
+from tests.indexed.origins import add_hashes, add_origins
+from tests.indexed.pairs import FIRST, SECOND, read_pair, write_pair, write_two_pairs
+from tests.run.data import write_source
+
+from tokenloom import cli, load, merge_datasets
+from tokenloom.indexed.columns import open_column
+from tokenloom.indexed.dataset import IndexedDataset
+
+CORPUS = [[[10, 11, 12], [13]], [], [[], list(range(1500))]]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_pair(tmp_path / "corpus", CORPUS)
+
+
+def cells_of(text):
+    """Returns the rows of all tables: first cell to the cells after it."""
+    cells = [line.split("  ") for line in text.splitlines()]
+    rows = [[cell.strip() for cell in row if cell.strip()] for row in cells]
+    return {row[0]: row[1:] for row in rows if row}
+
+
+def test_tables_show_the_statistics(capsys, corpus):
+    assert cli.main(["info", corpus]) == 0
+    out, err = capsys.readouterr()
+    rows = cells_of(out)
+    assert corpus in rows
+    assert {name: rows[name] for name in ("documents", "sequences", "tokens", "bytes", "dtype", "longest")} == {
+        "documents": ["3"],
+        "sequences": ["4"],
+        "tokens": ["sequences"],  # the heading of the histogram has the same first cell
+        "bytes": ["6,016"],
+        "dtype": ["int32"],
+        "longest": ["1,500"],
+    }
+    assert rows["percentile 50"] == ["1"]
+    assert rows["0 to 0"][0] == "1"
+    assert rows["1,024 to 2,047"] == ["1", "█" * 30]
+    assert "1,504" in out
+    assert "\x1b" not in out
+    assert err == ""
+
+
+def test_the_command_prints_a_readable_table_to_a_pipe(corpus):
+    encoding = "ascii"
+    command = [sys.executable, "-m", "tokenloom", "info", corpus]
+    environment = {"PYTHONIOENCODING": encoding, "COLUMNS": "20"}
+    done = subprocess.run(command, capture_output=True, check=True, env=environment, encoding=encoding)
+    assert corpus in done.stdout
+    assert "1,024 to 2,047" in done.stdout
+    assert "#" * 30 in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_manifest_says_what_the_data_were_made_of(capsys, tmp_path):
+    corpus = write_recorded(tmp_path / "recorded", [[[10, 11]]], engine="evil \x1b[31m")
+    assert cli.main(["info", corpus]) == 0
+    out = capsys.readouterr().out
+    rows = cells_of(out)
+    assert (rows["tokenizer kind"], rows["tokenizer path"]) == (["word-level"], ["words/tokenizer.json"])
+    assert rows["tokenizer sha256"] == ["ab" * 32]
+    assert rows["tokenizer vocab size"] == ["100"]
+    assert rows["largest token"] == ["11"]
+    assert rows["tokenizer bos"] == ["none"]
+    assert (rows["tokenizer eod id"], rows["tokenizer eod text"]) == (["9"], ["</s>"])
+    assert rows["options append eod"] == ["True"]
+    assert rows["engine"] == ["evil \\x1b[31m"]
+    assert rows["input files"] == ["2"]
+    assert rows["ledger read"] == rows["ledger kept"] == ["1"]
+    assert rows["ledger duplicates"] == ["0"]
+    assert "\x1b" not in out
+    assert cli.main(["info", "--json", corpus]) == 0
+    with open(f"{corpus}.manifest.json") as stream:
+        assert json.loads(capsys.readouterr().out)["manifest"] == json.load(stream)
+
+
+def test_origins_and_hashes_are_told_of(capsys, tmp_path, corpus):
+    assert cli.main(["info", corpus]) == 0
+    rows = cells_of(capsys.readouterr().out)
+    assert (rows["origins"], rows["hashes of texts"]) == (["none"], ["none"])
+    add_origins(corpus)
+    add_hashes(corpus)
+    other = write_pair(tmp_path / "other", [[[1]]])
+    output = merge_datasets([corpus, other], f"{tmp_path}/all").path_prefix
+    assert cli.main(["info", corpus, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["origins"], record["hashes"]) == ({"num_input_files": 1, "num_known_documents": 3}, True)
+    assert cli.main(["info", output]) == 0
+    rows = cells_of(capsys.readouterr().out)
+    assert (rows["origins"], rows["hashes of texts"]) == (["of 3 documents, input files: 1"], ["none"])
+    assert cli.main(["info", corpus]) == 0
+    rows = cells_of(capsys.readouterr().out)
+    assert (rows["origins"], rows["hashes of texts"]) == (["of all documents, input files: 1"], ["of all documents"])
+
+
+def test_a_folder_is_all_pairs_in_it(capsys, tmp_path, corpus):
+    write_pair(tmp_path / "another", CORPUS)
+    assert cli.main(["info", "--json", str(tmp_path)]) == 0
+    found = [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()]
+    assert found == [str(tmp_path / "another"), corpus]
+    (tmp_path / "corpus" / "cache").mkdir(parents=True)  # of a sample that was shown
+    assert cli.main(["info", "--json", corpus]) == 0
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_pair(tmp_path / "corpus", [[[10, 11, 12], [13]], [[14]]])
+
+
+def damage_length(prefix):
+    with open(f"{prefix}.idx", "r+b") as stream:
+        stream.seek(34)
+        stream.write(struct.pack("<i", -5))
+
+
+def test_a_sound_dataset_is_one_line(capsys, tmp_path, prefix):
+    empty = write_pair(tmp_path / "empty", [])
+    assert cli.main(["verify", prefix, empty]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{prefix}: ok, 5 tokens from 10 to 14\n{empty}: ok, no tokens\n"
+    assert err == ""
+
+
+def test_each_problem_is_a_line_that_names_file_and_field(capsys, prefix):
+    damage_length(prefix)
+    assert cli.main(["verify", prefix, "--vocab-size", "14"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{prefix}: `{prefix}.idx`: expected a length from 0 on, found -5 for sequence 0",
+        f"{prefix}: `{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14",
+    ]
+
+
+def test_datasets_after_a_broken_one_are_still_checked(capsys, tmp_path, prefix):
+    broken = write_pair(tmp_path / "broken", [[[1, 2]]])
+    os.truncate(f"{broken}.bin", 4)
+    assert cli.main(["verify", broken, f"{tmp_path}/absent", prefix]) == 1
+    out = capsys.readouterr().out
+    assert f"{broken}: `{broken}.bin`: expected 8 bytes (the end of sequence 0 in `{broken}.idx`), found 4\n" in out
+    assert f"{tmp_path}/absent: no file `{tmp_path}/absent.idx`" in out
+    assert out.endswith(f"{prefix}: ok, 5 tokens from 10 to 14\n")
+
+
+def test_json_has_the_problems_of_each(capsys, tmp_path, prefix):
+    assert cli.main(["verify", prefix, f"{tmp_path}/absent", "--vocab-size", "14", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    outside = f"`{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14"
+    assert [(each["prefix"], each["ok"], each["num_tokens"]) for each in told["datasets"]] == [
+        (prefix, False, 5),
+        (f"{tmp_path}/absent", False, 0),
+    ]
+    assert told["datasets"][0]["problems"] == [outside]
+    assert told["datasets"][1]["problems"][0].startswith(f"no file `{tmp_path}/absent.idx`")
+    assert told["ok"] is False
+
+
+def test_a_manifest_is_compared(capsys, tmp_path):
+    prefix = write_recorded(tmp_path / "recorded", [[[10, 11]]])
+    assert cli.main(["verify", prefix]) == 0
+    assert capsys.readouterr().out == f"{prefix}: ok, 2 tokens from 10 to 11, as the manifest says\n"
+    with open(f"{prefix}.bin", "r+b") as stream:
+        stream.write(b"\x09")
+    assert cli.main(["verify", prefix]) == 1
+    assert f"{prefix}: `{prefix}.bin`: expected 4 bytes with CRC-32 " in capsys.readouterr().out
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_two_pairs(tmp_path / "parts")
+    return f"{tmp_path}/parts"
+
+
+def test_datasets_are_joined_in_the_order_given(capsys, tmp_path, folder):
+    output = f"{tmp_path}/all"
+    assert cli.main(["merge", f"{folder}/b.bin", f"{folder}/a", "--output-prefix", output]) == 0
+    assert read_pair(output) == SECOND + FIRST
+    out, err = capsys.readouterr()
+    rows = rows_of(out)
+    assert re.fullmatch(r"merged, \d+ MB/s", rows[1][0])
+    assert ["input bytes", "24"] in rows
+    assert [output, "4", "5", "6", "24", "int32"] in rows
+    assert err == ""
+
+
+def test_modes_are_joined(tmp_path):
+    prefix = write_pair(tmp_path / "modes", FIRST, multimodal=True)
+    assert cli.main(["merge", prefix, prefix, "--multimodal", "--output-prefix", f"{tmp_path}/all"]) == 0
+    assert IndexedDataset(f"{tmp_path}/all", multimodal=True).sequence_modes.tolist() == [0, 1, 0, 1]
+
+
+def test_a_damaged_input_is_named_and_nothing_is_written(capsys, tmp_path, folder):
+    os.truncate(f"{folder}/b.bin", 4)
+    assert cli.main(["merge", "--input", folder, "--output-prefix", f"{tmp_path}/all"]) == 1
+    err = capsys.readouterr().err
+    assert f"error: `{folder}/b.bin`: expected 12 bytes" in err
+    assert "found 4" in err
+    assert os.listdir(tmp_path) == ["parts"]
+
+
+@pytest.mark.parametrize("command", ["merge", "catalogue"])
+def test_it_is_said_of_how_many_documents_the_origin_is_known(capsys, caplog, tmp_path, folder, command):
+    add_origins(f"{folder}/a")
+    output = f"{tmp_path}/all"
+    assert cli.main([command, "--input", folder, "--output-prefix", output, "--json"]) == 0
+    assert '"num_known_origins": 2, ' in capsys.readouterr().out
+    assert f"`{folder}/b` has no column `origins`: of its documents it says nothing in the result" in caplog.text
+    add_origins(f"{folder}/b")
+    assert cli.main([command, "--input", folder, "--output-prefix", output, "--overwrite", "--json"]) == 0
+    assert '"num_known_origins": 4, ' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "way"),
+    [("catalogue", "prefixes"), ("catalogue", "folder"), ("merge", "glob"), ("merge", "--input"), ("merge", "--list")],
+)
+def test_datasets_are_named_in_any_way(tmp_path, folder, command, way):
+    (tmp_path / "list.txt").write_text(f"# two pairs\n{folder}/a\n\n{folder}/b.idx\n")
+    named = {
+        "prefixes": [f"{folder}/a", f"{folder}/b.bin"],
+        "glob": [f"{folder}/*"],
+        "folder": [folder],
+        "--input": ["--input", folder],
+        "--list": ["--list", f"{tmp_path}/list.txt"],
+    }
+    assert cli.main([command, *named[way], "--output-prefix", f"{tmp_path}/all"]) == 0
+    assert read_pair(f"{tmp_path}/all") == FIRST + SECOND
+    assert (tmp_path / "all.catalogue").exists() == (command == "catalogue")
+
+
+def test_a_catalogue_is_taken_by_other_commands(capsys, tmp_path, folder):
+    output = f"{tmp_path}/all"
+    assert cli.main(["catalogue", folder, "--output-prefix", output]) == 0
+    capsys.readouterr()
+    assert cli.main(["info", output, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["num_documents"], facts["num_tokens"], facts["num_bytes"]) == (4, 6, 24)
+    assert cli.main(["verify", output]) == 0
+    assert capsys.readouterr().out == f"{output}: ok, 6 tokens from 1 to 6\n"
+    assert cli.main(["show", output, "--document", "3"]) == 0
+    assert "5" in capsys.readouterr().out
+    (tmp_path / "parts/b.bin").unlink()
+    assert cli.main(["verify", output]) == 1
+    assert capsys.readouterr().out == f"{output}: cannot open `{folder}/b.bin`: No such file or directory\n"
+
+
+def test_documents_go_to_a_file(capsys, tmp_path: Path):
+    prefix = write_source(str(tmp_path / "a"), 3, 4)
+    status, out, _ = run(capsys, "export", prefix, "--output", tmp_path / "a.parquet", "--tokenizer", "null:500")
+    assert status == 0
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert table.column("text").to_pylist() == ["0 0 0", "1 1 1 1"]
+    size = (tmp_path / "a.parquet").stat().st_size
+    assert rows_of(out)[3:7] == [
+        *(["paths", f"{tmp_path}/a.parquet"], ["rows", "2"], ["tokens", "7"], ["bytes", f"{size:,}"]),
+    ]
+    status, _, error = run(capsys, "export", prefix, "--output", tmp_path / "a.parquet")
+    assert status == 1
+    assert "exists" in error
+    assert run(capsys, "export", prefix, "--output", tmp_path / "a.parquet", "--overwrite")[0] == 0
+    assert pq.read_table(tmp_path / "a.parquet").schema.names == ["document", "tokens"]
+
+
+def test_a_run_says_itself_what_its_samples_are(capsys, tmp_path: Path):
+    path = write_run(tmp_path, manifests=True)
+    assert run(capsys, "run", "lock", path)[0] == 0
+    status, out, error = run(capsys, "export", path, "--output", tmp_path / "run.parquet", "--num-samples", 5)
+    assert (status, error) == (0, "")
+    assert ["rows", "5"] in rows_of(out)
+    rows = pq.read_table(tmp_path / "run.parquet")["input_ids"].to_pylist()
+    assert rows == load(path).batch(range(5))["tokens"].tolist()
+
+
+@pytest.fixture
+def valued(tmp_path) -> str:
+    np.save(tmp_path / "values.npy", np.array([0.5, 1.0, 2.0], dtype=np.float16))
+    return str(write_pair(tmp_path / "pair", [[[1, 2]], [[3]]]))
+
+
+def test_a_column_is_added_shown_and_removed(capsys, tmp_path, valued):
+    status, out, _ = run(capsys, "column", "add", valued, "weight", tmp_path / "values.npy", "--of", "label")
+    assert status == 0
+    assert ["weight", "token,", "of", "labels", "3", "x", "float16", "134", "values.npy"] in [
+        line.split() for line in out.splitlines()
+    ]
+    assert open_column(IndexedDataset(valued), "weight").data.tolist() == [0.5, 1.0, 2.0]
+    status, out, _ = run(capsys, "column", "info", valued, "--json")
+    assert json.loads(out)["columns"]["weight"] | {"crc32": ""} == {
+        "kind": "token",
+        "dtype": "float16",
+        "shape": [3],
+        "num_bytes": 134,
+        "crc32": "",
+        "of": "label",
+        "padding": 0.0,
+        "made_by": "values.npy",
+        "about": [],
+    }
+    status, out, _ = run(capsys, "column", "remove", valued, "weight")
+    assert (status, out) == (0, f"{valued}: no columns\n")
+
+
+def write_rows(path, rows) -> str:
+    """Writes a file of documents with their `w`."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps({'document': document, 'w': value})}\n" for document, value in rows))
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        documents, values = zip(*rows, strict=True)
+        parquet.write_table(arrow.table({"document": documents, "w": values, "more": documents}), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [([(1, 2), (0, 0.5)], [0.5, 2]), ([(1, [1, 2]), (0, [3, 4])], [[3, 4], [1, 2]])],
+)
+def test_rows_of_documents_become_a_column(capsys, tmp_path, valued, form, rows, expected):
+    path = write_rows(tmp_path / f"rows.{form}", rows)
+    words = ("column", "add", valued, "w", path, "--kind", "document", "--dtype", "float64")
+    assert run(capsys, *words)[0] == 0
+    column = open_column(IndexedDataset(valued), "w")
+    assert (column.data.tolist(), column.data.dtype, column.facts.kind) == (expected, np.float64, "document")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([(1, 2)], "no row for document 0"),
+        ([(1, 2), (1, 3)], "record 2: needs `w` and another `document` below 2, got {'document': 1, 'w': 3}"),
+        ([(2, 2)], "record 1: needs `w` and another `document` below 2, got {'document': 2"),
+        ([(0, "a")], "record 1: `w` must be numbers, got 'a'"),
+    ],
+)
+def test_rows_that_do_not_fit_are_named_and_leave_nothing(capsys, tmp_path, valued, rows, message):
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    status, _, err = run(capsys, "column", "add", valued, "w", path, "--kind", "document")
+    assert (status, message in err) == (1, True), err
+    assert sorted(path.name for path in tmp_path.glob("pair.*")) == ["pair.bin", "pair.idx"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("add PREFIX w FOLDER/bad.jsonl --kind document", "`FOLDER/bad.jsonl`, record 1: "),
+        ("add PREFIX w FOLDER/no.parquet --kind document", "cannot open `FOLDER/no.parquet`"),
+        ("add PREFIX w FOLDER/other.npy", "cannot read `FOLDER/other.npy` as a NumPy file"),
+        ("add PREFIX w PREFIX.bin", "cannot read `PREFIX.bin` as a NumPy file"),
+        ("add PREFIX w FOLDER/values.npy --kind document", "a row for each of 2 documents, found 3"),
+        ("remove PREFIX w", "`PREFIX` has no column `w`"),
+        ("add PREFIX w", "a file of values"),
+        ("add PREFIX w FOLDER/bad.jsonl", "add --kind document"),
+        ("info PREFIX w", "takes a prefix"),
+    ],
+)
+def test_mistakes_about_columns_are_named(capsys, tmp_path, valued, words, message):
+    (tmp_path / "bad.jsonl").write_text("oops\n")
+    words, message = (text.replace("PREFIX", valued).replace("FOLDER", str(tmp_path)) for text in (words, message))
+    is_usage = message in ("a file of values", "add --kind document", "takes a prefix")
+    assert (said := refusal(capsys, "column", *words.split()))[0] == (2 if is_usage else 1)
+    assert message in said[1]
+
+
+def refusal(capsys, *words):
+    try:
+        status = cli.main([*words])
+    except SystemExit as stopped:
+        status = stopped.code
+    return status, capsys.readouterr().err
