@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cli.runs import RUN, lock_of
 from tests.run.changed_runs import shares, start
+from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.amend import Amendment, amend_run
 from tokenloom.run.digest import order_digest
+from tokenloom.run.timeline import Timeline
 
 
 def test_the_new_stage_takes_what_is_left(tmp_path):
@@ -49,3 +57,44 @@ def test_what_is_named_has_to_be_new_or_there(tmp_path):
         amend_run(path, Amendment(position=30, sources={"web": "w"}))
     with pytest.raises(ConfigError, match="did you mean `web`"):
         amend_run(path, Amendment(position=30, denied_documents=("wbe:1",)))
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(1, 60),
+        st.sampled_from(["weights", "length", "source", "grow", "deny"]),
+        st.integers(0, 9),
+        st.integers(1, 9),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(CHANGES)
+def test_no_row_of_changes_moves_what_lies_before_them(changes):
+    with TemporaryDirectory() as folder:
+        path = start(Path(folder), RUN.replace("samples = 100", "samples = 400"))
+        position = 0
+        for number, (distance, kind, one, other) in enumerate(changes):
+            position += distance
+            old = lock_of(path)
+            amendment = Amendment(position=position, weights=shares(web=one, code=other))
+            if kind == "length":
+                amendment = Amendment(position=position, sequence_length=8 + 8 * (number % 2))
+            elif kind == "source":
+                data = write_source(f"{folder}/more{number}", *[20] * 30)
+                weights = shares(code=1, **{f"more{number}": other})
+                amendment = Amendment(position=position, sources={f"more{number}": data}, weights=weights)
+            elif kind == "grow":
+                write_source(f"{folder}/data/web_more{number}", *[10 * other] * 10)
+                amendment = Amendment(position=position, grows=True)
+            elif kind == "deny":
+                Path(f"{folder}/deny{number}").write_text(f"web:{one}\ncode:{other}\n")
+                amendment = Amendment(position=position, denied=f"{folder}/deny{number}")
+            new = amend_run(path, amendment).locked.lock
+            assert order_digest(new, position) == order_digest(old, position)
+            before, after = (Timeline(lock).locate(np.arange(position)) for lock in (old, new))
+            assert before.sources.tolist() == after.sources.tolist()
+            assert before.walks.tolist() == after.walks.tolist()
+            assert before.windows.tolist() == after.windows.tolist()

@@ -13,6 +13,7 @@ from tests.run.small_runs import lock, pair, random_locks, segment, source
 from tokenloom import ConfigError
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource
+from tokenloom.run.progress import planned_size
 from tokenloom.run.timeline import Timeline
 
 SOURCES = [source("web", 40), source("code", 30)]
@@ -124,3 +125,18 @@ def test_a_run_keeps_its_name_while_it_changes():
     assert name == run_identity(run(sources=[grown, SOURCES[1]]))
     assert name != run_identity(run(seed=2))
     assert name != run_identity(run(sources=[source("web", 41), SOURCES[1]]))
+
+
+@given(random_locks(), st.data())
+def test_changes_of_what_comes_later_change_no_digest(lock, data):
+    position = data.draw(st.integers(0, end_of(lock)))
+    parts = [each for each in lock.segments if each.start < position]
+    if parts and parts[-1].num_samples is not None:
+        last = parts[-1]
+        block = -(-(position - last.start) // lock.mixing_block) * lock.mixing_block
+        block = block if last.mixed_as is None and block <= last.num_samples else None
+        if block is not None:
+            planned = None if last.stretch_length is None else planned_size(last)
+            parts[-1] = replace(last, num_samples=block + data.draw(st.integers(0, 40)), planned=planned)
+    if parts:
+        assert order_digest(replace(lock, segments=tuple(parts)), position) == order_digest(lock, position)

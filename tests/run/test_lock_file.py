@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
+import threading
 
 import pytest
 from hypothesis import given
@@ -157,6 +159,19 @@ def test_what_is_not_as_it_was_written_is_refused(data, message, hint):
         parse_lock(data, path="here/run.lock")
     assert caught.value.message.startswith(f"`here/run.lock` {message}")
     assert hint in caught.value.hint
+
+
+def test_concurrent_writers_leave_one_of_their_locks(tmp_path):
+    path, folder = f"{tmp_path}/run.lock", tmp_path
+    locks = [dataclasses.replace(full_lock(folder), consumed=number) for number in range(4)]
+    write_lock(path, locks[0])
+    threads = [threading.Thread(target=lambda lock=lock: [write_lock(path, lock) for _ in range(20)]) for lock in locks]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert read_lock(path) in locks
+    assert read_lock(path) in locks
+    assert os.listdir(tmp_path) == ["run.lock"]
 
 
 def test_any_changed_byte_and_any_truncation_is_refused(rng):

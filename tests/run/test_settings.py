@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.run.texts import RUN, SMALL, error_of, runs
 
 from tokenloom.errors import ConfigError
@@ -178,6 +180,24 @@ def test_any_valid_run_is_read_as_it_was_meant(run):
     assert (settings.seed, settings.sources, settings.stages) == (seed, sources, stages)
     assert settings.denied == (DenialSettings(start=start, documents=((sources[0].name, 7),)),)
     assert parse_run(text.replace("\n", "  # c\r\n"), path="run.toml") == settings
+
+
+PIECES = sorted(
+    set(re.findall(r"\w+|[^\w\s]|\n", RUN)) | {"nan", "-1", "1e400", "true", '""', "\n[", "]]", "\x00", "1979-01-01"}
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(RUN)), st.integers(0, 12), st.sampled_from(PIECES)), min_size=1, max_size=4)
+)
+def test_any_mutation_is_read_or_refused(mutations):
+    text = RUN
+    for at, length, piece in mutations:
+        text = text[:at] + piece + text[at + length :]
+    try:
+        parse_run(text, path="run.toml").content()
+    except ConfigError as error:
+        assert re.match("run.toml:|`run.toml` ", error.message)  # noqa: PT017
 
 
 def stage_of(keys: str) -> StageSettings:
