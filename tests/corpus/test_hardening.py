@@ -17,7 +17,7 @@ from tests.preprocess.corpus import PAIR_SUFFIXES, documents_of, leftovers, writ
 from tests.support import wait_until
 
 from tokenloom import merge_datasets
-from tokenloom.errors import ConfigError, InputError, OutputExistsError
+from tokenloom.errors import ConfigError, InputError, OutputExistsError, StorageError
 from tokenloom.preprocess.settings import BadRecordBudget
 
 ANY_NUMBER = BadRecordBudget(most=None)
@@ -200,3 +200,13 @@ def test_nobody_elses_dataset_is_lost_that_comes_while_a_job_works(tmp_path: Pat
     assert documents_of(target) == [[[3]]] * 2
     preprocess(path, tmp_path / "out", words, overwrite=True)
     assert documents_of(target) == [[[2]]] * 3
+
+
+def test_a_file_of_a_users_own_with_the_name_of_ours_stays(tmp_path: Path, words):
+    content = b'{"mine": 1}'
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}])
+    (tmp_path / "out.job").mkdir()
+    (tmp_path / "out.job" / "job.json").write_bytes(content)
+    with pytest.raises(StorageError, match=r"cannot read `.*job\.json`"):
+        preprocess(path, tmp_path / "out", words)
+    assert (tmp_path / "out.job" / "job.json").read_bytes() == content

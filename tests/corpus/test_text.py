@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import corpus_of, preprocess
@@ -342,3 +343,14 @@ def test_doubled_tokens_and_lost_characters_are_told(tmp_path):
     assert (plain.is_doubled, doubled.is_doubled, doubled.text) == (False, True, f"a{EOD}{EOD}")
     exact, lossy = previewed(tmp_path, make_sentencepiece(), ["two words", "two  words "])
     assert (exact.is_exact, lossy.is_exact, lossy.text) == (True, False, "two words")
+
+
+def test_truncated_input_leaves_nothing(tmp_path: Path, tokenizer, rng: np.random.Generator):
+    lines = [{"text": str(row)} for row in rng.integers(0, 1 << 60, (2000, 8)).tolist()]
+    data = write_lines(tmp_path / "plain", lines).read_bytes()
+    path = tmp_path / "in.jsonl.zst"
+    compressed = zstandard.ZstdCompressor().compress(data)
+    path.write_bytes(compressed[: len(compressed) * 3 // 4])
+    with pytest.raises(InputError, match="data ends too early"):
+        preprocess(path, tmp_path / "out", tokenizer, num_workers=2, block_bytes=5000)
+    assert leftovers(tmp_path, path, tmp_path / "plain") == []

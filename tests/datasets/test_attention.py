@@ -12,6 +12,7 @@ from tests.support import few_examples, make_config, make_dataset, write_corpus
 import tokenloom
 from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask, future_labels
 from tokenloom.errors import ConfigError
+from tokenloom.packing.batch import build_packed_microbatches, context_parallel_indices
 
 torch = pytest.importorskip("torch")
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -188,3 +189,31 @@ def test_labels_further_on_are_the_tokens_there(prefix):
                     assert bool(loss_mask[row, ahead - 1, place]) == bool(is_own)
                 if is_own:
                     assert labels[row, ahead - 1, place] == tokens[row, target]
+
+
+def test_ranks_that_share_a_pack_have_labels_of_their_tokens():
+    lengths = [3, 8, 5]
+    samples = [
+        {
+            "tokens": torch.arange(length) + 10 * number,
+            "labels": torch.arange(length) + 10 * number + 1,
+            "loss_mask": torch.ones(length),
+            "position_ids": torch.arange(length),
+            "original_seq_len": torch.tensor([length]),
+            "padded_seq_len": torch.tensor([-(-length // 4) * 4]),
+        }
+        for number, length in enumerate(lengths)
+    ]
+    (pack,) = build_packed_microbatches([samples], torch.device("cpu"))
+    labels, loss_mask = future_labels(pack, 2)
+    for rank in range(2):
+        own = context_parallel_indices(pack["cu_seqlens_padded"], cp_size=2, cp_rank=rank)
+        for ahead in range(2):
+            for token, label, loss in zip(
+                pack["tokens"][own].tolist(), labels[ahead, own].tolist(), loss_mask[ahead, own].tolist(), strict=True
+            ):
+                document, place = divmod(token, 10)
+                has_label = loss > 0
+                assert not has_label or label == token + ahead + 2
+                assert not has_label or place + ahead + 1 < lengths[document]
+    assert int(loss_mask[0].sum()) == sum(length - 2 for length in lengths)  # nothing says whose the last label is

@@ -364,3 +364,19 @@ def test_every_setting_gives_what_the_slow_twin_gives(data):
             tensors = dataset[k]
             assert list(tensors) == list(sample)
             assert lists(tensors) == expected
+
+
+def test_an_empty_document_is_a_boundary_twice(tmp_path):
+    prefix = write_corpus(tmp_path / "corpus", [[1, 2], [], [3, 4, 5]])
+    dataset = make_dataset(prefix, inter_document_masking=True)
+    assert dataset.document_index.tolist() == [0, 1, 2]
+    assert dataset.sample(0)["tokens"].tolist() == [1, 2, 3, 4]
+    assert dataset.sample(0)["cu_seqlens"].tolist() == [0, 2, 2, 4, 4]
+    assert len(dataset.spans(0)) == 2
+
+
+def test_a_pad_id_in_the_data_is_masked_and_zeroed(prefix):
+    dataset = make_dataset(prefix, tokenizer=StandInTokenizer(pad=5))
+    assert dataset.sample(1)["tokens"].tolist() == [4, 0, 6, 7]
+    assert dataset.sample(1)["labels"].tolist() == [0, 6, 7, 8]
+    assert dataset.sample(1)["loss_mask"].tolist() == [0, 1, 1, 1]

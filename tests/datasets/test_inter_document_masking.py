@@ -89,3 +89,7 @@ def test_a_partial_sample_ends_before_its_last_token(tmp_path, lengths, boundari
     bounds = [*boundaries, *[8] * (9 - len(boundaries))]
     assert (sample["cu_seqlens"].tolist(), int(sample["max_seqlen"])) == (bounds, longest)
     assert sample["position_ids"].tolist() == [k - max(at for at in boundaries if at <= k) for k in range(8)]
+
+
+def test_all_recorded_cases_are_there():
+    assert len(CASES) == 12

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
     PROMPT,
+    TEXT,
     conversation,
     conversations_strategy,
     make_varlen,
@@ -209,3 +210,10 @@ def test_varlen_data_blends(tmp_path):
             assert all(
                 sample[name].tolist() == tensor.tolist() for name, tensor in expected.items() if name != "dataset_id"
             )
+
+
+def test_what_is_cut_gets_no_invented_end(tmp_path):
+    prefix = write_conversations(tmp_path / "chat", [conversation((TEXT, [1, 2, 3, 4, 5, 9]))])
+    dataset = make_varlen(prefix, sequence_length=4)
+    assert dataset.sample(0)["labels"].tolist() == [2, 3, 4, 5]
+    assert dataset.ledger().truncated == Count(conversations=1, tokens=1)

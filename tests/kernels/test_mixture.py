@@ -229,3 +229,11 @@ def test_samples_beyond_all_positions_have_no_position():
         stage = MixedStage([1, 1], 0, 25, block, KEY)
         assert stage.offsets(np.array([0, 1, 0], dtype=np.int32), integers([13, 12, 2**62])).tolist() == [-1, -1, -1]
         assert stage.offsets(np.array([0, 1], dtype=np.int32), integers([12, 11])).min() >= 0
+
+
+@given(weights=SMALL, times=st.integers(2, 10**6))
+def test_only_the_ratio_of_the_weights_counts(weights, times):
+    positions = np.concatenate([np.arange(300), np.arange(300) * 2**50])
+    more = [times * weight for weight in weights]
+    assert listed(Mixture(weights).locate(positions)) == listed(Mixture(more).locate(positions))
+    assert smallest_weights(more) == smallest_weights(weights)

@@ -108,3 +108,9 @@ def test_places_are_found_again_around_powers_of_two(exponent, rng):
         assert things.max() < n
         np.testing.assert_array_equal(permutation.inverse(things), places)
         np.testing.assert_array_equal(permutation.forward(permutation.inverse(places)), places)
+
+
+def test_golden_digest_of_a_large_permutation():
+    assert (
+        digest(forward(2**60 - 1, KEY, np.arange(10_000, dtype=np.int64) * 2**46)) == "f46ae02231d8b0bdac786496bb04a756"
+    )

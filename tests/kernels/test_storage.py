@@ -210,3 +210,12 @@ def test_gaps_between_files_are_no_tokens(tmp_path):
     for offset, length in [(100, 1), (99, 2), (200, 10), (65535, 2)]:
         with pytest.raises(IndexError, match=rf"bytes \[{offset}, {offset + length}\) lie in no file"):
             watch.check_tokens(offset, length)
+
+
+def test_a_replaced_file_keeps_its_content(tmp_path):
+    path = write(tmp_path / "data", numbers(2 * PAGE))
+    data, watch = read_all(path)
+    write(tmp_path / "new", b"short")
+    os.replace(tmp_path / "new", path)
+    assert data.tobytes() == numbers(2 * PAGE)
+    watch.check()

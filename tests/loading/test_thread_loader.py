@@ -301,3 +301,11 @@ except ImportError as error:
         "`torch` is not installed",
         "hint: run `pip install 'tokenloom[torch]'`",
     ]
+
+
+def test_leaving_the_loop_ends_the_threads(prefix):
+    dataset = make_dataset(prefix, num_samples=40)
+    for batch in ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 2, 0, 1), num_threads=3):
+        assert batch["tokens"].shape[0] == 2
+        break
+    assert loader_threads() == []

@@ -114,3 +114,10 @@ def test_settings_are_checked():
         make_config(None, block_shuffle=BlockShuffle())
     with pytest.raises(ConfigError, match="`block_shuffle` and `window_policy='best_fit'` exclude each other"):
         make_config("some", block_shuffle=BlockShuffle(), window_policy="best_fit")
+
+
+def test_numbers_of_documents_may_need_64_bits():
+    indices = np.array([1, 2**31, 2**31 + 1])
+    stream = build_block_document_index(indices, np.zeros(3, dtype=np.int64), plan_of(2), BlockShuffle(), 1)
+    assert stream.dtype == np.int64
+    assert sorted(stream[:3].tolist()) == sorted(stream[3:].tolist()) == indices.tolist()

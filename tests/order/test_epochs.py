@@ -54,3 +54,16 @@ def test_the_fewest_epochs_that_suffice_are_taken_whatever_the_size(tokens, samp
     assert found.num_epochs * tokens >= wanted
     assert found.num_epochs == 1 or (found.num_epochs - 1) * tokens < wanted
     assert found.num_samples == (found.num_epochs * tokens - extra) // length
+
+
+def test_large_counts_are_exact():
+    tokens = 2**40 + 1
+    found = plan(tokens, 2**38, length=2**12)
+    # 2**38 windows of 2**12 tokens are 2**50 tokens and one more, of 2**40 + 1 each.
+    assert found.num_epochs == 2**10  # 2**10 * (2**40 + 1) = 2**50 + 2**10
+    assert found.num_samples == 2**38
+    assert plan(tokens, 2**38 + 1, length=2**12).num_epochs == 2**10 + 1
+    assert plan(tokens, 2**38 + 1, length=2**12).num_samples_sans_final_epoch == 2**38
+    # A float64 has 53 bits: these counts differ in the 60th.
+    assert plan(2**60 + 1, None, length=1).num_samples == 2**60
+    assert plan(2**60 + 2, None, length=1, keep_partial=True).num_samples == 2**60 + 1

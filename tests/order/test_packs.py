@@ -178,3 +178,10 @@ def test_indices_of_other_data_are_told():
     assert misfit([4], [0, 1], [[1, 0]]) == "piece 0 is of sequence 1 of 1"
     assert misfit([4], [0, 2], [[0, 0]]) == "pack 0 holds pieces 0 to 2 of 1"
     assert misfit([4], [0, 1], [[0, 0]], shuffle=(1,)) == "shuffle index names pack 1 of 1"
+
+
+def test_large_capacities_need_several_levels_of_the_tree(rng):
+    for capacity in (63, 64, 65, 4095, 4097, 262_145):
+        lengths = rng.integers(1, capacity + 1, size=400)
+        expected = pack(lengths.tolist(), range(400), sequence_length=capacity, extra=0)
+        assert packed(lengths, range(400), sequence_length=capacity, extra=0) == expected

@@ -140,3 +140,8 @@ class FallingCost:
 def test_costs_that_fall_with_the_length_are_refused(name):
     with pytest.raises(ConfigError, match="gives costs that are not positive, finite and rising with the length"):
         make(name, 8, 1, 2, cost_model=FallingCost()).plan([1, 2, 3])
+
+
+def test_recorded_schedules_are_all_there_refusals_included():
+    assert (len(GOLDEN), sum("error" in case for case in GOLDEN)) == (60, 18)
+    assert (len(NEWER), sum("error" in case for case in NEWER)) == (80, 18)

@@ -297,3 +297,18 @@ def test_none_is_held_out(tmp_path):
         run.holdout()
     with pytest.raises(ConfigError, match="'wbe' is no source of the run"):
         run.holdout("wbe")
+
+
+def test_columns_follow_their_tokens_through_stages(tmp_path):
+    write_data(tmp_path)
+    for name in ("web-0", "web-1", "code"):
+        tokens = IndexedDataset(tmp_path / name)[:]
+        add_column(tmp_path / name, "place", tokens, dtype=np.int32)
+        add_column(tmp_path / name, "next", tokens, dtype=np.float64, of="label")
+    samples = '[samples]\ncolumns = ["place", "next"]\n'
+    dataset = make_run(tmp_path, TWO_LENGTHS, head=HEAD + samples).dataset()
+    for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+        for positions in (range(50), range(600, 640)):
+            batch = each.batch(positions)
+            assert np.array_equal(batch["place"], batch["tokens"])
+            assert np.array_equal(batch["next"], batch["labels"])

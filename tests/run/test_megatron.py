@@ -221,3 +221,21 @@ def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
     }
     with pytest.raises(ConfigError, match=r'the order of this run is stored .`order = "megatron"`.'):
         questions[ask]()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"stage": STAGE.replace("300", "301")}, "any change reshuffles all of the reference's order"),
+        ({"stage": STAGE.replace("0.7", "0.6")}, "any change reshuffles all of the reference's order"),
+        ({"seed": 5}, "expected a state of this run"),
+    ],
+)
+def test_a_state_of_what_was_changed_since_is_refused(tmp_path, change, words):
+    path = make(tmp_path)
+    state = loader_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), 24)
+    make(tmp_path, **change)
+    lock_run(path, consumed=0)
+    dataset = opened(path, path_to_cache=tmp_path / "cache").dataset()
+    with pytest.raises(ConfigError, match=words):
+        consumed_of_state(dataset, state)

@@ -241,3 +241,23 @@ def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted,
 
 def _ends(stages):
     return [length for length, _ in stages], list(accumulate(size for _, size in stages))
+
+
+@given(CAPS, st.sampled_from(["stop", "renormalise"]), st.sampled_from([1, 4, 16]), st.integers(1, 99))
+def test_no_source_begins_more_passes_than_it_may(plan, on_exhausted, block, size):
+    sources = [replace(source(str(number), count), max_passes=cap) for number, (count, cap, _) in enumerate(plan)]
+    weights = {str(number): weight for number, (_, _, weight) in enumerate(plan)}
+    settings = Settings(stages=(stage(samples=size, weights=weights, on_exhausted=on_exhausted),), mixing_block=block)
+    found = resolve(settings, sources)
+    timeline = Timeline(lock(sources, found.segments, block=block))
+    located = timeline.locate(np.arange(timeline.lock.num_samples))
+    for number, (count, cap, _) in enumerate(plan):
+        num_read = int((located.sources == number).sum())
+        assert cap is None or num_read <= count * cap
+    assert found.stopped == (timeline.lock.num_samples < size)
+    if found.stopped:
+        num_read = np.bincount(located.sources, minlength=len(plan)).tolist()
+        full = [cap is not None and num == count * cap for num, (count, cap, _) in zip(num_read, plan, strict=True)]
+        assert any(full) if on_exhausted == "stop" else all(full)
+        names = {str(number) for number in range(len(plan)) if full[number]}
+        assert on_exhausted == "stop" or {each.source for each in found.exhausted} == names

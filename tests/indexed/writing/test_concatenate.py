@@ -168,3 +168,10 @@ def test_roles_of_some_inputs_are_never_dropped_silently(tmp_path, prefix):
     ):
         write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     assert not os.path.exists(f"{tmp_path}/all.idx")
+
+
+def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
+    write_pair(tmp_path / "all", CORPUS)
+    add_roles(f"{tmp_path}/all")
+    write_concatenated([part(prefix)], f"{tmp_path}/all", overwrite=True)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("all.") and name[4:] not in ("bin", "idx")]
