@@ -90,7 +90,7 @@ def test_a_change_of_what_was_consumed_is_refused(path, capsys):
     path.write_text(RUN.replace("web = 3", "web = 2"))
     status, out, err = run(capsys, "run", "lock", path)
     assert (status, out) == (1, "")
-    assert "position 0 of the 40 that were read cannot change" in err
+    assert "position 0 is before position 40 and must not change" in err
     assert path.with_suffix(".lock").read_bytes() == lock
 
 
@@ -98,7 +98,7 @@ def test_json_tells_what_moved(path, capsys):
     path.write_text(RUN.replace("web = 3", "web = 2"))
     status, out, err = run(capsys, "run", "lock", path, "--json")
     assert (status, out) == (1, "")
-    assert "say how far training has come" in err
+    assert "pass the number of consumed samples" in err
     told = json.loads(run(capsys, "run", "lock", path, "--json", "--consumed-samples", 0)[1])
     assert told["written"] is True
     assert told["changes"]["new_segments"][0]["weights"] == {"web": 2, "code": 1}
@@ -136,7 +136,7 @@ def test_a_run_that_ends_early_says_so(unlocked, capsys):
     unlocked.write_text(RUN.replace('code = "data/code"', 'code = { data = "data/code", max_passes = 1 }') + LONGER)
     status, out, err = run(capsys, "run", "lock", unlocked)
     end = lock_of(unlocked).segments[-1].start + lock_of(unlocked).segments[-1].num_samples
-    words = f"the run ends at position {end}, before its stages do: source 'code' has been read `max_passes` times"
+    words = f"the run ends at position {end}, before its stages do: source 'code' reaches `max_passes` there"
     assert (status, err.startswith(f"warning: {words}")) == (1, True)
     with pytest.warns(CutShortWarning, match=words):
         Run.open(unlocked)
@@ -211,8 +211,8 @@ def test_what_is_refused_leaves_both_files(path, capsys):
     (path.parent / "takedown.txt").write_text("web:100000\n")
     for words, message in [
         (("--at-position", 40), "nothing to change"),
-        (("--at-position", 101, "--weights", "web=1"), "position 101 is behind the end of the run, 100"),
-        (("--at-position", 100, "--weights", "web=1"), "a stage at the end of the run, position 100, needs a size"),
+        (("--at-position", 101, "--weights", "web=1"), "position 101 out of range: the run has 100 samples"),
+        (("--at-position", 100, "--weights", "web=1"), "a new stage at the end of the run, position 100, needs a size"),
         (("--at-position", 0, "--weights", "web=1"), "position 0 is the first of stage 'main'"),
         (
             ("--at-position", 40, "--weights", "wob=1"),
@@ -220,7 +220,7 @@ def test_what_is_refused_leaves_both_files(path, capsys):
         ),
         (("--at-position", 40, "--weights", "web=1", "--add-source", "more=data/none"), "none"),
         (("--at-position", 40, "--grow"), "no new pairs in `data`"),
-        (("--at-position", 40, "--deny", path.parent / "takedown.txt"), "no document `web:100000`"),
+        (("--at-position", 40, "--deny", path.parent / "takedown.txt"), "document `web:100000` out of range"),
         (("--at-position", 40, "--sequence-length", 4096), "a sample has 4096 tokens, got 960"),
         (("--at-position", 40, "--sequence-length", 3500, "--samples", 9), "0 samples of 3500 tokens"),
     ]:
@@ -235,7 +235,7 @@ def test_a_position_before_what_was_consumed_is_refused(path, capsys):
     run(capsys, "run", "lock", path, "--consumed-samples", 60)
     status, _, err = run(capsys, "run", "amend", path, "--at-position", 40, "--weights", "web=1")
     assert status == 1
-    assert "position 40 was consumed: training has read 60 positions" in err
+    assert "position must be at least 60, the number of consumed positions, got 40" in err
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_stages_that_follow_stay(tmp_path):
     ]
     lock = amend_run(path, Amendment(position=500, weights=shares(code=1))).locked.lock
     assert [each.start for each in lock.segments] == [0, 30, 100, 500]
-    with pytest.raises(ConfigError, match="position 500 is the first of stage 'from 500'"):
+    with pytest.raises(ConfigError, match="position 500 is where stage 'from 500' begins"):
         amend_run(path, Amendment(position=500, weights=shares(code=1)))
 
 
@@ -53,7 +53,7 @@ def test_a_stage_of_passes_is_cut_with_its_weights(tmp_path):
 
 def test_what_is_named_has_to_be_new_or_there(tmp_path):
     path = start(tmp_path)
-    with pytest.raises(ConfigError, match="has a source 'web' already"):
+    with pytest.raises(ConfigError, match="already has a source 'web'"):
         amend_run(path, Amendment(position=30, sources={"web": "w"}))
     with pytest.raises(ConfigError, match="did you mean `web`"):
         amend_run(path, Amendment(position=30, denied_documents=("wbe:1",)))

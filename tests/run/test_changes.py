@@ -265,7 +265,7 @@ def test_what_moves_the_past_is_refused_from_the_first_position_on(run, data):
         assert order_digest(old, found.position) == order_digest(new, found.position)
     if found.position < new.end:
         assert order_digest(old, found.position + 1) != order_digest(new, found.position + 1)
-    with pytest.raises(ConfigError, match=rf"position {found.position} of the {consumed} that were read"):
+    with pytest.raises(ConfigError, match=rf"position {found.position} is before position {consumed} and must"):
         check_past(old, new, consumed)
 
 
@@ -295,7 +295,9 @@ def test_the_first_position_and_what_decides_it_are_told(change, position, words
     new = replace(old, **change)
     with pytest.raises(ConfigError) as caught:
         check_past(old, new, 20)
-    assert caught.value.message.startswith(f"position {position} of the 20 that were read cannot change: a sample of ")
+    assert caught.value.message.startswith(
+        f"position {position} is before position 20 and must not change: a sample of "
+    )
     assert words in caught.value.message
     assert "tokenloom run amend" in caught.value.hint
     assert first_moved(old, new, position) is None

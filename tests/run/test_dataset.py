@@ -69,7 +69,7 @@ def test_losses_of_a_source_count_as_much_as_is_said(tmp_path, columns):
 
 
 def test_loss_weights_are_of_sources(tmp_path):
-    with pytest.raises(ConfigError, match=r"`loss_weights` of 'cod', which \[sources\] does not have.*\n.*`code`"):
+    with pytest.raises(ConfigError, match=r"`loss_weights` names 'cod', which is not in \[sources\].*\n.*`code`"):
         make_run(tmp_path, head=HEAD + "[samples]\nloss_weights = { cod = 2 }\n")
     with pytest.raises(ConfigError, match="the weight of 'code' in `loss_weights`: must be above 0, got 0"):
         make_run(tmp_path, head=HEAD + "[samples]\nloss_weights = { code = 0 }\n")
@@ -197,15 +197,15 @@ def test_states_of_others_are_refused(tmp_path):
     assert dataset.run_order.position_of_state(state) == 500
     (tmp_path / "run.lock").unlink()
     other = make_run(tmp_path, head=HEAD.replace("1234", "5")).dataset()
-    with pytest.raises(ConfigError, match="expected a state of this run"):
+    with pytest.raises(ConfigError, match="state is of another run"):
         other.run_order.position_of_state(state)
     (tmp_path / "run.lock").unlink()
     shorter = make_run(tmp_path, STAGE.replace("600", "400")).dataset()
-    with pytest.raises(ConfigError, match="position 500 is behind the end of the run, 400"):
+    with pytest.raises(ConfigError, match="position 500 out of range: the run has 400 samples"):
         shorter.run_order.position_of_state(state)
     (tmp_path / "run.lock").unlink()
     edited = make_run(tmp_path, STAGE.replace("3", "2")).dataset()
-    with pytest.raises(ConfigError, match="the order before position 500 is not the one that was read"):
+    with pytest.raises(ConfigError, match="the order before position 500 changed after it was read"):
         edited.run_order.position_of_state(state)
     assert edited.run_order.position_of_state({**state, **edited.run_order.order_state(0)}) == 0
 
@@ -293,9 +293,9 @@ def test_training_never_reads_it(tmp_path):
 
 def test_none_is_held_out(tmp_path):
     run = make_run(tmp_path)
-    with pytest.raises(ConfigError, match="source 'web' holds out 0 tokens, less than a sample of 16"):
+    with pytest.raises(ConfigError, match="source 'web' holds out 0 tokens, fewer than a sample of 16"):
         run.holdout()
-    with pytest.raises(ConfigError, match="'wbe' is no source of the run"):
+    with pytest.raises(ConfigError, match="the run has no source 'wbe'"):
         run.holdout("wbe")
 
 

@@ -95,12 +95,12 @@ def test_what_cannot_be_denied(tmp_path):
     before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
     for position, message, *names in [
         (300, "nothing to change: .* documents to deny"),
-        (300, "'wab:3' names no source of this run", "wab:3"),
-        (300, "no document `web:250`: the source has 250", "web:250"),
-        (300, "record 201 of `.*` out of range: it has 200", "code.jsonl:201"),
-        (300, "no documents to deny: code.jsonl:3", "code.jsonl:3"),
+        (300, "'wab:3': the run has no source 'wab'", "wab:3"),
+        (300, "document `web:250` out of range: the source has 250", "web:250"),
+        (300, "record 201 of `.*` out of range: records are 1 to 200", "code.jsonl:201"),
+        (300, "no documents to deny: none came from code.jsonl:3", "code.jsonl:3"),
         (100, "position 100 was consumed: training has read 200 positions", "web:3"),
-        (601, "position 601 is behind the end of the run, 600", "web:3"),
+        (601, "position 601 out of range: the run has 600 samples", "web:3"),
         (300, "no documents to deny: the list is empty", "empty.txt"),
         (300, "all documents of source 'code' are denied from position 300 on", "all.txt"),
     ]:
@@ -112,7 +112,7 @@ def test_what_cannot_be_denied(tmp_path):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
     assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
-    with pytest.raises(ConfigError, match="was changed since it was locked"):
+    with pytest.raises(ConfigError, match="changed after it was locked"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)))
 
 

@@ -166,7 +166,7 @@ def test_a_run_that_names_none():
     assert pad_token_id(tokenizer, allow_ambiguous=False) == NO_TOKEN
     with pytest.raises(ConfigError, match=r"run\.toml has no `tokenizer`, so no end-of-document id"):
         _ = tokenizer.eod
-    with pytest.raises(ConfigError, match="has no `tokenizer`, but texts are needed"):
+    with pytest.raises(ConfigError, match=r"text is needed, but run\.toml has no `tokenizer`"):
         tokenizer.tokenize("text")
 
 

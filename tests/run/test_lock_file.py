@@ -30,7 +30,7 @@ from tokenloom.run.lock import (
     write_lock,
 )
 
-HINT = "remove it and run `tokenloom run lock` again"
+HINT = "remove it and run `tokenloom run lock`"
 
 
 def full_lock(folder):
@@ -132,9 +132,9 @@ def test_no_secret_is_written(tmp_path):
 
 def test_no_lock(tmp_path):
     assert read_lock_if_there(f"{tmp_path}/run.lock") is None
-    with pytest.raises(ConfigError, match=r"no file `.*run\.lock`") as caught:
+    with pytest.raises(ConfigError, match=r"no lock `.*run\.lock`") as caught:
         read_lock(f"{tmp_path}/run.lock")
-    assert caught.value.hint == "run `tokenloom run lock`"
+    assert caught.value.hint == "create it with `tokenloom run lock`"
 
 
 WHOLE = lock_bytes(full_lock("."), path="run.lock")
@@ -146,12 +146,16 @@ MERGE = b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'
 @pytest.mark.parametrize(
     ("data", "message", "hint"),
     [
-        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "is a lock of version 2, which this", "the newer"),
-        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited by hand, or truncated: expected sha256", HINT),
-        (WHOLE.replace(b"\n", b"\r\n"), "was edited by hand, or truncated", HINT),
-        (json.dumps(json.loads(WHOLE)).encode(), "is no lock of a run, or was edited: its first line has no", HINT),
-        (b'{"format": "tokenloom catalogue"}', "is no lock of a run", "name the lock of a run"),
-        (WHOLE.replace(b'"seed": 1234,', MERGE), "has two versions, left by a merge", HINT),
+        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "has format version 2; this", "upgrade tokenloom"),
+        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited or truncated: expected sha256", HINT),
+        (WHOLE.replace(b"\n", b"\r\n"), "was edited or truncated", HINT),
+        (
+            json.dumps(json.loads(WHOLE)).encode(),
+            "is not the lock of a run, or was edited: its first line has no",
+            HINT,
+        ),
+        (b'{"format": "tokenloom catalogue"}', "is not the lock of a run", "name the lock of a run"),
+        (WHOLE.replace(b'"seed": 1234,', MERGE), "has merge conflicts", HINT),
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused(data, message, hint):

@@ -37,9 +37,9 @@ def test_an_edit_of_the_past_is_refused_and_nothing_written(tmp_path):
     make_run(tmp_path)
     locked = (tmp_path / "run.lock").read_bytes()
     path = write_toml(tmp_path, STAGE.replace("web = 3", "web = 2"))
-    with pytest.raises(ConfigError, match=r"position 0 of the 300 that were read cannot change"):
+    with pytest.raises(ConfigError, match=r"position 0 is before position 300 and must not change"):
         lock_run(path, consumed=300)
-    with pytest.raises(ConfigError, match=r"position \d+ may be consumed: .*\n.*--consumed-samples"):
+    with pytest.raises(ConfigError, match=r"position \d+ may already be consumed: .*\n.*--consumed-samples"):
         lock_run(path)
     assert (tmp_path / "run.lock").read_bytes() == locked
     assert lock_run(path, consumed=0).moved is not None
@@ -100,7 +100,7 @@ def test_comments_and_layout_change_nothing(tmp_path):
 def test_a_changed_run_must_be_locked_again(tmp_path):
     make_run(tmp_path)
     path = write_toml(tmp_path, STAGE.replace("600", "700"))
-    with pytest.raises(ConfigError, match=r"run\.toml` was changed since it was locked.*\n.*tokenloom run lock"):
+    with pytest.raises(ConfigError, match=r"run\.toml` changed after it was locked.*\n.*tokenloom run lock"):
         Run.open(path)
 
 

@@ -157,7 +157,7 @@ def test_a_state_beyond_the_end_is_refused(tmp_path):
     end = len(dataset)
     state = loader_state(dataset, end)
     assert consumed_of_state(dataset, state) == end
-    with pytest.raises(ConfigError, match=rf"position {end + 1} is behind the end of the run, {end}"):
+    with pytest.raises(ConfigError, match=rf"position {end + 1} out of range: the run has {end} samples"):
         consumed_of_state(dataset, state | {"position": end + 1})
     with pytest.raises(ConfigError, match="position 1000 out of range"):
         Run.open(tmp_path / "run.toml").digest(1000)
@@ -179,12 +179,12 @@ def test_a_change_after_consumption_is_refused(tmp_path, change, before, after):
     written = (tmp_path / "run.lock").read_bytes()
     with pytest.raises(ConfigError, match="any change reshuffles all of") as caught:
         lock_run(path)
-    assert "of the 24 that were read" in caught.value.message
+    assert "is before position 24" in caught.value.message
     assert before in caught.value.message
     assert after in caught.value.message
     assert (tmp_path / "run.lock").read_bytes() == written
     lock_run(path, consumed=0, drop=("consumed",))
-    words = "expected a state of this run" if "seed" in change else "any change reshuffles all"
+    words = "state is of another run" if "seed" in change else "any change reshuffles all"
     with pytest.raises(ConfigError, match=words):
         consumed_of_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), state)
 
@@ -194,7 +194,8 @@ def test_before_consumption_it_must_be_said_that_nothing_was_read(tmp_path):
     lock_run(path)
     make(tmp_path, seed=5)
     with pytest.raises(
-        ConfigError, match="position 0 may be consumed: a sample of `seed` 1234 would become a sample of `seed` 5"
+        ConfigError,
+        match="position 0 may already be consumed: a sample of `seed` 1234 would become a sample of `seed` 5",
     ):
         lock_run(path)
     assert lock_run(path, consumed=0).moved.position == 0
@@ -219,7 +220,7 @@ def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
         "place": lambda: run.place(0),
         "timeline": lambda: run.timeline,
     }
-    with pytest.raises(ConfigError, match=r'the order of this run is stored .`order = "megatron"`.'):
+    with pytest.raises(ConfigError, match=r"the order of this run is stored, not computed"):
         questions[ask]()
 
 
@@ -228,7 +229,7 @@ def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
     [
         ({"stage": STAGE.replace("300", "301")}, "any change reshuffles all of the reference's order"),
         ({"stage": STAGE.replace("0.7", "0.6")}, "any change reshuffles all of the reference's order"),
-        ({"seed": 5}, "expected a state of this run"),
+        ({"seed": 5}, "state is of another run"),
     ],
 )
 def test_a_state_of_what_was_changed_since_is_refused(tmp_path, change, words):

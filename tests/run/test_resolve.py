@@ -178,7 +178,7 @@ def test_a_lowered_cap_holds_from_now_on():
 
 
 def test_more_than_the_run_cannot_have_been_read():
-    with pytest.raises(ConfigError, match="101 consumed positions are more than the 100 of the run"):
+    with pytest.raises(ConfigError, match="consumed must be at most 100, the samples of the run, got 101"):
         resolved(stage(samples=100, **MAIN), old=locked(stage(samples=100, **MAIN)), consumed=101)
 
 

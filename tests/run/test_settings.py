@@ -94,62 +94,62 @@ def test_comments_layout_and_the_order_of_sources_are_no_content():
 # fmt: off
 WRONG = [
     # what is replaced, by what, the key and the message, words of the hint
-    ("order = 1", "order = 2", 'order: must be one of 1 and "megatron", got 2', "a newer version"),
+    ("order = 1", "order = 2", 'order: must be 1 or "megatron", got 2', "a newer version"),
     ("order = 1", 'order = "reference"', "order: ", "write `order = 1`"),
     ("seed = 1234", "seed = -1", "seed: must be in [0, 2**63), got -1", None),
     ("seed = 1234", f"seed = {2**63}", "seed: must be in [0, 2**63)", None),
     ("seed = 1234", 'seed = "1234"', "seed: must be an integer, got '1234'", "write it without quotes"),
     ("seed = 1234", "seed = 1\nsed = 1", "sed: unknown key", "did you mean `seed`?"),
-    ("seed = 1234", "seed = 1\ntokens = 1", "tokens: unknown key", "it belongs to a stage"),
+    ("seed = 1234", "seed = 1\ntokens = 1", "tokens: unknown key", "write it in a `[[stages]]` table"),
     ("[samples]", "[source]\n[samples]", "source: unknown key", "write `[sources]`"),
-    ('"tokenizer.json"', '""', "tokenizer: must be a text, got ''", None),
+    ('"tokenizer.json"', '""', "tokenizer: must be a non-empty string, got ''", None),
     ('"shuffled"', '"shufled"', 'documents: must be one of "shuffled", "file", got', "did you mean `shuffled`?"),
     ("1024", "0", "mixing_block: must be in [1, ", None),
-    ("1024", "1", 'mixing_block: must be above 1 with `mix = "random"`, got 1', "leave one of the two out"),
+    ("1024", "1", 'mixing_block: must be above 1 with `mix = "random"`, got 1', "remove `mix` or `mixing_block`"),
     ('mix = "random"', 'mix = "even"', 'mixing_block: must be 1 with `mix = "even"`, got 1024', None),
     ("eod_mask_loss = false", "eod_mask_los = 1", "samples.eod_mask_los: unknown key", "`eod_mask_loss`?"),
     ("eod_mask_loss = false", 'eod_mask_loss = "no"', "samples.eod_mask_loss: ", None),
-    ("eod_mask_loss = false", "split = '1,0,0'", "samples.split: unknown key", "give sources a `holdout`"),
+    ("eod_mask_loss = false", "split = '1,0,0'", "samples.split: unknown key", "set `holdout` of the sources"),
     ("eod_mask_loss = false", "random_seed = 1", "samples.random_seed: unknown key", "write `seed` at the top"),
     ("eod_mask_loss = false", "fim_rate = 0.5", "samples.fim_rate: unknown key", None),
     ('web = { data = "data/web/*_document"', "web = { dat = 1", "sources.web.dat: unknown key", "`data`?"),
-    ('data = "data/web/*_document", ', "", "sources.web.data: required, but missing", "such as"),
-    ('"data/web/*_document"', "[]", "sources.web.data: must be a path, or a list of paths, got an empty list", None),
-    ('"data/web/*_document"', '""', "sources.web.data: must be a path, or a list of paths, got ''", None),
+    ('data = "data/web/*_document", ', "", "sources.web.data: required key is missing", "write `web = "),
+    ('"data/web/*_document"', "[]", "sources.web.data: must be a path or a list of paths, got an empty list", None),
+    ('"data/web/*_document"', '""', "sources.web.data: must be a path or a list of paths, got ''", None),
     ('"data/web/*_document"', '"s3://me:word@a/b"', "sources.web.data: ", None),
-    ('"0.1%"', "5", "sources.web.holdout: must be more than 0% and at most 50%, got 5", 'write "5%"'),
+    ('"0.1%"', "5", "sources.web.holdout: must be above 0% and at most 50%, got 5", 'write "5%"'),
     ("max_passes = 4", "max_passes = 0", "sources.code.max_passes: must be in [1, 2**22)", None),
-    ("max_passes = 4", "weight = 4", "sources.code.weight: unknown key", "it belongs to a stage"),
+    ("max_passes = 4", "weight = 4", "sources.code.weight: unknown key", "in a stage"),
     ('wiki = "data/wiki"', "wiki = 1", "sources.wiki: must be a table, got 1", None),
     ('wiki = "data/wiki"', '"a\\nb" = "a"', 'sources."a\\nb": must be a name of at most 200 printable', None),
-    ('name = "main"', 'name = "long"', "stages.3.name: stage 1 has the name 'long', too", None),
-    ("sequence_length = 4096", "", "stages.1.sequence_length: required, but missing", "4096"),
+    ('name = "main"', 'name = "long"', "stages.3.name: stage 1 already has the name 'long'", None),
+    ("sequence_length = 4096", "", "stages.1.sequence_length: required key is missing", "4096"),
     ("sequence_length = 4096", "sequence_length = 0", "stages.1.sequence_length: must be in [1, 2**31), got 0", None),
     ("sequence_length = 4096", "seed = 1", "stages.1.seed: unknown key", "at the top of the file"),
-    ('tokens = "900B"', "tokens = 4095", "stages.1.tokens: a sample has 4096 tokens, got 4095", None),
-    ('tokens = "900B"', "tokens = nan", "stages.1.tokens: must be a whole number in [1, 2**63), got NaN", "K is 10^3"),
-    ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples: excludes `tokens`", 'one of "tokens", "sa'),
-    ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights: excludes `passes`", 'one of "passes", "weights"'),
-    ('tokens = "900B"', "", 'stages.1: needs one of "tokens", "samples", "passes", since', "only the last"),
-    ("weights = { web = 8, code = 2, wiki = 0 }", "", "stages.1.weights: required, but missing", "web = 1"),
-    ("web = 8", "wbe = 8", "stages.1.weights.wbe: no source of [sources]", "did you mean `web`?"),
-    ("web = 8", "web = -8", "stages.1.weights.web: must be a finite number from 0 on, got -8", None),
-    ("{ wiki = 1 }", "{ wiki = 0 }", "stages.4.weights: no source has a number above 0", None),
+    ('tokens = "900B"', "tokens = 4095", "stages.1.tokens: must be at least one sample, 4096, got 4095", None),
+    ('tokens = "900B"', "tokens = nan", "stages.1.tokens: must be an integer in [1, 2**63), got NaN", "K is 10^3"),
+    ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples: cannot be combined with `tokens`", "one of"),
+    ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights: cannot be combined with `passes`", "one of"),
+    ('tokens = "900B"', "", 'stages.1: has no size, but only the last stage may be endless', "write one of"),
+    ("weights = { web = 8, code = 2, wiki = 0 }", "", "stages.1.weights: required key is missing", "web = 1"),
+    ("web = 8", "wbe = 8", "stages.1.weights.wbe: not in [sources]", "did you mean `web`?"),
+    ("web = 8", "web = -8", "stages.1.weights.web: must be a finite number of at least 0, got -8", None),
+    ("{ wiki = 1 }", "{ wiki = 0 }", "stages.4.weights: at least one source needs a number above 0", None),
     ("{ wiki = 1 }", "1", "stages.4.weights: must be a table, got 1", "write `weights = { web = 1, code = 1 }`"),
     ("from = 120000", "from = -1", "denied.1.from: must be in [0, 2**60)", None),
-    ('documents = "takedown.txt"', "", "denied.1.documents: required, but missing", None),
-    ('"web:12"', '"wbe:1"', "denied.2.documents: 'wbe:1' names no source of this run", "did you mean `web`?"),
-    ('"web:12"', "12", "denied.2.documents: must be the name of a file, or a list such as", None),
+    ('documents = "takedown.txt"', "", "denied.1.documents: required key is missing", None),
+    ('"web:12"', '"wbe:1"', "denied.2.documents: 'wbe:1': the run has no source 'wbe'", "did you mean `web`?"),
+    ('"web:12"', "12", "denied.2.documents: must be a file name or a list such as", None),
 ]
 MISSING = [
-    ("", "the file is empty", "`tokenloom run init` writes one"),
-    (SMALL.replace("order = 1", ""), "order: required, but missing", "such as `order = 1`"),
-    (SMALL.split("[[")[0], "stages: required, but missing", "[[stages]]"),
-    (SMALL.split("[")[0], "sources: required, but missing", "below `[sources]`"),
+    ("", "file is empty", "create it with `tokenloom run init`"),
+    (SMALL.replace("order = 1", ""), "order: required key is missing", "write `order = 1`"),
+    (SMALL.split("[[")[0], "stages: required key is missing", "[[stages]]"),
+    (SMALL.split("[")[0], "sources: required key is missing", "below `[sources]`"),
     (SMALL.replace("[[stages]]", "[stages]"), "stages: must be a list of tables, got a table", "[[stages]]"),
     (SMALL.replace("[sources]", "[[sources]]"), "sources: must be a table, got a list", "web ="),
     ("denied = 1\n" + SMALL, "denied: must be a list of tables, got 1", "[[denied]]"),
-    ("stages = []\n" + SMALL.split("[[")[0], "stages: required, but missing", "[[stages]]"),
+    ("stages = []\n" + SMALL.split("[[")[0], "stages: required key is missing", "[[stages]]"),
 ]
 # fmt: on
 
@@ -257,7 +257,10 @@ def test_settings_of_other_datasets():
     assert "one of 'answers'" in error_of(sft.replace("everything", "nothing")).message
     assert "builds" not in (error_of(sft.replace("train_on", "schema")).hint or "")
     error = error_of('windows = "best_fit"\n' + sft)
-    assert error.message == 'run.toml: windows: has no effect with dataset "sft"'
+    assert (
+        error.message
+        == 'run.toml: windows: "best_fit" has no effect with `dataset = "sft"`: conversations are never cut'
+    )
 
 
 MEGATRON = SMALL.replace("order = 1", 'order = "megatron"').replace("weights", "samples = 100\nweights")
@@ -272,8 +275,8 @@ NO_EFFECT = 'has no effect with `order = "megatron"`'
         (MEGATRON + '[[denied]]\ndocuments = "x"\n', f"denied: {NO_EFFECT}"),
         (MEGATRON.replace("seed = 1", f"seed = {2**32}"), "seed: must be in [0, 2**32) with"),
         (MEGATRON.replace('"web"', '{ data = "web", max_passes = 2 }'), f"sources.web.max_passes: {NO_EFFECT}"),
-        (MEGATRON + "[[stages]]\nsamples = 1\nweights = { web = 1 }", "stages.2: only one stage is possible with"),
-        (MEGATRON.replace("samples = 100", ""), 'stages.1: needs "tokens" or "samples" with'),
+        (MEGATRON + "[[stages]]\nsamples = 1\nweights = { web = 1 }", "stages.2: only one stage is allowed with"),
+        (MEGATRON.replace("samples = 100", ""), "stages.1: must not be endless with"),
         (MEGATRON.replace("samples = 100\nweights", "passes"), f"stages.1.passes: {NO_EFFECT}"),
     ],
 )

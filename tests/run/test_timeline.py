@@ -141,10 +141,10 @@ def test_a_source_of_too_many_windows_is_refused():
 def test_too_many_walks_are_refused():
     timeline = Timeline(lock([source("web", 1)], [segment(0, None, [1])]))
     assert timeline.locate(np.array([2**22 - 1])).walks == 2**22 - 1
-    with pytest.raises(ConfigError, match=r"source 'web' would be walked through .* up to position 4194304"):
+    with pytest.raises(ConfigError, match=r"source 'web' would be read .* times up to position 4194304"):
         timeline.locate(np.array([2**22]))
     timeline = Timeline(lock([source("web", 1)], [segment(0, 2**22, [1]), segment(2**22, 1, [1])]))
-    with pytest.raises(ConfigError, match=r"source 'web' would be walked through .* up to stage 'main'"):
+    with pytest.raises(ConfigError, match=r"source 'web' would be read .* times up to stage 'main'"):
         timeline.locate(np.array([2**22]))
 
 
@@ -182,7 +182,7 @@ def test_near_another_length():
     lookups = Lookups(Timeline(lock(SOURCES, segments)))
     for position in range(90, 110):
         assert lookups.at(np.array([position])).length == (10 if position < 100 else 7)
-    with pytest.raises(ConfigError, match="a batch has samples of 10 tokens"):
+    with pytest.raises(ConfigError, match="a batch mixes samples of 10 tokens"):
         lookups.at(np.array([99, 100]))
 
 

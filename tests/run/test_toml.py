@@ -29,7 +29,7 @@ NO_TOML = {
 def test_what_is_no_toml_is_refused_with_its_place(text):
     with pytest.raises(ConfigError) as caught:
         parse_toml(text, path="run.toml")
-    assert caught.value.message.startswith("run.toml: not TOML: ")
+    assert caught.value.message.startswith("run.toml: invalid TOML: ")
     assert NO_TOML[text] in caught.value.message
 
 
@@ -39,7 +39,9 @@ def test_fractions_are_exact():
 
 def test_files_that_hold_no_text(tmp_path):
     path = tmp_path / "run.toml"
-    with pytest.raises(ConfigError, match="cannot be read: No such file or directory\nhint: `tokenloom run init`"):
+    with pytest.raises(
+        ConfigError, match="cannot be read: No such file or directory\nhint: create it with `tokenloom run init`"
+    ):
         read_text(path)
     path.write_bytes(b"seed = 1\nname = '\xe9'\n")
     with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xe9 in position 17"):
@@ -94,9 +96,9 @@ NO_SHARES = ["0%", "50.1%", "-1%", "1", "%", "nan%", 0, 5, True, Decimal("0.6"),
 @pytest.mark.parametrize(
     ("read", "value", "message"),
     [
-        *((count_of, each, r"(?s)must be a whole number in .*B or G 10\^9") for each in NO_COUNTS),
-        *((weight_of, each, "must be a finite number from 0 on, got") for each in NO_WEIGHTS),
-        *((share_of, each, "must be more than 0% and at most 50%, got") for each in NO_SHARES),
+        *((count_of, each, r"(?s)must be an integer in .*B or G 10\^9") for each in NO_COUNTS),
+        *((weight_of, each, "must be a finite number of at least 0, got") for each in NO_WEIGHTS),
+        *((share_of, each, "must be above 0% and at most 50%, got") for each in NO_SHARES),
     ],
 )
 def test_what_is_refused(read, value, message):

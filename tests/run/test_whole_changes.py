@@ -131,9 +131,9 @@ def torn(folder: Path) -> Path:
 def test_no_denial_is_dropped_unasked(tmp_path):
     path = torn(tmp_path)
     before = path.with_suffix(".lock").read_bytes()
-    message = "lacks denials of the lock, or has them later: web:5 from position 30 on, code:7 from position 30 on"
+    message = "removes denials of the lock, or moves them later: web:5 from position 30 on, code:7 from position 30 on"
     for consumed in (None, 0, 30):
-        with pytest.raises(ConfigError, match=f"{message}\nhint: restore its `\\[\\[denied\\]\\]`"):
+        with pytest.raises(ConfigError, match=f"{message}\nhint: restore `\\[\\[denied\\]\\]`"):
             lock_run(path, consumed=consumed)
     assert path.with_suffix(".lock").read_bytes() == before
     dropped = lock_run(path, consumed=0, drop=("denials",))
@@ -166,7 +166,7 @@ def test_what_counts_as_dropped(tmp_path, text, dropped):
 def test_what_was_consumed_is_dropped_by_name_alone(tmp_path):
     path = start(tmp_path)
     lock_run(path, consumed=60)
-    with pytest.raises(ConfigError, match=r"40 positions are fewer than the 60 that the lock has.*\n.*--drop consumed"):
+    with pytest.raises(ConfigError, match=r"consumed must be at least 60, as in the lock, got 40.*\n.*--drop consumed"):
         lock_run(path, consumed=40)
     assert lock_run(path, consumed=40, drop=("consumed",)).lock.consumed == 40
 
@@ -181,5 +181,5 @@ def test_a_change_says_nothing_of_what_was_consumed(tmp_path):
     again = lock_run(path)
     assert (again.moved, again.lock) == (None, early.lock)
     assert lock_run(path, consumed=70).moved is None
-    with pytest.raises(ConfigError, match="position 60 was consumed: training has read 70 positions"):
+    with pytest.raises(ConfigError, match="position must be at least 70, the number of consumed positions, got 60"):
         amend_run(path, Amendment(position=60, weights=shares(code=1)))

@@ -1,4 +1,4 @@
-"""A run as two files, and what stands at each of its positions."""
+"""Runs: `run.toml` and `run.lock` decide the sample at each position of a training run."""
 
 import lazy_loader
 

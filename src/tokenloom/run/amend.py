@@ -1,7 +1,7 @@
-"""Writing `run.toml`: its first text, edits of it, and amendments, which change it and the lock from a position on.
+"""Writes and edits `run.toml`, and amends a run: changes `run.toml` and its lock from a position on.
 
-`tomlkit` keeps comments, blank lines and the order of keys. The result is parsed again, and must have the settings that
-were meant; if the layout is too unusual for an edit, the error shows the lines to write by hand.
+`tomlkit` keeps comments, blank lines and key order. The edited text is parsed again and must have the intended
+settings. If the layout cannot be edited, the error shows the lines to write by hand.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from tokenloom.storage.publishing import OutputLock
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 
 _Body = list[tuple[Key | None, Item]]
-"""Keys and values of a table in the order of the file; comments and blank lines have no key."""
+"""Keys and values of a table in file order; comments and blank lines have key None."""
 
 
 def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
-    """Returns the text of a run with other settings, and these settings.
+    """Edits the text of a run so that it has the given settings; returns the text and its parsed settings.
 
-    Sizes and weights of stages may differ; sources and denials may be added at the end, and stages anywhere. The stages
-    behind a new one are given the name and sequence length that they had.
+    Sizes and weights of stages may change, sources and denials may be appended, and stages may be inserted. The stages
+    after an inserted one get explicit names and sequence lengths so that they do not change.
     """
     edit, old = _Edit(text, settings.path), parse_run(text, path=settings.path)
     for source in settings.sources[len(old.sources) :]:
@@ -79,14 +79,14 @@ def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
 
 
 class _Edit:
-    """A file under edit, with all lines that were put in so far."""
+    """A file being edited. `lines` are all lines inserted so far."""
 
     def __init__(self, text: str, path: str) -> None:
         self._text, self._path = text, path
         self.lines: list[str] = []
 
     def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
-        """Gives a stage a number of samples, in place of its size, and weights."""
+        """Replaces the size of a stage by `samples`, and optionally its weights."""
         shares = stage.weights if sets_weights else None
         lines = _lines({"samples": stage.samples, "weights": shares and dict(shares)})
         self.lines += lines
@@ -104,7 +104,7 @@ class _Edit:
         body[:] = [*kept[:at], *added, *kept[at:], *trailing]
 
     def insert_stage(self, number: int, stages: Sequence[StageSettings]) -> None:
-        """Inserts one of the new stages, before those that follow it."""
+        """Inserts a new stage before stage `number` of the file."""
         lines = ["[[stages]]", *stage_lines(stages[number])]
         self.lines += lines
         for place, (table, later) in enumerate(zip(self._tables[number:], stages[number + 1 :], strict=True)):
@@ -120,7 +120,7 @@ class _Edit:
         self._tables.insert(number, new[0])
 
     def add_source(self, source: SourceSettings) -> None:
-        """Adds a source behind the others."""
+        """Adds a source after the others."""
         table = self._document["sources"]
         body = table.value.body if isinstance(table, Table) else []
         if body and all(key is None or key.is_dotted() or not isinstance(item, Table) for key, item in body):
@@ -128,7 +128,7 @@ class _Edit:
             self.lines += ["[sources]", line]
             trailing = _take_trailing(body)
             body += [*_body_of([line]), *trailing]
-        else:  # each source in a table of its own
+        else:  # each source is a table
             self.append(f"[sources.{as_key(source.name)}]", f"data = {_value(*source.data)}")
 
     def append(self, *lines: str) -> None:
@@ -137,16 +137,16 @@ class _Edit:
         self._document.body.extend(_body_of(["", *lines]))
 
     def result(self, settings: RunSettings) -> tuple[str, RunSettings]:
-        """Returns the new text, and its settings, which must be those that were meant."""
+        """Returns the new text and its settings, or raises an error if these are not the intended settings."""
         text = self._document.as_string()
         text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
         try:
             found = parse_run(text, path=self._path)
         except ConfigError as error:
-            message = f"`{self._path}` is left as it is, since the edit would be wrong: {error.message}"
+            message = f"`{self._path}` was not changed: the edited file would be invalid: {error.message}"
             raise ConfigError(message, hint=error.hint or self._by_hand()) from error
         if found.content() != settings.content():
-            self._refuse("the edit would change something else, too")
+            self._refuse("the edit would also change something else")
         return text, found
 
     @cached_property
@@ -156,23 +156,23 @@ class _Edit:
             document = tomlkit.parse(text)
         except TOMLKitError as error:
             self._refuse(f"tomlkit cannot read it: {error}")
-        if document.as_string() != text:  # such as tables of an array that lie apart
+        if document.as_string() != text:  # for example tables of an array in several places
             self._refuse("an edit would change the order of its tables")
         return document
 
     @property
     def _tables(self) -> AoT:
-        """The stages as tables of the document."""
+        """The stages as `tomlkit` tables."""
         stages = self._document["stages"]
         if not isinstance(stages, AoT):
-            self._refuse("stages need lines `[[stages]]` to be edited")
+            self._refuse("stages can be edited only if they are `[[stages]]` tables")
         return stages
 
     def _by_hand(self) -> str:
         return "write by hand:" + "".join(f"\n    {line}" for line in self.lines)
 
     def _refuse(self, message: str) -> NoReturn:
-        raise ConfigError(f"`{self._path}` is left as it is: {message}", hint=self._by_hand())
+        raise ConfigError(f"`{self._path}` was not changed: {message}", hint=self._by_hand())
 
 
 def _body_of(lines: Sequence[str]) -> _Body:
@@ -180,7 +180,7 @@ def _body_of(lines: Sequence[str]) -> _Body:
 
 
 def _take_trailing(body: _Body) -> _Body:
-    """Removes and returns blank lines and comments behind the last key, which belong to the next table."""
+    """Removes and returns blank lines and comments after the last key: they belong to the next table."""
     if body and isinstance(body[-1][1], Table):
         return _take_trailing(body[-1][1].value.body)
     stop = max((place for place, (key, _) in enumerate(body, 1) if key is not None), default=0)
@@ -190,7 +190,7 @@ def _take_trailing(body: _Body) -> _Body:
 
 
 def stage_lines(stage: StageSettings) -> list[str]:
-    """Returns the lines below `[[stages]]`."""
+    """Returns the lines of a stage below `[[stages]]`."""
     tokens = () if stage.tokens is None else (f"tokens = {stage.tokens:_}",)
     first = _lines({"name": stage.name, "sequence_length": stage.sequence_length})
     shares = {key: each and dict(each) for key, each in (("passes", stage.passes), ("weights", stage.weights))}
@@ -199,14 +199,14 @@ def stage_lines(stage: StageSettings) -> list[str]:
 
 
 def source_value(source: SourceSettings) -> str:
-    """Returns the value behind the name of a source and `=`."""
+    """Returns the TOML value of a source."""
     data = source.data[0] if len(source.data) == 1 else source.data
     holdout = None if source.holdout is None else f"{_value(source.holdout * 100)}%"
     return _value({"data": data, "holdout": holdout, "max_passes": source.max_passes})
 
 
 def denial_lines(denial: DenialSettings) -> list[str]:
-    """Returns the lines below `[[denied]]`."""
+    """Returns the lines of a denial below `[[denied]]`."""
     listed = [f"{source}:{number}" for source, number in denial.documents]
     documents = listed if denial.file is None else denial.file
     return _lines({"documents": documents, "from": denial.start, "reason": denial.reason})
@@ -217,7 +217,7 @@ def _lines(members: Mapping[str, object]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """Returns a value as TOML in one line; fractions as exact decimals."""
+    """Formats a value as TOML in one line; fractions become exact decimals."""
     if isinstance(value, str):
         return as_text(value)
     if isinstance(value, Mapping):
@@ -233,14 +233,14 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Returns data and weights of a blend of Megatron: weights and prefixes by turns, or prefixes alone."""
+    """Splits Megatron's blend arguments into prefixes and weights; weights are empty if only prefixes are given."""
     prefixes, weights = by_turns(entries, "the blend")
     if weights is not None:
         return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
     for row, entry in enumerate(entries, 1):
         if number_or_none(entry, f"entry {row} {entry!r}") is not None:
-            message = f"entry {row} of the blend, {quoted(entry)}, is neither a prefix nor the weight of one"
-            raise ConfigError(message, hint="write weights and prefixes by turns, such as `0.8 web 0.2 code`")
+            message = f"entry {row} of the blend must be a prefix, got the number {quoted(entry)}"
+            raise ConfigError(message, hint="alternate weights and prefixes, such as `0.8 web 0.2 code`")
     return tuple(prefixes), ()
 
 
@@ -257,15 +257,16 @@ def draft_text(
     holdout: Fraction | None = None,
     settings: Mapping[str, bool] = MappingProxyType({}),
 ) -> str:
-    """Returns the text of a new `run.toml`, with comments.
+    """Returns the text of a new `run.toml` with comments.
 
     Args:
-        data: prefixes, globs or folders, relative to the working directory: a source each.
-        path: the file.
-        weights: weight of each; empty for weights in proportion to their tokens.
-        tokens, samples: size of the stage; at most one. With none, data without weights are read once, others for ever.
-        holdout: share of the documents of each source that is held out.
-        settings: of [samples].
+        data: prefixes, globs or folders, relative to the working directory; each becomes a source.
+        path: path of the new file.
+        weights: weight of each source; if empty, weights are proportional to the number of tokens.
+        tokens, samples: size of the stage, at most one. Without a size, data without weights are read once and data
+            with weights endlessly.
+        holdout: share of each source's documents to hold out.
+        settings: values of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
     if tokenizer and os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
@@ -274,14 +275,14 @@ def draft_text(
     for name, entry in zip(names, data, strict=True):
         source = SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=holdout)
         lines.append(f"{as_key(name)} = {source_value(source)}")
-    said = "".join(f"{name} = {str(value).lower()}\n" for name, value in settings.items())
+    samples_lines = "".join(f"{name} = {str(value).lower()}\n" for name, value in settings.items())
 
     def text_of(**shares: Any) -> str:
         sizes: Any = {"sequence_length": sequence_length, "tokens": tokens, "samples": samples}
         return _TEXT.format(
             seed=f"seed = {seed}",
             tokenizer="" if tokenizer is None else f"{f'tokenizer = {_value(tokenizer)}':<24}  # of the data\n",
-            samples=f"\n[samples]\n{said}" if said else "",
+            samples=f"\n[samples]\n{samples_lines}" if settings else "",
             sources="\n".join(lines),
             stage="\n".join(stage_lines(StageSettings(name="main", **sizes, **shares))),
         )
@@ -295,7 +296,7 @@ def draft_text(
     prefixes = [find_pairs(source, run) for source in run.sources]
     counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
     if 0 in counts:
-        raise ConfigError(f"`{data[counts.index(0)]}` has no tokens", hint="leave it out")
+        raise ConfigError(f"`{data[counts.index(0)]}` has no tokens", hint="remove it")
     in_proportion = whole_weights(zip(names, map(Fraction, counts), strict=True))
     return text_of(weights=tuple((name, Fraction(weight)) for name, weight in in_proportion))
 
@@ -327,7 +328,7 @@ mix = "random"            # "even": sources by turns
 
 
 def _names(data: Sequence[str]) -> list[str]:
-    """Returns a unique name for each source: the last part of its path with letters."""
+    """Returns a unique source name for each entry: the last part of its path that has letters."""
     names: list[str] = []
     for entry in data:
         name = ""
@@ -345,13 +346,13 @@ class Amendment:
     """A change of a run from a position on.
 
     Attributes:
-        position: the first position that may change.
-        weights, sequence_length: of a new stage that begins there; empty weights or None keep the current ones.
-        stage_name: name of the new stage; None for one with its position.
-        tokens, samples: size of the new stage; with none, the rest of the stage that it cuts short.
-        sources: data of new sources, by name.
-        denied, denied_documents: a file that lists documents to deny, and names of such documents.
-        reason: why they are denied.
+        position: first position that may change.
+        weights, sequence_length: values of a new stage that begins at `position`; empty or None keeps the current ones.
+        stage_name: name of the new stage; None derives it from the position.
+        tokens, samples: size of the new stage; if both are None, the rest of the stage that it replaces.
+        sources: data of new sources by name.
+        denied, denied_documents: a file that lists documents to deny, and names of documents to deny.
+        reason: why the documents are denied.
         grows: whether sources take up new pairs.
     """
 
@@ -395,13 +396,13 @@ def amend_run(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Amended:
-    """Changes a run from a position on; without `write` a dry run.
+    """Changes a run from a position on; with `write=False` a dry run.
 
     Raises:
-        ConfigError: nothing would change, or a position before it would move. Both files stay as they were.
+        ConfigError: nothing would change, or an earlier position would. Both files stay unchanged.
     """
     path = os.fspath(path)
-    with OutputLock(lock_path(path)) if write else nullcontext():  # else one of two changes would be lost
+    with OutputLock(lock_path(path)) if write else nullcontext():
         old, before = read_lock(lock_path(path)), read_text(path)
         settings = parse_run(before, path=path)
         _check(amendment, settings, old)
@@ -416,8 +417,8 @@ def amend_run(
         _check_growth(amendment, locked)
         if amendment.denies and not _added(locked):
             records = ", ".join(locked.empty_records[:3])
-            message = f"no documents to deny: {records or 'the list is empty'}"
-            hint = "records that were blank, bad or duplicates gave no document, or went into other data"
+            message = f"no documents to deny: {f'none came from {records}' if records else 'the list is empty'}"
+            hint = "check the records: blank, invalid and duplicate records give no document"
             raise ConfigError(message, hint=hint if records else None)
         if write:
             write_both(path, after, locked.lock)
@@ -425,35 +426,35 @@ def amend_run(
 
 
 def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
-    """Checks that an amendment changes anything, and may begin there."""
+    """Raises an error unless the amendment changes something and may begin at its position."""
     path, position, end = settings.path, amendment.position, old.num_samples
     if not (amendment.has_stage or amendment.sources or amendment.denies or amendment.grows):
-        message = "nothing to change: no stage, source, documents to deny, or new data to take up"
-        raise ConfigError(message, hint="such as `--weights web=5,code=5`")
+        message = "nothing to change: no stage, source, documents to deny, or new data"
+        raise ConfigError(message, hint="name a change, such as `--weights web=5,code=5`")
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
-        message = f"`{path}` was changed since it was locked"
-        raise ConfigError(message, hint="lock it first: `tokenloom run lock`; new data are taken up with --grow, too")
+        message = f"`{path}` changed after it was locked"
+        raise ConfigError(message, hint="run `tokenloom run lock` first; or add new data with --grow")
     if known := next((source.name for source in settings.sources if source.name in amendment.sources), None):
-        raise ConfigError(f"`{path}` has a source {known!r} already", hint="choose another name")
+        raise ConfigError(f"`{path}` already has a source {known!r}", hint="choose another name")
     if position < old.consumed:
-        message = f"position {position} was consumed: training has read {old.consumed} positions"
-        hint = f"name position {old.consumed} or a later one; after going back to a checkpoint: "
-        raise ConfigError(message, hint=f"{hint}`tokenloom run lock --consumed-samples N --drop consumed`")
+        message = f"position must be at least {old.consumed}, the number of consumed positions, got {position}"
+        hint = "after resuming an older checkpoint, run `tokenloom run lock --consumed-samples N --drop consumed`"
+        raise ConfigError(message, hint=hint)
     if end is not None and position > end:
-        raise ConfigError(f"position {position} is behind the end of the run, {end}")
+        raise ConfigError(f"position {position} out of range: the run has {end} samples")
 
 
 def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
-    """Checks that new data are taken up if, and only if, the amendment says so."""
+    """Raises an error if there are new pairs without `grows`, or `grows` without new pairs."""
     assert locked.old is not None
     changes = lock_changes(locked.old, locked.lock)
     grown = [(each.name, each.pairs[0].prefix) for each in changes.new_data if each.name not in changes.new_sources]
     if amendment.grows and not grown:
-        message = "no new pairs in `data` of any source: the lock has all of them"
-        raise ConfigError(message, hint="write them where `data` of a source finds them, or change `data`")
+        message = "nothing to grow: the lock already has all pairs in `data` of the sources"
+        raise ConfigError(message, hint="write new pairs where `data` of a source finds them, or change `data`")
     if grown and not amendment.grows:
         message = f"`data` of source {grown[0][0]!r} has a new pair, `{grown[0][1]}`"
-        raise ConfigError(message, hint="take it up from this position on with --grow, or move it away")
+        raise ConfigError(message, hint="add it from this position on with --grow, or move it elsewhere")
 
 
 def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[DenialSettings]:
@@ -466,12 +467,12 @@ def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[Denial
 
 
 def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tuple[StageSettings, ...]:
-    """Returns the stages with one that begins at the position of an amendment."""
+    """Returns the stages with a new one that begins at the position of the amendment."""
     path, stages, position = settings.path, list(settings.stages), amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
     if segment.stage not in (known := [stage.name for stage in stages]):
-        message = f"`{path}` has no stage {segment.stage!r}, but the lock has"
-        raise ConfigError(message, hint=f"lock it first: tokenloom run lock {path}")
+        message = f"stage {segment.stage!r} is in the lock but not in `{path}`"
+        raise ConfigError(message, hint=f"run `tokenloom run lock {path}` first")
     number = known.index(segment.stage)
     current = stages[number]
     start = min(each.start for each in old.segments if each.stage == current.name)
@@ -481,18 +482,18 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     left = None
     if position == end and not following:
         if amendment.tokens is None and amendment.samples is None:
-            message = f"a stage at the end of the run, position {position}, needs a size"
-            raise ConfigError(message, hint="such as `--tokens 50B`")
+            message = f"a new stage at the end of the run, position {position}, needs a size"
+            raise ConfigError(message, hint="pass a size such as `--tokens 50B`")
     elif position in (start, end):
         name = current.name if position == start else next(each.stage for each in old.segments if each.start == end)
-        message = f"position {position} is the first of stage {name!r}, of which nothing was read"
-        raise ConfigError(message, hint=f"change the stage in `{path}`, and lock with --consumed-samples {position}")
+        message = f"position {position} is where stage {name!r} begins, so no new stage can begin there"
+        raise ConfigError(message, hint=f"edit the stage in `{path}`, then lock with --consumed-samples {position}")
     else:
         left = None if end is None else end - position
         stages[number] = replace(current, tokens=None, samples=position - start, passes=None, weights=weights)
     names = [source.name for source in settings.sources]
     if (unknown := next((name for name, _ in amendment.weights if name not in names), None)) is not None:
-        message = f"the weights name {unknown!r}, which is no source of the run"
+        message = f"weights name {unknown!r}, which is not a source of the run"
         raise ConfigError(message, hint=did_you_mean(unknown, names) or "add it with `--add-source NAME=DATA`")
     in_order = sorted(amendment.weights, key=lambda each: names.index(each[0]))
     length = amendment.sequence_length or current.sequence_length
@@ -512,10 +513,10 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
 
 
 AHEAD = 1 << 20
-"""Positions of a run without an end whose changes are listed."""
+"""Number of positions whose changes are listed if the run is endless."""
 
 Documents = Mapping[int, NDArray[np.int64]]
-"""Documents by number of their source, rising."""
+"""Document numbers in ascending order, by source number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -523,14 +524,14 @@ class Denied:
     """The result of a denial.
 
     Attributes:
-        documents: all documents that it names.
-        again: those that were denied already, at its position or before.
-        held_out: those that are held out: training never reads them, and validation reads padding.
-        changed: the spans that become padding, before `stop`.
-        stop: the end of the listing.
-        seen: the spans before the position; None if they were not asked for.
-        digests: digests of the order before the position, by the old and the new lock.
-        order_digests: digests of the order before `stop` without denials, likewise.
+        documents: all documents named by the denial.
+        again: documents already denied at that position.
+        held_out: held-out documents, which training never reads; validation reads padding instead.
+        changed: spans before `stop` that become padding.
+        stop: the position where the listing ends.
+        seen: spans before the denial's position; None if not requested.
+        digests: order digests before the denial's position, by the old and the new lock.
+        order_digests: order digests before `stop` without denials, by the old and the new lock.
     """
 
     amended: Amended
@@ -545,7 +546,7 @@ class Denied:
 
     @property
     def nothing_else_moved(self) -> bool:
-        """Whether both digests are what they were."""
+        """Whether both pairs of digests are equal."""
         return self.digests[0] == self.digests[1] and self.order_digests[0] == self.order_digests[1]
 
 
@@ -558,17 +559,17 @@ def deny_documents(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Denied:
-    """Denies documents from a position on: adds a `[[denied]]` to `run.toml`, and locks the run anew, see `amend_run`.
+    """Denies documents from a position on: adds a `[[denied]]` to `run.toml` and locks the run again; see `amend_run`.
 
-    The listing of changes ends at `until`, else at the end of the run, or after a million positions of an endless one;
-    `since_start` lists where the documents are read before the position, too.
+    The listing of changes ends at `until`, by default at the end of the run, or after `AHEAD` positions if the run is
+    endless. `since_start` also lists where the documents were read before the denial.
 
     Raises:
-        ConfigError: there is no such document or record, nothing would be left of a source that is read on, or the
-            position was consumed. Both files stay as they were.
+        ConfigError: a document or record does not exist, a source that is still read would lose all documents, or the
+            position was consumed. Both files stay unchanged.
     """
     if until is not None and until < denial.position:
-        raise ConfigError(f"changes are listed from position {denial.position} on, not up to {until}")
+        raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")
     path, reading = os.fspath(path), reading or Reading()
     amended = amend_run(path, denial, reading=reading, write=write)
     documents = _added(amended.locked)
@@ -599,7 +600,7 @@ def deny_documents(
 
 
 def _added(locked: LockedRun) -> dict[int, NDArray[np.int64]]:
-    """Returns the documents of new denials of a lock."""
+    """Returns the documents of all new denials."""
     assert locked.old is not None
     found: dict[int, set[int]] = {}
     for denial in Counter(locked.lock.denials) - Counter(locked.old.denials):

@@ -1,6 +1,6 @@
-"""How two locks differ: the first position that is decided differently, new parts, and data in common.
+"""Compares two locks: the first position decided differently, new parts, and shared data.
 
-The locks alone are read. Data in common are pairs of the same content under any name.
+Only the locks are read. Shared data are pairs of equal content under any name.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tokenloom.run.settings import WITHOUT_EFFECT
 from tokenloom.run.timeline import Timeline
 
 MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
-"""Settings that change every sample: runs that differ in one have none in common; mixing blocks only move them."""
+"""Settings that change every sample: runs that differ in one share no sample. A mixing block only moves samples."""
 
 _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position from which two locks give another order, and what decides the sample there, in words."""
+    """The first position that two locks decide differently, and in words what decides its sample in each."""
 
     position: int
     before: str
@@ -42,18 +42,18 @@ WHOLE = "any change reshuffles all of the reference's order"
 
 
 def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
-    """Checks that a lock leaves the positions that were read as they are."""
+    """Raises an error if a new lock changes one of the first `consumed` positions."""
     if (moved := first_moved(old, new, consumed)) is not None:
-        where = f"position {moved.position} of the {consumed} that were read cannot change"
+        where = f"position {moved.position} is before position {consumed} and must not change"
         message = f"{where}: {moved.before} would become {moved.after}"
-        hint = "undo that change; `tokenloom run amend` changes a run with `order = 1` from a later position on"
+        hint = "undo the change; or change later positions with `tokenloom run amend`, if `order = 1`"
         raise ConfigError(message, hint=hint)
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     """Returns the first position before `stop` that two locks decide differently; None if there is none.
 
-    Samples before it are equal. The sample there may happen to be equal, too, such as after a change of weights.
+    All earlier samples are equal. The sample at the position may be equal by chance, for example after a new weight.
     """
     if not stop:
         return None
@@ -82,13 +82,13 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
 
 
 def _decided(lock: RunLock, position: int) -> str:
-    """Returns the segment at a position in words."""
+    """Describes the segment at a position in words."""
     number = sum(segment.start <= position for segment in lock.segments) - 1
     return f"a sample of {_stages(lock)[number]}, in blocks of {lock.mixing_block}"
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:
-    """Returns all that decides the reference's order of a run, as far as the lock says it, by name."""
+    """Returns everything in a lock that decides a stored order, by name."""
     segment = lock.segments[0]
     read = [lock.sources[number] for number, _ in segment.weights]
     return {
@@ -105,10 +105,15 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockChanges:
-    """How a lock differs from an older one.
+    """The differences between a lock and an older lock.
 
-    Sources with their new pairs (those of `new_sources` are new as a whole), names of sources that are gone, new or
-    changed segments, the number of documents that are denied now or earlier, and names of other settings.
+    Attributes:
+        new_data: sources with their new pairs only.
+        new_sources: names of new sources.
+        gone: names of removed sources.
+        new_segments: new or changed segments.
+        num_denied: number of documents denied now, or from an earlier position.
+        others: names of other changed settings.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -119,12 +124,12 @@ class LockChanges:
     others: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether anything differs."""
+        """Returns whether the locks differ."""
         return bool(self.new_data or self.gone or self.new_segments or self.num_denied or self.others)
 
 
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
-    """Returns how a lock differs from an older one."""
+    """Returns the differences between a lock and an older lock."""
     was, denied = _first_denied(old), _first_denied(new)
     before = {source.name: Counter(map(_named_content, source.pairs)) for source in old.sources}
     names, known = {source.name for source in new.sources}, {_facts(old, segment) for segment in old.segments}
@@ -152,10 +157,10 @@ def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
 
 
 def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
-    """Yields the names of documents that a lock denied, and that the new one denies later or not at all.
+    """Yields the names of documents that the old lock denies and the new lock denies later or not at all.
 
-    A document is known by the content of its pair and its number there, since pairs may move; else by its name. A
-    document whose pair and source are gone cannot be read.
+    Documents are compared by pair content and row, since pairs may move; if the pair is gone, by name. A document whose
+    pair and source are gone cannot be read and is skipped.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -170,7 +175,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
 
 
 def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, int]]:
-    """Returns, by source and number, the first position of a denial, the content of the pair, and the row there."""
+    """Returns first denied position, pair content and row of each denied document, by source name and number."""
     found: dict[tuple[str, int], tuple[int, Hashable, int]] = {}
     for denial in lock.denials:
         for number, documents in denial.documents:
@@ -182,7 +187,7 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
 
 
 def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
-    """Returns the content of a pair, wherever it lies; 6 parts have the checksum of tokens."""
+    """Returns a key of a pair's content; with 6 parts it includes the checksum of tokens."""
     return tuple(content_of(pair)[:parts])
 
 
@@ -192,7 +197,7 @@ def _named_content(pair: LockedPair) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedSetting:
-    """A setting that differs, in words; or "sources", "data of NAME", "stages", "denied"."""
+    """A difference in words. `name` is a setting, "sources", "data of NAME", "stages" or "denied"."""
 
     name: str
     before: str
@@ -201,9 +206,12 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Tokens of the pairs of the source of one name in both locks; `common_data` are of pairs in both runs.
+    """Token counts of one source in two runs.
 
-    The second run has these in its sources `names_after`.
+    Attributes:
+        data_before, data_after: tokens of the source in each run.
+        common_data: tokens of the first run's pairs that the second run has in any source.
+        names_after: sources of the second run that contain these pairs.
     """
 
     name: str
@@ -215,17 +223,17 @@ class SharedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDifferences:
-    """How a run differs from another.
+    """The differences between two runs.
 
     Attributes:
-        runs: identities of both.
-        ends: one past the last position of each; None for a run without an end.
-        stop: the position before which they were compared; None for no end.
-        position: the first position that is decided differently, or at which one of them ends; None for equal runs.
-        before, after: what stands there; None behind the end of a run, and in a stored order.
-        reason: what differs there, in words; None if a run ends.
-        settings: differing settings, at whatever positions.
-        sources: data in common.
+        runs: identities of both runs.
+        ends: number of positions of each run; None if endless.
+        stop: the position before which the runs were compared; None if they are endless.
+        position: first position that is decided differently or that only one run has; None if the runs are equal.
+        before, after: the sample's place in each run; None after the end of a run, and in a stored order.
+        reason: what differs at `position`, in words; None if one run ends there.
+        settings: all different settings.
+        sources: token counts of each source.
     """
 
     runs: tuple[str, str]
@@ -240,12 +248,12 @@ class RunDifferences:
 
     @property
     def are_equal(self) -> bool:
-        """Whether nothing differs at the positions that were compared."""
+        """Whether the runs are equal at all compared positions."""
         return self.position is None
 
 
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
-    """Returns how a run differs from another."""
+    """Compares two runs before position `until`; None for all positions."""
     ends = old.num_samples, new.num_samples
     longest = max(old.end, new.end)
     if until is not None and until > longest:
@@ -272,7 +280,7 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
 
 
 def _shared(old: RunLock, new: RunLock) -> Iterator[SharedSource]:
-    """Yields the data in common of each source, in the order of the first run."""
+    """Yields the shared data of each source, in the order of the first run."""
     owners: dict[tuple[object, ...], set[str]] = {}
     for owner in new.sources:
         for pair in owner.pairs:
@@ -319,7 +327,7 @@ def _some(names: list[str]) -> str:
 
 
 def _stages(lock: RunLock) -> list[str]:
-    """Returns the segments in words."""
+    """Describes each segment in words."""
     told = []
     for segment in lock.segments:
         shares = ", ".join(f"{name}: {share}" for name, share in lock.ratio_of(segment))

@@ -1,4 +1,4 @@
-"""A run as a dataset: the samples of all its positions. Sources and pairs are opened at their first sample."""
+"""The map-style dataset of a run. Opens sources and pairs when a sample first needs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
 
-if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for
+if TYPE_CHECKING:  # imports tokenization of conversations, which starts of other runs need not load
     from tokenloom.datasets.exposure import TakenOfPairs
 
 Result = TypeVar("Result")
@@ -50,10 +50,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What stands at a position: a sample of `sequence_length` tokens.
-
-    It is number `window` of walk number `walk` through a source, which is of pass `pass_number`; all count from 0.
-    """
+    """The sample at a position: window `window` of walk `walk` over `source`. All numbers count from 0."""
 
     position: int
     stage: str
@@ -65,7 +62,7 @@ class Place:
 
 
 def place_at(timeline: Timeline, position: int) -> Place:
-    """Returns what stands at a position, which is in the run."""
+    """Returns the place of a position, which must be in the run."""
     found = timeline.locate(np.array([position], dtype=np.int64))
     segment = timeline.lock.segments[int(found.segments[0])]
     source, walk = int(found.sources[0]), int(found.walks[0])
@@ -81,16 +78,16 @@ def place_at(timeline: Timeline, position: int) -> Place:
 
 
 class RunDataset(Composite):
-    """The samples of a run by position, with the number of their source as `dataset_id` in front.
+    """The samples of a run by position; each has the number of its source as `dataset_id`.
 
-    A position may count from the end of a run that has one; None gives a sample with an all-zero `loss_mask`. The first
-    sample of a source opens what it needs. Thread-safe, fork-safe and picklable.
+    Negative positions count from the end, unless the run is endless. None gives a sample with an all-zero `loss_mask`.
+    The first sample of a source opens its data. Thread-safe, fork-safe and picklable.
 
     Args:
-        timeline: the windows of the positions.
+        timeline: the order of the run.
         tokenizer: the tokenizer of the run.
-        reading: how the data are read.
-        held_out_of: the run whose held-out documents these are; None for a run itself.
+        reading: how to read the data.
+        held_out_of: the run whose held-out documents `timeline` reads; None if `timeline` is of the run itself.
     """
 
     def __init__(
@@ -99,11 +96,11 @@ class RunDataset(Composite):
         self._check_overrides()
         self.timeline = timeline
         self.lock: RunLock = timeline.lock
-        self._data_lock = self.lock if held_out_of is None else held_out_of  # where data are, and what is held out
+        self._data_lock = self.lock if held_out_of is None else held_out_of
         self.makes_batches: bool = self.lock.dataset != "varlen"
-        """Whether `batch` gives samples at all: those of different lengths make no batch."""
+        """Whether `batch` works: samples of different lengths make no batch."""
         self.digests_tokens: bool = self.lock.dataset not in CONVERSATIONS
-        """Whether `batch` gives digests of tokens."""
+        """Whether `batch` can compute digests of tokens."""
         self.tokenizer = tokenizer
         self.reading = reading
         self._number_type = number_type(len(self.lock.sources))
@@ -129,7 +126,7 @@ class RunDataset(Composite):
         self._begin()
 
     def __len__(self) -> int:
-        """The number of samples; 2**60 for a run without an end."""
+        """Number of samples; 2**60 if the run is endless."""
         return self.lock.end
 
     def __repr__(self) -> str:
@@ -137,24 +134,24 @@ class RunDataset(Composite):
         return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts of the lock, and the number of open pairs; see `HasFacts`."""
+        """Returns the facts of the lock and the number of open pairs; see `HasFacts`."""
         return lock_facts(self.lock) | {"open pairs": sum(data.pairs.num_open for data in self._opened.values())}
 
     def place(self, idx: int) -> Place:
-        """Returns source and window of a position; opens nothing."""
+        """Returns stage, source and window of a position without opening data."""
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
-        """Returns the pieces of documents that make up a sample, numbered over the pairs of its source.
+        """Returns the document pieces that make up a sample; documents are numbered over the pairs of the source.
 
-        The number of a document that is denied is -1 - its number.
+        A denied document d has the number -1 - d.
         """
         group = self._group(idx)
         spans: Spans = group.ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
     def _shares(self, positions: NDArray[np.int64]) -> list[Share]:
-        """Returns the samples of a batch by source, in the order of their numbers."""
+        """Groups the samples of a batch by source and denial level."""
         located = self._lookups.at(positions)
         numbers, sources = located.numbers, located.sources.tolist()
         denies = bool(self._denied)
@@ -174,7 +171,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source, with so many of its denials in force, and at least these walks of them."""
+        """Returns the samples of a source at a denial level, with at least the given walks added."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -195,9 +192,10 @@ class RunDataset(Composite):
     def groups_of(
         self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
-        """Yields samples by segment and source, and which of the positions they stand at: int64[count].
+        """Yields the samples of each segment and source, and their rows among the positions, int64[count].
 
-        Positions are in any order, and samples may differ in length; `segments` are those of the positions, if known.
+        Positions may be in any order, and samples may differ in length. `segments` are the segments of the positions,
+        if known.
         """
         if segments is None:
             segments = self.timeline.locate(positions).segments
@@ -217,7 +215,7 @@ class RunDataset(Composite):
         return group
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors, with `dataset_id` in front; None gives one without loss."""
+        """Returns a sample as torch tensors with `dataset_id`; None gives a sample without loss."""
         group = self._group(idx)
         item = group.ask(lambda dataset, numbers: dataset[int(numbers[0])])
         if idx is None:
@@ -226,7 +224,7 @@ class RunDataset(Composite):
         return numbered
 
     def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, with `dataset_id` in front; None gives one without loss."""
+        """Returns a sample as NumPy arrays with `dataset_id`; None gives a sample without loss."""
         group = self._group(idx)
         arrays = group.ask(lambda dataset, numbers: dataset.sample(int(numbers[0])))
         if idx is None:
@@ -234,19 +232,19 @@ class RunDataset(Composite):
         return {"dataset_id": np.array(group.number, dtype=self._number_type), **arrays}
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
+        """Returns several samples as torch tensors; torch's DataLoader calls this for each batch."""
         if not self.makes_batches:
             return [self[position] for position in positions]
         return sample_batch(self.batch(positions), len(positions))
 
     @property
     def fills_batches(self) -> bool:
-        """Whether `batch` fills given arrays: not conversations, nor where samples of the run differ in length."""
+        """Whether `batch` can fill given arrays: not for conversations or samples of several lengths."""
         return len(self._lengths) == 1 and self.lock.dataset not in CONVERSATIONS
 
     @property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample: those of the dataset of a source, with `dataset_id` in front."""
+        """The arrays of a sample, including `dataset_id`."""
         if not self.fills_batches:
             kind = "conversations" if self.lock.dataset in CONVERSATIONS else f"samples of {self._lengths} tokens"
             raise ConfigError(f"`batch` cannot fill given arrays with {kind}", hint="call it without `out`")
@@ -261,12 +259,12 @@ class RunDataset(Composite):
     def batch(
         self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
     ) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per source in the batch.
+        """Returns samples as NumPy arrays with a leading batch axis, with one kernel call per source.
 
         Args:
             positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
-            out: the arrays to fill and return, as `allocate_batch` gives them; without them new ones are made.
-            digests: uint64[count, 2], where to put a digest of the tokens of each sample; see `FillsBatches`.
+            out: arrays of `allocate_batch` to fill and return; None to allocate new ones.
+            digests: uint64[count, 2], receives a digest of the tokens of each sample; see `FillsBatches`.
         """
         known, fillers = self._known(positions)
         groups = self._shares(known)
@@ -284,14 +282,14 @@ class RunDataset(Composite):
         return out
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the tokens of samples, int64[num_positions], without reading them; None for all positions.
+        """Returns the number of tokens of each sample, int64[num_positions], without reading samples.
 
-        Of single conversations that is `original_seq_len`, else the sequence length of the stage.
+        None for all positions. For single conversations this is `original_seq_len`, else the stage's sequence length.
         """
         return self._lengths_of(positions, lambda dataset, numbers: dataset.lengths(numbers))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the same with padding; of single conversations `padded_seq_len`."""
+        """Returns the padded length of each sample, int64[num_positions]; `padded_seq_len` for single conversations."""
         return self._lengths_of(positions, lambda dataset, numbers: dataset.padded_lengths(numbers))
 
     def _lengths_of(
@@ -308,7 +306,7 @@ class RunDataset(Composite):
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns positions from 0 on, int64[count], and the rows that stand for None."""
+        """Returns non-negative positions, int64[count], and the rows of fillers (None)."""
         known, fillers = positions_and_fillers(positions)
         first, last = bounds_of(known) if known.size else (0, -1)
         if first < 0 or last >= len(self):
@@ -317,15 +315,15 @@ class RunDataset(Composite):
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether tokens decide which slots of documents have loss, and not their places alone; opens nothing."""
+        """Whether loss depends on tokens, so that counting slots reads data; opens nothing."""
         config = next(iter(self._configs.values()))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AmbiguousPadWarning)  # samples warn of it
+            warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
             pad = pad_token_id(self.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
         return bool(config.eod_mask_loss) or pad >= 0 or bool(self.lock.samples.get("fim_rate"))
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> dict[int, SlotCounts]:
-        """Returns what became of the slots of samples, by source; reads tokens only where these decide."""
+        """Counts the slots of samples by their use, per source; reads tokens only if loss depends on them."""
         counts: dict[int, SlotCounts] = {}
         for group in self._shares(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
@@ -334,19 +332,19 @@ class RunDataset(Composite):
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
+        """Addresses of the objects that tokens are read from; empty for local data."""
         prefixes = [pair.prefix for source in self.lock.sources for pair in source.pairs]
         return [f"{prefix}.bin" for prefix in prefixes if is_remote(prefix)]
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""
+        """Announces the next samples in reading order, so that object storage is fetched ahead."""
         known, _ = self._known([position for position in positions if position is not None])
         for _, group in self.groups_of(known):
             group.ask(lambda dataset, numbers: dataset.will_need(numbers.tolist()))
 
 
 def lock_facts(lock: RunLock) -> dict[str, Any]:
-    """Returns identity, size, stages and sources of a run; see `HasFacts`."""
+    """Returns identity, size, stages and sources of a run for display; see `HasFacts`."""
     denied = sum(len(documents) for denial in lock.denials for _, documents in denial.documents)
     stages = [
         {"stage": each.stage, "from position": each.start, "samples": each.num_samples, "tokens": each.sequence_length}
@@ -371,14 +369,14 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
 
 
 _NEAR = 2048
-"""Positions of a batch that differ by less are located with those around them."""
+"""Batches whose positions are closer than this are looked up in chunks."""
 
 _KEPT = 4
-"""Cached lookups: mostly as many as threads that read in different places."""
+"""Cached chunks: usually enough for one per reading thread."""
 
 
 class Samples(NamedTuple):
-    """Samples of `length` tokens: int32[count] sources, int64[count] numbers, `walk << WINDOW_BITS | window`."""
+    """Samples of `length` tokens: int32[count] sources, and int64[count] numbers, `walk << WINDOW_BITS | window`."""
 
     length: int
     sources: NDArray[np.int32]
@@ -386,7 +384,7 @@ class Samples(NamedTuple):
 
 
 class Lookups:
-    """Samples at positions, cached for the next batches. Thread-safe."""
+    """A cache of positions and their samples, for the next batches. Thread-safe."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -395,10 +393,10 @@ class Lookups:
         self._asked = -_NEAR
 
     def at(self, positions: NDArray[np.int64]) -> Samples:
-        """Returns the samples at positions in the run.
+        """Returns the samples at positions, which must be in the run.
 
-        Training reads positions near each other, batch after batch: from the second batch on, some thousand positions
-        are located at once.
+        Training reads nearby positions batch after batch: from the second batch on, thousands of positions are looked
+        up at once.
         """
         if not len(positions):
             return Samples(0, np.empty(0, np.int32), positions)
@@ -406,7 +404,7 @@ class Lookups:
         asked, self._asked = self._asked, last
         if last - first < _NEAR and abs(first - asked) < _NEAR:
             start = first - first % _NEAR
-            with suppress(ConfigError):  # of two lengths, or of a walk too far, perhaps without these
+            with suppress(ConfigError):  # only other positions of the chunk may have another length
                 length, sources, numbers = self._chunk(start)
                 return Samples(length, sources[positions - start], numbers[positions - start])
         return self._look_up(positions)
@@ -423,18 +421,18 @@ class Lookups:
                 if other.sequence_length != first.sequence_length:
                     lengths = f"{first.sequence_length} tokens (stage {first.stage!r}) and {other.sequence_length}"
                     stage = f"stage {other.stage!r}, from position {other.start} on"
-                    message = f"a batch has samples of {lengths} ({stage})"
-                    raise ConfigError(message, hint="let stages of another sequence length begin where a batch does")
+                    message = f"a batch mixes samples of {lengths} ({stage})"
+                    raise ConfigError(message, hint="start stages of another sequence length where a batch starts")
         return Samples(first.sequence_length, found.sources, sample_numbers(found.walks, found.windows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How the data of a run are read, without effect on samples.
+    """How to read the data of a run; changes no sample.
 
     Attributes:
-        mmap: whether to map tokens.
-        object_storage: how to read data in object storage; None for the defaults.
+        mmap: whether to map tokens into memory.
+        object_storage: how to read object storage; None for the defaults.
         allow_tokenizer_mismatch, allow_data_mismatch: see `BlendedMegatronDatasetConfig`.
     """
 
@@ -445,7 +443,7 @@ class Reading:
 
 
 def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Reading, **further: Any) -> Any:
-    """Returns the settings of the dataset class for samples of a length; `further` ones replace those of the lock."""
+    """Returns the dataset settings for samples of a length; `further` settings override those of the lock."""
     settings = dict(lock.samples)
     for name in ("allow_tokenizer_mismatch", "allow_data_mismatch"):
         settings[name] = bool(settings.get(name)) or getattr(reading, name)
@@ -460,12 +458,12 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 
 
 class SourceData:
-    """The data of one source: its pairs, and which of their documents are read."""
+    """The open data of one source."""
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
         self.held: bool = held
-        """Whether held-out documents are read, in the order of the file."""
+        """Whether held-out documents are read, in file order, instead of the others."""
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
         self._reads: Kind = "conversations" if lock.dataset in CONVERSATIONS else "documents"
@@ -494,7 +492,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents that are read, for so many tokens or packs of each pair."""
+        """Returns the documents that are read; `sizes` has the tokens or packs of each pair."""
         rows = [
             (pair.num_documents, size, pair.held_blocks, pair.held_documents)
             for pair, size in zip(self.source.pairs, sizes, strict=True)
@@ -502,17 +500,17 @@ class SourceData:
         return make_source_documents(rows, key=self._key, reads_held=self.held)
 
     def num_packs(self, sequence_length: int) -> list[int]:
-        """Returns how many packs each pair makes in a walk."""
+        """Returns the number of packs per walk of each pair."""
         return [dict(pair.packs)[sequence_length] for pair in self.source.pairs]
 
 
 class Member:
-    """Samples of one source and length, by `walk << WINDOW_BITS | window`."""
+    """The samples of one source and length by number, `walk << WINDOW_BITS | window`."""
 
     def __init__(
         self, data: SourceData, lock: RunLock, config: GPTDatasetConfig, *, denied: Sequence[int], identity: str
     ) -> None:
-        if lock.dataset == "fim":  # samples of two sources have the same numbers
+        if lock.dataset == "fim":  # two sources have the same sample numbers, so they need different seeds
             config = replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
         self.taken: TakenOfPairs | None = None
@@ -543,24 +541,23 @@ class Member:
         else:
             self.dataset = kind.in_order(data.pairs, self.order, config, name=data.source.name)
         self.walks: set[int] = set()
-        """Those that were added."""
 
     def add_walk(self, walk: Walk) -> None:
-        """Adds a walk; samples of others cannot be asked for."""
+        """Adds a walk; samples of other walks cannot be read."""
         self.order.add_walks(walk.number, walk.first_pair, walk.last_pair, walk.num_windows, walk.part)
         self.walks.add(walk.number)
 
     def ask(self, question: Callable[[Any], Result]) -> Result:
-        """Returns what the dataset answers, after opening the pairs that it needs for that."""
+        """Calls `question` with the dataset after opening the pairs that it needs."""
         return with_pairs(self.data.pairs, lambda: question(self.dataset))
 
 
 _KNOWN = ("loaded", "eos", "special_tokens_dict")
-"""Attributes that load no tokenizer: whether a pad id is another token, too, is decided by the lock."""
+"""Attributes that are missing without loading the tokenizer."""
 
 
 class RunTokenizer:
-    """The tokenizer of a run: `eod`, `pad`, `vocab_size` and `unique_identifiers` from the lock, all else loaded."""
+    """The tokenizer of a run: ids and size come from the lock, and anything else loads the tokenizer."""
 
     def __init__(self, locked: LockedTokenizer | None, located: str | None) -> None:
         self._locked, self._located = locked, located
@@ -569,30 +566,30 @@ class RunTokenizer:
 
     @property
     def eod(self) -> int:
-        """The id that ends a document."""
+        """The end-of-document id."""
         if self._locked is None or self._locked.eod is None:
             what = "run.toml has no `tokenizer`, so" if self._locked is None else f"tokenizer {self._locked.name!r} has"
-            message = f"{what} no end-of-document id"
-            raise ConfigError(message, hint="`reset_position_ids`, `reset_attention_mask` and `eod_mask_loss` need it")
+            hint = "remove `reset_position_ids`, `reset_attention_mask` and `eod_mask_loss`, or change `tokenizer`"
+            raise ConfigError(f"{what} no end-of-document id", hint=hint)
         return self._locked.eod
 
     @property
     def pad(self) -> int:
-        """The id that fills up samples; `NotImplementedError` if padding is known by position."""
+        """The padding id; raises `NotImplementedError` if samples mark padding by position."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad
 
     @cached_property
     def loaded(self) -> Any:
-        """The tokenizer itself."""
+        """The loaded tokenizer."""
         if self._located is None:
-            message = "run.toml has no `tokenizer`, but texts are needed"
-            raise ConfigError(message, hint="name the tokenizer that made the data")
+            message = "text is needed, but run.toml has no `tokenizer`"
+            raise ConfigError(message, hint="set `tokenizer` in run.toml to the tokenizer of the data")
         return load_tokenizer(self._located)
 
     def __getattr__(self, name: str) -> Any:
-        """Returns any other attribute of the tokenizer itself, such as `tokenize`."""
+        """Returns an attribute of the loaded tokenizer, such as `tokenize`."""
         if name.startswith("_") or name in _KNOWN:
             raise AttributeError(name)
         return getattr(self.loaded, name)

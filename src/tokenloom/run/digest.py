@@ -1,7 +1,7 @@
-"""A hash of all that decides the positions before a given one; and the identity of a run, which stays while it changes.
+"""Digests of a run: the order before a position, and the identity of the run, which stays equal while the run changes.
 
-Later parts are left out, and so are facts that decide nothing: where files lie, names of stages, caps, the size of a
-stage beyond the last mixing block that was touched, sources and data that were not read yet.
+A digest leaves out everything later than its position and everything that decides no sample: paths, stage names, caps,
+the size of a stage beyond the last mixing block read, and data not read yet.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tokenloom.run.progress import are_packs, mixed_size, planned_size
 
 
 def order_digest(lock: RunLock, position: int) -> str:
-    """Returns a SHA-256 in hex of all that decides the positions before one.
+    """Returns the SHA-256 in hex of everything that decides the positions before `position`.
 
-    Costs as much as the sources, pairs and segments that begin before it, whatever the position.
+    The cost grows with the sources, pairs and segments that begin before `position`, not with `position`.
     """
     check_position(lock, position)
     segments = [segment for segment in lock.segments if segment.start < position]
@@ -44,10 +44,9 @@ def order_digest(lock: RunLock, position: int) -> str:
 
 
 def run_identity(lock: RunLock) -> str:
-    """Returns the identity of a run: a SHA-256 in hex of its seed and its first data.
+    """Returns the SHA-256 in hex of a run's order version, its seed and the first pairs of its first segment's sources.
 
-    These are the sources of the first segment, with their first pairs. Stages, settings of samples and later data may
-    change under one identity; `order_digest` shows how far they did not.
+    Stages, sample settings and later data may change without changing the identity; `order_digest` covers those.
     """
     hashed = hashlib.sha256()
     _add(hashed, ["run", lock.order, lock.seed])
@@ -58,7 +57,13 @@ def run_identity(lock: RunLock) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOrder:
-    """The order of a run in states of loaders; `digest_at` is `order_digest`, `why` an explanation of other digests."""
+    """The order of a run as loader states record it.
+
+    Attributes:
+        run: identity of the run.
+        digest_at: returns the order digest before a position.
+        why: text appended to the error if digests differ.
+    """
 
     run: str
     num_samples: int
@@ -66,30 +71,30 @@ class KnownOrder:
     why: str = ""
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns the state of a run that has consumed the samples before a position."""
+        """Returns the state of a loader that has consumed the samples before `position`."""
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position of a state of this run."""
+        """Validates that a state belongs to this run and order, and returns its position."""
         position: int = state["position"]
         if state["run"] != self.run:
-            message = f"expected a state of this run, {self.run[:16]}…, found one of {state['run'][:16]}…"
-            raise ConfigError(message, hint="seed, order or the first data differ; use the lock of that run")
+            message = f"state is of another run: expected run {self.run[:16]}…, found {state['run'][:16]}…"
+            raise ConfigError(message, hint="open the lock of that run; here seed, order or the first data differ")
         if position > self.num_samples:
-            message = f"position {position} is behind the end of the run, {self.num_samples}"
-            raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
+            message = f"position {position} out of range: the run has {self.num_samples} samples"
+            raise ConfigError(message, hint="lengthen the last stage or add a stage: the run was made shorter")
         if (found := self.digest_at(position)) != (expected := state["digest"]):
             digests = f"expected digest {expected[:16]}…, found {found[:16]}…"
-            message = f"the order before position {position} is not the one that was read: {digests}{self.why}"
-            raise ConfigError(message, hint="the lock was edited, or consumed data were replaced; restore `run.lock`")
+            message = f"the order before position {position} changed after it was read: {digests}{self.why}"
+            raise ConfigError(message, hint="restore `run.lock` and the consumed data")
         return position
 
 
 def check_position(lock: RunLock, position: int) -> None:
-    """Checks that a position is in a run, or just behind it."""
+    """Raises an error unless `position` is in [0, end of the run]."""
     if not 0 <= position <= lock.end:
         message = f"position {position} out of range: the run has {lock.end} samples"
-        raise ConfigError(message, hint="lengthen its last stage, or add one")
+        raise ConfigError(message, hint="lengthen the last stage or add a stage")
 
 
 def _add(hashed: Any, facts: object) -> None:
@@ -97,20 +102,20 @@ def _add(hashed: Any, facts: object) -> None:
 
 
 def _ids(lock: RunLock) -> list[object]:
-    """Returns the ids of the tokenizer that samples depend on."""
+    """Returns the tokenizer ids that samples depend on."""
     if lock.tokenizer is None:
         return []
     if lock.dataset == "fim":
         return [lock.tokenizer.fingerprint]
-    asked = any(lock.samples.get(name) for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"))
-    return [lock.tokenizer.pad, lock.tokenizer.eod if asked else None]
+    needs_eod = any(lock.samples.get(name) for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"))
+    return [lock.tokenizer.pad, lock.tokenizer.eod if needs_eod else None]
 
 
 def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, ...]:
-    """Returns all but weights that decides the positions of a segment before one.
+    """Returns everything but weights that decides the positions of a segment before `position`.
 
-    Besides start and sequence length that is the length of the last mixing block, since earlier ones are whole; and for
-    passes that several lengths share their stretches, and the planned size.
+    The size matters only within the last mixing block. Stretch length and planned size matter if stages of several
+    lengths share passes.
     """
     stop = min(position, segment.stop or position) - segment.start
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
@@ -120,7 +125,7 @@ def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int,
 
 
 def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[object]:
-    """Returns the name of a source, and its pairs with the start of the segment that first reads each."""
+    """Returns the name of a source and its pairs, each with the start of the segment that first reads the pair."""
     pairs: list[object] = []
     for pair in source.pairs:
         start = next((start for start in starts if start >= pair.since), None)
@@ -130,6 +135,6 @@ def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[
 
 
 def content_of(pair: LockedPair) -> list[object]:
-    """Returns the facts of a pair by which its content is compared."""
+    """Returns the facts that identify the content of a pair."""
     counts = [pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes]
     return [*counts, pair.index_start_crc32, pair.tokens_crc32, pair.held_blocks, pair.held_documents, pair.held_tokens]

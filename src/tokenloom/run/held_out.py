@@ -1,6 +1,6 @@
-"""Documents that training does not read: held-out ones, which are a dataset of their own, and denied ones.
+"""Documents that training does not read: held-out documents, which form a validation dataset, and denied documents.
 
-A holdout depends on the pairs of a source up to each one, so growth does not move it.
+The holdout of a pair depends only on the earlier pairs of its source, so new pairs never change it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from tokenloom.run.progress import extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
 
 FEWEST_BLOCKS = 32
-"""A source holds out single documents where its share would be fewer blocks: a holdout of one block says little."""
+"""Minimum number of blocks in a holdout. A source with a smaller holdout holds out single documents instead."""
 
 
 def num_blocks(pair: LockedPair) -> int:
-    """Returns the number of blocks of a pair; the last one may be shorter."""
+    """Returns the number of blocks of a pair; the last block may be shorter."""
     return -(-pair.num_documents // BLOCK_DOCUMENTS)
 
 
 def holds_blocks(pairs: Sequence[LockedPair], share: Fraction) -> bool:
-    """Whether a source that is locked for the first time holds out blocks, not documents."""
+    """Returns whether a new source holds out blocks instead of single documents."""
     return sum(map(num_blocks, pairs)) * share >= FEWEST_BLOCKS
 
 
 def with_holdout(
     pairs: Sequence[LockedPair], share: Fraction | None, *, by_blocks: bool, after: Sequence[LockedPair] = ()
 ) -> list[LockedPair]:
-    """Returns pairs with their held-out blocks or documents, whose tokens are not counted yet.
+    """Sets `held_blocks` or `held_documents` of each pair; `held_tokens` stays 0.
 
-    Up to any pair these come to the share of all pairs so far, rounded to the nearest, half up.
+    The total up to each pair, including the pairs in `after`, is `share` of all units so far, rounded half up.
     """
     if share is None:
         return list(pairs)
@@ -56,7 +56,7 @@ def with_holdout(
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
-    """Returns the blocks, or the documents, of a pair that are held out: int64[held], rising."""
+    """Returns the held-out block or document numbers of a pair in ascending order, int64[num_held]."""
     held = pair.held_blocks or pair.held_documents
     units = num_blocks(pair) if pair.held_blocks else pair.num_documents
     permutation = Permutation(units, derive(key, Purpose.HOLDOUT, number))
@@ -64,7 +64,7 @@ def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64
 
 
 def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, number: int) -> int:
-    """Returns the tokens of all that is held out of a pair."""
+    """Counts the tokens of all held-out documents of a pair."""
     held = held_numbers(pair, key=key, number=number)
     if pair.held_blocks:
         starts = np.arange(0, pair.num_documents, BLOCK_DOCUMENTS)
@@ -73,7 +73,7 @@ def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, numbe
 
 
 def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns which documents of a source are held out: bool[num_documents]; opens nothing."""
+    """Returns which documents of a source are held out, bool[num_documents], without opening data."""
     locked = lock.sources[source]
     key = source_key(lock.seed, locked.name)
     found = np.zeros(len(documents), dtype=np.bool_)
@@ -87,7 +87,7 @@ def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> ND
 
 
 class DeniedDocuments:
-    """What the denials of a run deny of each source, by how many of them are in force."""
+    """The denied documents of each source at each denial level: the number of denials in force."""
 
     def __init__(self, lock: RunLock) -> None:
         self._starts: dict[int, list[int]] = {}
@@ -102,44 +102,48 @@ class DeniedDocuments:
         return bool(self._starts)
 
     def starts(self, source: int) -> list[int]:
-        """Returns the positions from which on documents of a source are denied, rising; each as often as a denial."""
+        """Returns the start position of each denial of a source in ascending order, with repeats."""
         return self._starts.get(source, [])
 
     def level(self, source: int, position: int) -> int:
-        """Returns how many denials of a source are in force at a position."""
+        """Returns the number of denials of a source that are in force at a position."""
         return bisect_right(self.starts(source), position)
 
     def of(self, source: int, level: int) -> tuple[int, ...]:
-        """Returns the documents of a source that so many denials deny, rising."""
+        """Returns the document numbers that the first `level` denials of a source deny, in ascending order."""
         return self._documents[source][level] if level else ()
 
 
 def check_not_emptied(lock: RunLock) -> None:
-    """Checks that denials leave something of each source that is still read."""
+    """Raises an error if denials leave no document of a source that is still read."""
     denied = DeniedDocuments(lock)
     for source, locked in enumerate(lock.sources):
         starts, count = denied.starts(source), locked.num_documents
         documents = denied.of(source, len(starts))
-        if not starts or 2 * len(documents) < count:  # at most half is held out
+        if not starts or 2 * len(documents) < count:  # a holdout has at most half of the documents
             continue
         held = are_held_out(lock, source, np.arange(count, dtype=np.int64))
         held[list(documents)] = True
         last = next((each for each in reversed(lock.segments) if source in dict(each.weights)), None)
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
-            where = f"from position {starts[-1]} on, but stage {last.stage!r} reads it"
+            where = f"from position {starts[-1]} on, but stage {last.stage!r} still reads the source"
             message = f"all documents of source {locked.name!r} are denied {where}"
-            hint = "take it out instead: begin a stage there that gives it no weight, with `tokenloom run amend`"
+            hint = "begin a stage there that gives the source no weight: `tokenloom run amend`"
             raise ConfigError(message, hint=hint)
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
-    """Returns what is held out as a run of its own: each window once, sources in proportion to what each holds out."""
+    """Returns the held-out documents as the lock of their own run.
+
+    Each window occurs once. Sources are mixed in proportion to their held-out windows.
+    """
     if lock.dataset in CONVERSATIONS:
-        message = f"no conversations are held out (dataset = {lock.dataset!r})"
-        raise ConfigError(message, hint="make a source of its own for those that validate, and give it no weight")
+        message = f"runs of conversations have no holdout, got dataset {lock.dataset!r}"
+        raise ConfigError(message, hint="put validation conversations into a source without a weight")
     by_name = {source.name: number for number, source in enumerate(lock.sources)}
     if unknown := [name for name in names if name not in by_name]:
-        raise ConfigError(f"{quoted(unknown[0])} is no source of the run", hint=f"it has {', '.join(by_name)}")
+        message = f"the run has no source {quoted(unknown[0])}"
+        raise ConfigError(message, hint=f"name one of {', '.join(by_name)}")
     nothing: Any = {"held_tokens": 0, "held_blocks": 0, "held_documents": 0, "since": 0}
     sources = []
     for each in lock.sources:
@@ -155,8 +159,8 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
     if not weights or (names and len(weights) < len(windows)):
         empty = next(sources[number] for number, count in windows.items() if not count)
         held = f"source {empty.name!r} holds out {empty.num_tokens} tokens"
-        message = f"{held}, less than a sample of {sequence_length}"
-        raise ConfigError(message, hint='give sources a `holdout` in run.toml, such as "0.1%", before they are locked')
+        message = f"{held}, fewer than a sample of {sequence_length} tokens"
+        raise ConfigError(message, hint='set `holdout = "0.1%"` of the source in run.toml before the first lock')
     size = sum(windows.values())
     segment = LockedSegment(
         stage="holdout", start=0, num_samples=size, sequence_length=sequence_length, weights=weights

@@ -1,8 +1,8 @@
-"""The facts of a run: sources with their pairs, and segments; and `run.lock`, their file.
+"""The exact data and segments of a run, and their file `run.lock`.
 
-Numbers of sources are places in `RunLock.sources` and never change: new sources are appended, old ones stay even if no
-stage names them any more. Pairs of a source are appended too, and documents are numbered over its pairs in this order.
-Local pairs below the folder of the file have relative names, so a run may be moved with its data.
+A source's number is its index in `RunLock.sources` and never changes: new sources are appended, and unused sources
+stay. Pairs of a source are appended in the same way; documents are numbered over all pairs of a source. Local pairs
+below the folder of the file have relative paths, so a run may be moved together with its data.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from tokenloom.storage.secrets import admit
 Int64s = NDArray[np.int64]
 
 VERSION = 1
-"""Of the file."""
+"""Version of the `run.lock` format."""
 
 MEGATRON_ORDER = 0
-"""`RunLock.order` of a run whose order is the reference's, which has no versions."""
+"""`RunLock.order` of a run in the reference's order, which has no versions."""
 
 MOST_SAMPLES = 1 << 60
-"""Positions of a run; so many that no sum of theirs leaves 64 bits."""
+"""Maximum number of positions of a run; sums of a few such numbers fit into 64 bits."""
 
 BLOCK_DOCUMENTS = 256
-"""Documents in a block, which is held out as a whole, and shuffled together."""
+"""Documents per block. Blocks are held out as a whole, and shuffling permutes within blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPair:
-    """A pair as it was when it was locked.
+    """The facts of a pair when it was locked.
 
     Attributes:
-        prefix: its prefix; of local pairs relative to the working directory.
-        num_documents: its sequences, each a document of the run.
-        index_start_crc32: checksum of the start of the `.idx` file, see `manifests.index_start_crc32`.
-        tokens_crc32, index_crc32, fingerprint: checksums of both files, and the tokenizer's fingerprint, from the
-            manifest; None without one.
-        held_blocks, held_documents: held-out blocks of `BLOCK_DOCUMENTS`, or single documents; one is 0.
-        held_tokens: tokens of these.
-        packs: (sequence length, packs in a pass), if windows are packs.
+        prefix: path prefix; relative to the working directory if local.
+        num_documents: number of sequences, each a document of the run.
+        index_start_crc32: checksum of the start of the `.idx` file; see `manifests.index_start_crc32`.
+        tokens_crc32, index_crc32, fingerprint: checksums of both files and fingerprint of the tokenizer, from the
+            manifest; None if the pair has no manifest.
+        held_blocks, held_documents: number of held-out blocks or single documents; one of the two is 0.
+        held_tokens: number of tokens in held-out documents.
+        packs: (sequence length, packs per walk) for each length, if windows are packs.
         since: first position at which the source has this pair.
     """
 
@@ -78,7 +78,7 @@ class LockedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedSource:
-    """The pairs under one name, in the order in which they were added."""
+    """The pairs of one source in the order in which they were added."""
 
     name: str
     pairs: tuple[LockedPair, ...]
@@ -86,36 +86,37 @@ class LockedSource:
 
     @property
     def num_documents(self) -> int:
-        """Documents of all pairs."""
+        """Number of documents in all pairs."""
         return sum(pair.num_documents for pair in self.pairs)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all pairs."""
+        """Number of tokens in all pairs."""
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
-        """Returns the pair of each document, and its row there: both int64[num_documents]."""
-        asked = np.asarray(documents, dtype=np.int64)
+        """Returns the pair index of each document and its row in that pair, both int64[num_documents]."""
+        documents = np.asarray(documents, dtype=np.int64)
         bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
-        numbers: Int64s = np.searchsorted(bounds, asked, side="right") - 1
-        return numbers, asked - bounds[numbers]
+        numbers: Int64s = np.searchsorted(bounds, documents, side="right") - 1
+        return numbers, documents - bounds[numbers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedSegment:
-    """Positions with one mixture: a stage, or a part of one.
+    """Consecutive positions with one mixture: a stage or a part of a stage.
 
     Attributes:
         stage: name of the stage.
-        start: its first position.
-        num_samples: its positions; None for an endless one, which is the last.
-        mixed_as: size of its mixture, larger than `num_samples` after a cut; None for the same.
-        sequence_length: tokens in a sample.
-        weights: (number of a source, weight above 0), by number.
-        stretch_length: tokens of the stretches that its passes are cut into, if another length goes on with them.
-        planned: positions that it was planned to have, which stretches go by; None for `num_samples`.
-        exhausted: numbers of sources of its stage that had been read `max_passes` times; None for none.
+        start: first position.
+        num_samples: number of positions; None if endless, which only the last segment may be.
+        mixed_as: size of the mixture if a cut made the segment shorter; None for `num_samples`.
+        sequence_length: tokens per sample.
+        weights: (source number, weight above 0) in ascending order of sources.
+        stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of
+            another sequence length continues the passes.
+        planned: number of positions planned when the segment began, which stretches depend on; None for `num_samples`.
+        exhausted: source numbers of the stage that had reached `max_passes`; None if no source has a cap.
     """
 
     stage: str
@@ -130,13 +131,13 @@ class LockedSegment:
 
     @property
     def stop(self) -> int | None:
-        """One past its last position; None for an endless one."""
+        """One past the last position; None if endless."""
         return None if self.num_samples is None else self.start + self.num_samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDenial:
-    """Documents that are padding from a position on: (source, numbers of its documents), rising."""
+    """Documents that are padding from `start` on: (source number, document numbers), both ascending."""
 
     start: int
     documents: tuple[tuple[int, tuple[int, ...]], ...]
@@ -144,7 +145,7 @@ class LockedDenial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedTokenizer:
-    """The tokenizer that `run.toml` names, with its fingerprint (see `TokenizerIdentity`); ids may be None."""
+    """The tokenizer named in `run.toml`, with its fingerprint (see `TokenizerIdentity`)."""
 
     name: str
     fingerprint: str
@@ -155,18 +156,17 @@ class LockedTokenizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLock:
-    """All of a run but its tokens.
+    """Everything that decides a run except the tokens.
 
     Attributes:
         order: version of the order; `MEGATRON_ORDER` for the reference's.
         seed, documents, windows, mixing_block, dataset, samples: see `RunSettings`.
-        segments: its segments, in the order of their positions, without gaps.
-        denials: documents that are no longer read, by `start`.
-        consumed: positions that training has read, which may not move.
-        amended: first position of the latest amendment: positions before it stay, consumed or not, as long as
-            `run.toml` agrees.
-        cut_short: the source whose `max_passes` end the run before its stages end; None for none.
-        settings_sha256, content_sha256: hashes of `run.toml`, and of its settings without comments and layout.
+        segments: segments in ascending order of positions, without gaps.
+        denials: denied documents, ascending by `start`.
+        consumed: number of positions that training has read; these must not change.
+        amended: first position of the latest amendment. Earlier positions are kept while `run.toml` agrees with them.
+        cut_short: name of the source whose `max_passes` ends the run early; None if no cap does.
+        settings_sha256, content_sha256: hash of the bytes of `run.toml`, and of its settings without comments.
     """
 
     order: int
@@ -193,62 +193,66 @@ class RunLock:
 
     @property
     def order_name(self) -> str:
-        """The order as `run.toml` has it: its version, or "megatron"."""
+        """The order as written in `run.toml`: a version, or "megatron"."""
         return "megatron" if self.order == MEGATRON_ORDER else str(self.order)
 
     @property
     def num_samples(self) -> int | None:
-        """Positions of the run; None if its last stage is endless."""
+        """Number of positions; None if the last stage is endless."""
         return self.segments[-1].stop
 
     @property
     def end(self) -> int:
-        """Positions of the run; `MOST_SAMPLES` if its last stage is endless."""
+        """Number of positions; `MOST_SAMPLES` if the last stage is endless."""
         return MOST_SAMPLES if self.num_samples is None else self.num_samples
 
     def ratio_of(self, segment: LockedSegment) -> list[tuple[str, int]]:
-        """Returns the names of the sources of a segment, with weights as the smallest whole numbers of their ratio."""
+        """Returns source names and weights of a segment, reduced to the smallest integers of the same ratio."""
         ratio = smallest_weights(weight for _, weight in segment.weights)
         return [(self.sources[source].name, share) for (source, _), share in zip(segment.weights, ratio, strict=True)]
 
     @property
     def early_end(self) -> str | None:
-        """A warning that the run ends before its stages do, with the reason; None if it does not."""
+        """A warning if the run ends before its stages do; else None."""
         if self.cut_short is None:
             return None
         return (
-            f"the run ends at position {self.num_samples}, before its stages do: source {self.cut_short!r} has been "
-            "read `max_passes` times there; raise that, make the stages shorter, or set `on_exhausted` of the stage"
+            f"the run ends at position {self.num_samples}, before its stages do: source {self.cut_short!r} reaches "
+            "`max_passes` there; raise `max_passes`, shorten the stages, or set `on_exhausted` of the stage"
         )
 
 
 _FIRST_LINE = re.compile(rb'\{"format": "tokenloom run lock", "version": (\d{1,9}), "sha256": "([0-9a-f]{64})",\r?\n')
 
-_LOCK_AGAIN = "restore it, or remove it and run `tokenloom run lock` again, which does not know what was consumed"
+_LOCK_AGAIN = "restore it; or remove it and run `tokenloom run lock`, which forgets the consumed positions"
 
 
 def lock_path(run_path: str) -> str:
-    """Returns the path of the lock of a run, from that of its `run.toml`."""
+    """Returns the path of the lock that belongs to a `run.toml`."""
     folder, name = os.path.split(run_path)
     return os.path.join(folder, f"{os.path.splitext(name)[0]}.lock")
 
 
 def write_lock(path: str, lock: RunLock) -> None:
-    """Replaces a lock atomically."""
+    """Writes a lock atomically; replaces an existing lock."""
     data = lock_bytes(lock, path=path)
     with open_pending(path) as file:
         file.write(data)
 
 
 def read_lock(path: str) -> RunLock:
-    """Returns the lock of a path or address; a `ConfigError` if there is none."""
+    """Reads the lock at a path or address; a missing lock is a `ConfigError`."""
     if (lock := read_lock_if_there(path)) is None:
-        raise ConfigError(f"no file `{path}`", hint="run `tokenloom run lock`")
+        raise ConfigError(f"no lock `{path}`", hint="create it with `tokenloom run lock`")
     return lock
 
 
 def read_lock_if_there(path: str) -> RunLock | None:
-    """Returns the lock of a path or address, None if there is no file; an edited or newer one is a `ConfigError`."""
+    """Reads the lock at a path or address; returns None if the file does not exist.
+
+    Raises:
+        ConfigError: the lock was edited or truncated, or a newer version of tokenloom wrote it.
+    """
     recover(path)
     try:
         data = map_whole(path).data
@@ -260,7 +264,7 @@ def read_lock_if_there(path: str) -> RunLock | None:
 
 
 def lock_bytes(lock: RunLock, *, path: str) -> bytes:
-    """Returns the bytes of the file."""
+    """Serializes a lock to the bytes of its file."""
     content = "\n".join(_lines(lock, path)).encode()
     digest = hashlib.sha256(content).hexdigest()
     first = json.dumps({"format": "tokenloom run lock", "version": VERSION, "sha256": digest})
@@ -268,10 +272,10 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
 
 
 def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
-    """Returns the lock of the bytes of a file."""
+    """Parses the bytes of a lock file."""
     _check_whole(data, path)
     try:
-        # no copy of the bytes, which would leave a hole in the memory of a run
+        # decoded without a copy, whose memory would never return to the system
         text = str(data, "utf-8")
         members: dict[str, Any] = parse_json(text, most_bytes=len(data), object_hook=_RowReader(path).read)
         head = {name: members[name] for name in _HEAD if name in members}
@@ -279,24 +283,24 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
         tokenizer = None if head["tokenizer"] is None else LockedTokenizer(**head["tokenizer"])
         return RunLock(**{**head, **rows, "tokenizer": tokenizer})
     except (KeyError, TypeError, ValueError) as error:  # written by another program
-        message = f"`{path}` is no lock of version {VERSION}: {type(error).__name__}: {error}"
+        message = f"`{path}` is not a valid lock of version {VERSION}: {type(error).__name__}: {error}"
         raise ConfigError(message, hint=_LOCK_AGAIN) from error
 
 
 def _check_whole(data: bytes | memoryview, path: str) -> None:
-    """Checks that bytes are a lock as it was written; nothing else is checked of them."""
+    """Raises an error unless the checksum in the first line matches the rest; validates nothing else."""
     if (first := _FIRST_LINE.match(data)) is None:
-        message = f"`{path}` is no lock of a run, or was edited: its first line has no checksum"
-        raise ConfigError(message, hint=f"name the lock of a run; if it is one, {_LOCK_AGAIN}")
+        message = f"`{path}` is not the lock of a run, or was edited: its first line has no checksum"
+        raise ConfigError(message, hint=f"name the lock of a run; if this is one, {_LOCK_AGAIN}")
     if (version := int(first[1])) != VERSION:
-        message = f"`{path}` is a lock of version {version}, which this tokenloom does not know"
-        raise ConfigError(message, hint="use the newer tokenloom that wrote it")
+        message = f"`{path}` has format version {version}; this tokenloom reads version {VERSION}"
+        raise ConfigError(message, hint="upgrade tokenloom to the version that wrote the lock")
     found, expected = hashlib.sha256(data[first.end() :]).hexdigest(), first[2].decode()
     if found != expected:
         is_merge = b"<<<<<<< " in bytes(data)
-        how = "has two versions, left by a merge" if is_merge else "was edited by hand, or truncated"
+        how = "has merge conflicts" if is_merge else "was edited or truncated"
         message = f"`{path}` {how}: expected sha256 {expected[:12]}…, found {found[:12]}…"
-        raise ConfigError(message, hint=f"edit `run.toml` instead; {_LOCK_AGAIN}")
+        raise ConfigError(message, hint=f"edit only `run.toml`; {_LOCK_AGAIN}")
 
 
 def _lines(lock: RunLock, path: str) -> Iterator[str]:
@@ -329,34 +333,34 @@ _HEAD = (
     *("settings_sha256", "content_sha256", "order", "seed", "documents", "windows", "mixing_block", "dataset"),
     *("samples", "tokenizer", "consumed", "amended", "cut_short"),
 )
-"""Members of the file before its rows, in its order."""
+"""Members written before the rows, in the order of the file."""
 
 _PAIR = {
     each.name: None if each.default is dataclasses.MISSING else each.default for each in dataclasses.fields(LockedPair)
 }
 _SETTERS = [(name, getattr(LockedPair, name).__set__) for name in _PAIR]
-"""Setters of the slots of a pair, three times as fast as the constructor of a frozen dataclass."""
+"""Slot setters of `LockedPair`: three times as fast as the constructor of a frozen dataclass."""
 
 
 def _pair_members(pair: LockedPair, path: str) -> dict[str, Any]:
-    """Returns the row of a pair, without members that have their default."""
+    """Returns the row of a pair without members that equal their default."""
     written = members_of(pair)
     members = {name: written[name] for name, default in _PAIR.items() if getattr(pair, name) != default}
     name, folder = relative_name(pair.prefix, owner=path), os.path.join(os.path.dirname(path), "")
-    is_below = os.path.isabs(name) and pair.prefix.startswith(folder)  # `data` may lead above the folder
+    is_below = os.path.isabs(name) and pair.prefix.startswith(folder)  # `data` may point above the folder
     return {**members, "prefix": pair.prefix.removeprefix(folder) if is_below else name}
 
 
 class _RowReader:
-    """Makes dataclasses of JSON objects while these are parsed: 40,000 sources at every start, by every process."""
+    """Converts JSON objects to dataclasses while `json` parses them: a lock may have 40,000 sources."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._folder = None if is_remote(path) else os.path.join(os.path.dirname(path), "")
 
     def read(self, members: dict[str, Any]) -> Any:
-        """Returns the dataclass of an object; other objects as they are."""
-        if "prefix" in members and "suffix" not in members:  # else tokens of fill in the middle
+        """Returns the dataclass of a JSON object; other objects unchanged."""
+        if "prefix" in members and "suffix" not in members:  # with "suffix" it holds fill-in-the-middle tokens
             return self._pair(members)
         if "pairs" in members:
             return LockedSource(**{**members, "pairs": tuple(members["pairs"])})

@@ -1,8 +1,8 @@
-"""Locking a run: from `run.toml` to exact data and segments, without moving what is consumed.
+"""Locks a run: resolves `run.toml` to exact data and segments without moving consumed positions.
 
-A stage is one segment, or several: where a source grows, and where one has been read `max_passes` times. Segments that
-training has begun stay. One that now ends elsewhere, but whose last mixing block was touched, keeps the size that it is
-mixed by: it is cut, or followed by another segment of its stage.
+A stage becomes several segments where a source grows or reaches `max_passes`. Segments that training has begun are
+kept. If such a segment now ends elsewhere after its last mixing block was read in part, it keeps the size it was mixed
+with: the segment is cut, or another segment of the stage follows it.
 """
 
 from __future__ import annotations
@@ -62,15 +62,17 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedRun:
-    """A new lock, and the `old` one.
+    """A new lock and the lock it replaces.
 
     Attributes:
-        moved: the first position that is decided differently than in the old lock; None for none.
-        exhausted: where sources have been read `max_passes` times.
-        is_stopped: whether the run ends before its last stage does, because of that.
-        empty_records: names of denied records that gave no document.
-        unknown_pairs: if records are denied, prefixes of pairs without origins: they may hold the same records.
-        dropped: names of documents that the old lock denies, and this one later or not at all.
+        lock: the new lock.
+        old: the lock before; None for a first lock.
+        moved: the first position whose sample is decided differently than by `old`; None if no position is.
+        exhausted: where sources reach `max_passes`.
+        is_stopped: whether a cap ends the run before its last stage ends.
+        empty_records: names of denied records that no document came from.
+        unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records, too.
+        dropped: names of documents that `old` denies and `lock` denies later or not at all.
     """
 
     lock: RunLock
@@ -84,7 +86,7 @@ class LockedRun:
 
 
 DROPS = ("consumed", "denials")
-"""Parts of an old lock that a new one may drop."""
+"""Parts of an old lock that `lock_run` can drop."""
 
 
 def lock_run(
@@ -97,22 +99,22 @@ def lock_run(
     drop: Collection[str] = (),
     write: bool = True,
 ) -> LockedRun:
-    """Locks a run as `run.toml` says now; consumed positions stay.
+    """Locks a run as `run.toml` describes it; consumed positions keep their samples.
 
     Args:
         path: path of `run.toml`.
-        consumed: positions that training has read, which must not move; None for those of the lock.
-        at: position of an amendment: positions before it must not move, consumed or not.
+        consumed: number of positions that training has read, which must not change; None for that of the old lock.
+        at: position of an amendment: earlier positions must not change, consumed or not.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
-        drop: parts of the old lock that may go: "denials" that `run.toml` has no more, or later; and what was
-            "consumed", if `consumed` is less than in the lock.
+        drop: parts of the old lock to drop: "denials" allows denials to be removed or moved later; "consumed" allows
+            `consumed` to be smaller than in the old lock.
         write: whether to write the lock.
 
     Raises:
-        ConfigError: `run.toml` is wrong; a consumed position would move, or one that may be consumed; or a part would
-            be dropped that `drop` does not name. The lock is as it was.
-        OutputBusyError: another process is changing the run; likewise.
+        ConfigError: `run.toml` is invalid; a position that is or may be consumed would change; or a part of the old
+            lock would be lost that `drop` does not name. The old lock stays unchanged.
+        OutputBusyError: another process is changing the run. The old lock stays unchanged.
     """
     with OutputLock(lock_path(os.fspath(path))) if write else nullcontext():
         settings = read_run(path) if settings is None else settings
@@ -130,12 +132,12 @@ def _locked(
         checked_integer("consumed", consumed, at_least=0)
     known = (0 if old is None else old.consumed) if consumed is None else consumed
     if old is not None and known < old.consumed and "consumed" not in drop:
-        message = f"{known} positions are fewer than the {old.consumed} that the lock has as consumed"
-        raise ConfigError(message, hint="after going back to a checkpoint: `tokenloom run lock --drop consumed`")
+        message = f"consumed must be at least {old.consumed}, as in the lock, got {known}"
+        raise ConfigError(message, hint="after resuming an older checkpoint, run `tokenloom run lock --drop consumed`")
     begin = 0 if at is None else checked_integer("at", at, at_least=known)
     amended = 0 if old is None else max(begin, 0 if consumed == 0 else old.amended)
     kept = 0 if old is None else max(known, amended)
-    read = old if kept else None  # else nothing that was locked has to stay
+    read = old if kept else None  # if no position was read, nothing of the old lock must stay
     new, named = _with_data(settings, read, since=kept if at is None else begin, reading=reading)
     if settings.order == "megatron":
         [stage] = settings.stages
@@ -169,11 +171,11 @@ def _locked(
     if dropped and "denials" not in drop:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         names = ", ".join(dropped[:_MOST_NAMED]) + more
-        message = f"`{settings.path}` lacks denials of the lock, or has them later: {names}"
-        raise ConfigError(message, hint="restore its `[[denied]]`; or drop them: `tokenloom run lock --drop denials`")
+        message = f"`{settings.path}` removes denials of the lock, or moves them later: {names}"
+        raise ConfigError(message, hint="restore `[[denied]]`; or drop them with `tokenloom run lock --drop denials`")
     if moved is not None and consumed is None and at is None and not old.consumed:
-        message = f"position {moved.position} may be consumed: {moved.before} would become {moved.after}"
-        hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
+        message = f"position {moved.position} may already be consumed: {moved.before} would become {moved.after}"
+        hint = "pass the number of consumed samples with `--consumed-samples`; 0 if training has not begun"
         raise ConfigError(message, hint=hint)
     return replace(locked, moved=moved, dropped=dropped)
 
@@ -181,9 +183,9 @@ def _locked(
 def _with_data(
     settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
 ) -> tuple[RunLock, list[NamedDocuments]]:
-    """Returns the lock of a run without its segments, and the documents of each `[[denied]]`.
+    """Returns the new lock without segments, and the documents of each `[[denied]]`.
 
-    `read` is the lock before, None if nothing of it has to stay; new pairs are there from position `since` on.
+    `read` is the old lock; None if nothing of it must stay. New pairs begin at position `since`.
     """
     tokenizer = locked = None
     if settings.tokenizer is not None:
@@ -213,13 +215,13 @@ def _with_data(
 
 
 def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) -> LockedTokenizer:
-    """Returns the entry of a tokenizer in a lock."""
+    """Returns the lock entry of a tokenizer."""
     fingerprint, vocab_size = fingerprint_of(tokenizer), optional_number(tokenizer, "vocab_size")
     if fingerprint is None or vocab_size is None:
         message = f"tokenizer `{name}` has no `sha256` or no `vocab_size`"
-        raise TokenizerError(message, hint="name one that `load_tokenizer` takes")
+        raise TokenizerError(message, hint="name a tokenizer that `load_tokenizer` supports")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AmbiguousPadWarning)  # samples warn of it
+        warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
         pad = pad_token_id(tokenizer, allow_ambiguous=allow_ambiguous_pad)
     eod = optional_token_id(tokenizer, "eod")
     return LockedTokenizer(
@@ -234,9 +236,9 @@ def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) ->
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns the denials of a run, by position, and the documents of each `[[denied]]`.
+    """Returns the denials in ascending order of positions, and the documents of each `[[denied]]`.
 
-    Documents of a record in later pairs are denied from where these begin: so growth leaves the past as it was.
+    A record's documents in pairs added later are denied from the start of these pairs, so no past position changes.
     """
     denials, named = [], []
     for denial in settings.denied:
@@ -259,7 +261,7 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
         return
     path = located(denial.file, settings.folder)
     names = [source.name for source in settings.sources]
-    lines = read_text(path, missing="list documents such as `web:12345`, one a line").splitlines()
+    lines = read_text(path, missing="create it: one document per line, such as `web:12345`").splitlines()
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
@@ -270,7 +272,7 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
 
 
 def write_both(path: str, text: str, lock: RunLock) -> None:
-    """Writes `run.toml` and its lock, both or none, below the `OutputLock` of the lock."""
+    """Publishes `run.toml` and its lock, both or neither. The caller holds the `OutputLock` of the lock."""
     key = lock_path(path)
     files = [PendingFile(path), PendingFile(key)]
     try:
@@ -283,12 +285,12 @@ def write_both(path: str, text: str, lock: RunLock) -> None:
 
 
 Weights = tuple[tuple[int, int], ...]
-"""(number of a source, weight above 0), by number."""
+"""(source number, weight above 0) in ascending order of sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhausted:
-    """A source that has been read `max_passes` times: where, in which stage, and what follows (`on_exhausted`)."""
+    """The position and stage where a source reaches `max_passes`, and the stage's `on_exhausted`."""
 
     source: str
     stage: str
@@ -298,7 +300,7 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The segments of a run; of the rest see `LockedRun` and `RunLock`."""
+    """The segments of a run; see `LockedRun` and `RunLock` for the other attributes."""
 
     segments: tuple[LockedSegment, ...]
     exhausted: tuple[Exhausted, ...] = ()
@@ -309,11 +311,11 @@ class Resolved:
 def resolve(
     settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None = None, consumed: int = 0
 ) -> Resolved:
-    """Returns the segments of a run, of which the first `consumed` positions stay as the old lock has them."""
+    """Resolves stages to segments; the first `consumed` positions stay as in the old lock."""
     consumed = 0 if old is None else consumed
     if old is not None and consumed > old.end:
-        message = f"{consumed} consumed positions are more than the {old.end} of the run"
-        raise ConfigError(message, hint="is it the lock of another run?")
+        message = f"consumed must be at most {old.end}, the samples of the run, got {consumed}"
+        raise ConfigError(message, hint="check that this is the lock of the run that was trained")
     resolving = _Resolving(settings, sources, old, consumed)
     stopped = next((stage for stage in settings.stages if not resolving.add_stage(stage)), None)
     is_meant = stopped is None or (stopped is settings.stages[-1] and stopped.is_endless)
@@ -326,7 +328,7 @@ def resolve(
 
 
 class _Resolving:
-    """Segments up to some position, and how far the sources are there."""
+    """The segments up to a position and the progress of the sources there."""
 
     def __init__(
         self, settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None, consumed: int
@@ -347,24 +349,24 @@ class _Resolving:
 
     @property
     def position(self) -> int:
-        """Where the next segment begins."""
+        """Start of the next segment."""
         stop = self.segments[-1].stop if self.segments else 0
         assert stop is not None  # no stage follows an endless one
         return stop
 
     def add_stage(self, stage: StageSettings) -> bool:
-        """Adds the segments of a stage; returns whether the run goes on."""
+        """Adds the segments of a stage; returns False if a cap ends the run in the stage."""
         weights, size = self._weights_and_size(stage)
         stop = None if size is None else self.position + size
         if stop is not None and stop > MOST_SAMPLES:
-            raise ConfigError(f"stage {stage.name!r} ends behind position 2**60, at {stop}")
+            raise ConfigError(f"stage {stage.name!r} ends at position {stop}; the maximum is 2**60")
         while (not self.segments or self.segments[-1].num_samples is not None) and self.position != stop:
             if not self._add_segment(stage, weights, stop):
                 return False
         return True
 
     def _add_segment(self, stage: StageSettings, weights: Weights, stop: int | None) -> bool:
-        """Adds a segment of a stage from here on; returns whether anything was left to read."""
+        """Adds one segment at the current position; returns False if no source may be read."""
         start = self.position
         read = self._history.get((start, stage.name))
         gone = self._gone(stage, weights, read)
@@ -393,7 +395,7 @@ class _Resolving:
         return True
 
     def _weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
-        """Returns the weights of a stage, and its samples; passes are quotas of whole windows, at least one each."""
+        """Returns weights and number of samples of a stage; `passes` become quotas of at least one window."""
         if stage.passes is None:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
@@ -406,7 +408,7 @@ class _Resolving:
         return _smallest(quotas), sum(quotas.values())
 
     def _gone(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
-        """Returns the sources of a stage that are not read from here on; a begun segment keeps its own."""
+        """Returns the exhausted sources of a stage at the current position; a segment already begun keeps its own."""
         sources = {source for source, _ in weights}
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
@@ -414,7 +416,7 @@ class _Resolving:
         return set() if stage.on_exhausted == "repeat" else self._exhausted(stage, sources)
 
     def _exhausted(self, stage: StageSettings, sources: Collection[int]) -> set[int]:
-        """Returns the sources that may not be read from here on, by the caps of today."""
+        """Returns the sources that have reached their current caps."""
         caps = {each: cap for each in sorted(sources) if (cap := self._sources[each].max_passes) is not None}
         if not caps:
             return set()
@@ -423,7 +425,7 @@ class _Resolving:
         return {each for leaf, (each, cap) in enumerate(caps.items()) if not entered.takes_within(leaf, cap)}
 
     def _segment(self, stage: StageSettings, weights: Weights) -> LockedSegment:
-        """Returns a segment from here on, without an end."""
+        """Returns an endless segment at the current position."""
         return LockedSegment(
             stage=stage.name,
             start=self.position,
@@ -436,14 +438,14 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, gone: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training was in with its new end, also where `gone` sources return."""
+        """Returns the segment that training is in with its new end, which may be where `gone` sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
         growth = self._progress.sizes.next_growth(entered.sources, consumed)
         cap = self._cap(stage, entered, read, stop)
         if cap is not None and cap < touched and cap != read.stop:
-            cap = consumed  # within a mixed block windows beyond the cap are read already
+            cap = consumed  # windows beyond the cap were already read within a mixing block
         returns = stage.on_exhausted == "repeat" or self._exhausted(stage, gone) != gone
         ends = [stop, growth, cap, consumed if gone and returns else None]
         if size % self._block and read.start + size // self._block * self._block < consumed:
@@ -453,7 +455,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns where a segment takes the first window that a cap forbids; None for nowhere, or if read again."""
+        """Returns the first position that a cap forbids to read; None if there is none or the stage repeats sources."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -483,7 +485,7 @@ def _smallest(weights: dict[int, int]) -> Weights:
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
-    """Returns a begun segment with another end; if the mixing block there was touched, its mixed size stays."""
+    """Returns a begun segment with a new end; its mixture keeps its size if the mixing block at the end was read."""
     if stop == read.stop:
         return read
     if stop is None:
@@ -496,9 +498,9 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage, the length of the stretches that its passes are cut into; None for its windows alone.
+    """Returns the stretch length of each stage by name; None if the stage shares its passes with no other length.
 
-    That is the longest length from this stage on, as long as one of each two divides the other.
+    The stretch length is the longest of the following lengths, as long as each two of them divide one another.
     """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):

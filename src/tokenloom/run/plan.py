@@ -1,7 +1,7 @@
-"""What a run will read, from its lock alone: samples, tokens and passes per segment and source, and what is left.
+"""Counts what a run reads from its lock alone: samples, tokens and passes per segment and source, and what remains.
 
-All numbers are exact but `pass_ends`: these are positions before mixing, so the last window of a pass may stand
-elsewhere in the same mixing block. Numbers end where an endless stage begins.
+All numbers are exact, except that `pass_ends` are positions before mixing: the last window of a pass may be elsewhere
+in the same mixing block. Segments of an endless stage have no sizes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tokenloom.run.timeline import Timeline
 Float64s = NDArray[np.float64]
 
 MOST_PASS_ENDS = 5
-"""Ends of passes that a plan lists, per segment and source."""
+"""Maximum number of pass ends listed per segment and source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWalks:
-    """So many walks of a source over pairs [first_pair, last_pair), of so many samples each."""
+    """`count` walks of a source over pairs [first_pair, last_pair), with `num_windows` samples each."""
 
     first_pair: int
     last_pair: int
@@ -41,17 +41,17 @@ class PlannedWalks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReading:
-    """What a segment reads of a source; None for numbers that follow from the end of an endless segment.
+    """What a segment reads of one source. Attributes that depend on the segment's end are None if it is endless.
 
     Attributes:
-        weight, weights: its weight, and the sum of all.
-        num_samples, num_tokens, share: samples of it, their tokens, and its share of all samples.
-        num_windows: samples of one of its passes.
-        begun_before, begun_after: passes that were begun before the segment, and after it.
-        left_before, left_after: samples that are left of those.
-        taken_over: those that are left of a pass that was begun in samples of another length.
+        weight, weights: weight of the source, and the sum of all weights.
+        num_samples, num_tokens, share: samples of the source, their tokens, and their share of the segment's samples.
+        num_windows: samples per pass.
+        begun_before, begun_after: number of passes begun before and after the segment.
+        left_before, left_after: samples left of the current pass before and after the segment.
+        taken_over: samples left of a pass that a segment of another sequence length began.
         walks: walks that begin in the segment.
-        num_pass_ends, pass_ends: passes that end in it, and where the first of them end, before mixing.
+        num_pass_ends, pass_ends: number of passes that end here, and the positions of the first ends before mixing.
     """
 
     source: str
@@ -73,7 +73,7 @@ class PlannedReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSegment:
-    """A segment of the lock, with what it reads of its sources; an endless one has no sizes."""
+    """A segment of the lock and what it reads of each source; sizes are None if it is endless."""
 
     stage: str
     start: int
@@ -88,13 +88,13 @@ class PlannedSource:
     """What becomes of the tokens of a source: `offered_tokens` = `seen` + `unseen` + `uncovered`.
 
     Attributes:
-        num_passes, num_walks: passes and walks that were begun.
-        offered_tokens: tokens of those walks, in all; of packs their slots.
-        seen_tokens: those in samples that are read.
-        unseen_tokens, unseen_samples: those in samples that are left of a pass when another sequence length, or the
-            end, follows; and these samples, by phase.
-        uncovered_tokens: those behind the last whole sample of each walk.
-        difference: offered minus these: 0.
+        num_passes, num_walks: number of passes and walks begun.
+        offered_tokens: tokens of these walks; if windows are packs, slots of the packs.
+        seen_tokens: tokens in samples that are read.
+        unseen_tokens, unseen_samples: tokens in samples left of a pass when another sequence length or the end of the
+            run follows, and the number of these samples per phase.
+        uncovered_tokens: tokens after the last whole sample of each walk.
+        difference: `offered_tokens` minus the three others; always 0.
     """
 
     name: str
@@ -110,11 +110,11 @@ class PlannedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCap:
-    """Where a source has been read `max_passes` times.
+    """Where a source reaches `max_passes`.
 
     Attributes:
-        position: the first position at which another pass would begin, before mixing; None for nowhere.
-        follows: "stop" if the run ends there, "renormalise" if other sources are read, "repeat" if the source is.
+        position: first position at which another pass would begin, before mixing; None if the cap is not reached.
+        follows: "stop" if the run ends, "renormalise" if other sources continue, "repeat" if the source continues.
     """
 
     source: str
@@ -125,7 +125,7 @@ class PlannedCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan(HasFacts):
-    """What a run reads: `num_samples` and `num_tokens` in all are None if its last stage is endless."""
+    """What a run reads. `num_samples` and `num_tokens` are None if the last stage is endless."""
 
     num_samples: int | None
     num_tokens: int | None
@@ -134,7 +134,7 @@ class RunPlan(HasFacts):
     caps: tuple[PlannedCap, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Returns sizes, sources and caps; see `HasFacts`."""
+        """Returns sizes, sources and caps for display; see `HasFacts`."""
         sources = [
             {
                 "source": source.name,
@@ -151,7 +151,7 @@ class RunPlan(HasFacts):
 
 
 def plan_of(lock: RunLock) -> RunPlan:
-    """Returns the plan of a run; costs as much as segments and sources."""
+    """Returns the plan of a run in time proportional to its segments and sources."""
     planning = _Planning(lock)
     segments = tuple(map(planning.add, lock.segments))
     return RunPlan(
@@ -168,7 +168,6 @@ class _Planning:
         self._lock = lock
         self._progress = Progress(lock.sources, lock)
         self._read: list[list[tuple[Entered, PlannedReading]]] = [[] for _ in lock.sources]
-        """What segments with an end read of each source."""
         self.caps: dict[int, PlannedCap] = {
             number: PlannedCap(source=source.name, max_passes=source.max_passes)
             for number, source in enumerate(lock.sources)
@@ -227,7 +226,7 @@ class _Planning:
         )
 
     def source(self, number: int) -> PlannedSource:
-        """Returns what became of a source up to here."""
+        """Returns the token counts of a source over all segments added so far."""
         num_walks = seen = slots = offered = 0
         left: dict[int, tuple[int, int]] = {}
         for entered, reading in self._read[number]:
@@ -258,7 +257,7 @@ class _Planning:
         )
 
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
-        """Returns, by leaf, the walks that a segment begins: regular ones, and those over new pairs alone."""
+        """Returns, by leaf, the walks that begin in a segment: regular walks and walks over new pairs."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
         leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
         walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
@@ -272,7 +271,7 @@ class _Planning:
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
     ) -> list[tuple[int | None, tuple[int, ...]]]:
-        """Returns, by leaf, how many passes end in a segment, and the positions of the first."""
+        """Returns, by leaf, the number of passes that end in a segment and the positions of the first ends."""
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         leaves, takes, counts = [], [], []
         for leaf in range(len(entered.sources)):
@@ -288,7 +287,7 @@ class _Planning:
         return [(count, tuple(islice(found, named))) for count, named in counts]
 
     def _note_caps(self, entered: Entered, mixture: Mixture, segment: LockedSegment) -> None:
-        """Notes where in a segment, or at its end, a pass would begin that a cap forbids."""
+        """Records the caps that are reached within a segment or at its end."""
         later = next((dict(each.weights) for each in self._lock.segments if each.start == segment.stop), None)
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         for leaf, source in enumerate(entered.sources.tolist()):
@@ -305,7 +304,7 @@ class _Planning:
 
 
 def closed_at(lock: RunLock, position: int) -> RunLock:
-    """Returns the lock of a run that ends at a position."""
+    """Returns the lock of the same run, shortened to end at `position`."""
     segments = []
     for segment in lock.segments:
         if segment.start >= position:
@@ -319,12 +318,12 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
 
 
 NUM_POINTS = 200
-"""Points of a history at most, besides the starts of stages and the end."""
+"""Maximum number of default points of a history, besides stage starts and the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStart:
-    """Where a stage begins: its first position."""
+    """The first position of a stage."""
 
     stage: str
     position: int
@@ -332,16 +331,16 @@ class StageStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunHistory:
-    """What a run has read before some of its positions.
+    """What a run has read before each of a list of positions.
 
     Attributes:
-        positions: int64[num_points], rising.
+        positions: int64[num_points], ascending.
         sources: names of all sources of the run.
-        samples: int64[num_points, num_sources], samples of each source.
-        passes: float64[num_points, num_sources], how often each source was read: 1.25 is a pass and a quarter. In the
-            reference's order, which shuffles passes together, tokens that were read over those of the source.
-        stages: where stages begin, before the last point.
-        steps: int64[num_points], the step that reads the position, if the caller has added it.
+        samples: int64[num_points, num_sources], samples read of each source.
+        passes: float64[num_points, num_sources], passes over each source: 1.25 is a pass and a quarter. In the
+            reference's order, tokens read divided by tokens of the source, since passes are shuffled together.
+        stages: the first position of each stage before the last point.
+        steps: int64[num_points], training step of each position; None unless the caller added it.
     """
 
     positions: Int64s
@@ -353,7 +352,7 @@ class RunHistory:
 
     @property
     def shares(self) -> Float64s:
-        """float64[num_points - 1, num_sources], shares of the samples from one point to the next; rows add up to 1."""
+        """float64[num_points - 1, num_sources], shares of the samples between adjacent points; each row sums to 1."""
         read = np.diff(self.samples, axis=0)
         shares: Float64s = read / np.diff(self.positions)[:, None]
         return shares
@@ -370,7 +369,7 @@ def history_of(
     *,
     until: int | None = None,
 ) -> RunHistory:
-    """Returns the history of a run, see `Run.history`; default points are at mixing blocks."""
+    """Returns the history of a run; see `Run.history`. `read_before` returns samples and passes before positions."""
     points = _points(lock, until) if positions is None else _checked(lock, positions)
     samples, passes = read_before(points)
     last = points.max(initial=0)
@@ -385,7 +384,7 @@ def history_of(
 
 
 def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
-    """Returns samples and passes of sources before positions."""
+    """Returns samples and passes of each source before positions, both [num_points, num_sources]."""
     lock = timeline.lock
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
     passes = np.zeros((len(points), len(lock.sources)), dtype=np.float64)
@@ -399,7 +398,7 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
         first, end = np.searchsorted(points, [segment.start, stop], side="right").tolist()
         for point, position in enumerate([*points[first:end].tolist(), stop], first):
             counts = num_taken(mixed, lock.mixing_block, position - segment.start)
-            rows = slice(point, point + 1 if point < end else None)  # the end counts for all points behind it
+            rows = slice(point, point + 1 if point < end else None)  # the end counts for all later points
             regular = entered.offsets + counts - entered.early_counts
             samples[rows, entered.sources] += counts
             passes[rows, entered.sources] = entered.passes + regular / entered.num_windows
@@ -408,7 +407,7 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
 
 def _points(lock: RunLock, until: int | None) -> Int64s:
     if (stop := lock.num_samples if until is None else checked_integer("until", until, at_least=1)) is None:
-        raise ConfigError("the run has no end, so its history needs `until`")
+        raise ConfigError("the run is endless, so its history needs an end", hint="pass `until`")
     check_position(lock, stop)
     even = np.array([stop * number // NUM_POINTS for number in range(NUM_POINTS)], dtype=np.int64)  # exact
     starts = np.array([segment.start for segment in lock.segments if segment.start < stop], dtype=np.int64)
@@ -421,7 +420,7 @@ def _checked(lock: RunLock, positions: Sequence[int] | NDArray[np.integer[Any]])
     points = np.asarray(positions)
     is_whole = points.ndim == 1 and (points.dtype.kind in "iu" or not len(points))
     if not is_whole or (np.diff(points, prepend=-1) <= 0).any():
-        raise ConfigError(f"positions of a history must be whole numbers that rise from 0 on, got {positions!r:.80}")
+        raise ConfigError(f"positions must be integers of at least 0 in ascending order, got {positions!r:.80}")
     points = points.astype(np.int64)
     check_position(lock, int(points.max(initial=0)))
     return points

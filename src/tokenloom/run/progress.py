@@ -1,21 +1,21 @@
-"""How far each source is: what it has given before a segment, and so what it gives there.
+"""The progress of each source: which windows it gave before a segment, and therefore which it gives in the segment.
 
-Segments are entered and left in order. A segment that is left as a whole has taken so many windows of each source; one
-that was cut within a mixing block gives back what the rest of that block would have given, and each source gives that
-first in the segments that follow. So no window is lost or comes twice, and nothing before the cut moves.
+Segments are entered and left in order. A segment that ends with a whole mixing block takes consecutive windows of each
+source. A segment cut within a mixing block leaves over windows of the rest of that block, and each source gives these
+first in later segments. So no window is lost or repeated, and nothing before the cut changes.
 
-A *phase* is a row of segments of one sequence length. Where the lock knows beforehand that another length follows,
-passes go on through it: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
-whole ones as it is planned to, and the next begins a walk over the rest of the pass, which leaves out less than a
-window of its length. Otherwise each phase begins a new walk of every source: after a change that was not planned, of
-packs, and of a pass that new pairs have joined.
+A *phase* is a series of segments of one sequence length. If the lock knows in advance that another length follows,
+passes continue into it: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
+whole stretches as it is planned to read, and the next segment begins a walk over the rest of the pass, which skips
+less than one of its windows. Otherwise each phase begins a new walk of every source: after an unplanned change of
+length, for packs, and for a pass that new pairs have joined.
 
-A source whose pairs have become more since it was last read is in one of three cases. None of its pass is left: the
-next walk is over all pairs. Some is left: a walk over the new pairs alone is merged with it, so that both end together.
-The new pairs have no window of their own: they wait for the next walk.
+When a source gained pairs since it was last read, there are three cases. If its pass is complete, the next walk covers
+all pairs. If part of its pass is left, a walk over the new pairs is merged with the rest so that both end together. If
+the new pairs are too small for a window, they wait for the next walk.
 
-So a source gives one walk after the other (`Entered`), and before these what a finite map (`TakeMap`) has: what a cut
-has left over, the rest of a walk, or the rest of a pass merged with the walk over data that came in its midst.
+So a source gives regular walks in ascending order (`Entered`), and before them the windows of a finite map
+(`TakeMap`): windows left over by a cut, the rest of a walk, or the rest of a pass merged with a walk over new pairs.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSo
 from tokenloom.run.settings import CONVERSATIONS, RunSettings
 
 MOST_WALKS = 1 << 22
-"""Walks of a source in a run."""
+"""Maximum number of walks of a source in a run."""
 
 MOST_WINDOWS = 1 << 40
-"""Windows of a walk: the number of a sample of a source is `walk << 40 | window`."""
+"""Maximum number of windows per walk: the number of a sample in its source is `walk << 40 | window`."""
 
 
 Int64s = NDArray[np.int64]
 
 Windows = tuple[Int64s, Int64s]
-"""Numbers of walks, and of windows in them."""
+"""Walk numbers, and window numbers in these walks."""
 
 T = TypeVar("T")
 
 WindowRange = tuple[int, int, int]
-"""A walk, the first of some windows of it, and one past the last."""
+"""(walk, first window, one past the last window)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakeMap:
-    """Windows that a source gives, take after take: ranges of walks one after the other, each window at most once.
+    """A finite map from takes of a source to windows; each window occurs at most once.
 
     Attributes:
-        parts: int64[num_parts, 3], the walk, first window and one past the last of each range; with a walk below 0 it
-            is a range of takes of `merges[-1 - walk]`.
-        merges: maps that are evenly mixed.
+        parts: int64[num_parts, 3], consecutive ranges: walk, first window, one past the last window. A walk below 0
+            marks a range of takes of `merges[-1 - walk]` instead.
+        merges: evenly mixed maps.
     """
 
     parts: Int64s
@@ -71,25 +71,25 @@ class TakeMap:
 
     @classmethod
     def of(cls, *ranges: WindowRange) -> TakeMap:
-        """Returns some ranges as a map."""
+        """Returns the map of consecutive window ranges."""
         return cls(np.array(ranges, dtype=np.int64).reshape(-1, 3))
 
     @classmethod
     def merged(cls, maps: Sequence[TakeMap]) -> TakeMap:
-        """Mixes maps evenly into one, so that all end together; none may be empty."""
+        """Mixes non-empty maps evenly so that all end together."""
         return cls(TakeMap.of((-1, 0, sum(map(len, maps)))).parts, (_Merge(maps),))
 
     def __len__(self) -> int:
         return int((self.parts[:, 2] - self.parts[:, 1]).sum())
 
     def __add__(self, later: TakeMap) -> TakeMap:
-        """Returns both, one after the other."""
+        """Returns the takes of this map followed by those of `later`."""
         parts = later.parts.copy()
         parts[parts[:, 0] < 0, 0] -= len(self.merges)
         return TakeMap(np.concatenate([self.parts, parts]), self.merges + later.merges)
 
     def rest(self, first: int) -> TakeMap:
-        """Returns what is left when `first` of the takes are gone."""
+        """Returns the map without its first `first` takes."""
         parts = self.parts.copy()
         parts[:, 1] = np.maximum(parts[:, 1], parts[:, 2] - (self._ends() - first))
         return TakeMap(parts[parts[:, 1] < parts[:, 2]], self.merges)
@@ -98,8 +98,8 @@ class TakeMap:
         return np.cumsum(self.parts[:, 2] - self.parts[:, 1])
 
     def locate(self, takes: Int64s) -> Windows:
-        """Returns the walk and window of each take; they are in the map."""
-        if len(self.parts) == 1:  # as mostly, and in half the time
+        """Returns the walk and window of each take; every take must be in the map."""
+        if len(self.parts) == 1:  # the common case, in half the time
             walk, first = self.parts.item(0), self.parts.item(1)
             if walk < 0:
                 return self.merges[-1 - walk].locate(takes + first)
@@ -113,7 +113,7 @@ class TakeMap:
         return walks, windows
 
     def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
-        """Returns the take of each window; -1 where it is not in the map."""
+        """Returns the take of each window; -1 for windows that are not in the map."""
         ends, keys = self._ends(), self.parts[:, 0] * MOST_WINDOWS + self.parts[:, 1]
         order = np.argsort(keys)
         before = np.searchsorted(keys, walks * MOST_WINDOWS + windows, side="right", sorter=order) - 1
@@ -129,7 +129,7 @@ class TakeMap:
         return found
 
     def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
-        """Yields the windows of takes [first, stop), which are in the map; in no order."""
+        """Yields the window ranges of takes [first, stop) in any order."""
         for (walk, begin, end), behind in zip(self.parts.tolist(), self._ends().tolist(), strict=True):
             low, high = max(begin, end - behind + first), min(end, end - behind + stop)
             if low < high:
@@ -137,7 +137,7 @@ class TakeMap:
 
 
 class _Merge:
-    """Maps whose takes are dealt to them as a mixture does; see `TakeMap` for the methods."""
+    """Evenly mixed maps, with the methods of `TakeMap`."""
 
     def __init__(self, maps: Sequence[TakeMap]) -> None:
         self._maps, self._mixture = maps, Mixture(list(map(len, maps)))
@@ -169,10 +169,10 @@ _NOTHING = TakeMap.of()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """A walk of a source: which, from 0, over pairs [first_pair, last_pair), as so many samples of `sequence_length`.
+    """One walk of a source over pairs [first_pair, last_pair).
 
-    A walk over new pairs alone belongs to the pass that it joins. `part` says what it is of a pass that windows of
-    several lengths share.
+    A walk over new pairs belongs to the pass that it joins. `part` describes the part of a pass that windows of several
+    lengths share.
     """
 
     number: int
@@ -186,23 +186,23 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entered:
-    """What the sources of a segment give in it. Each first gives what `early` has of it, then regular walks.
+    """The windows that each source gives in a segment: first the takes of `early`, then regular walks.
 
-    Arrays are int64[num_leaves].
+    Arrays are int64[num_leaves]; a leaf is the index of a source in the segment.
 
     Attributes:
-        phase: number of its phase.
-        sources: numbers of the sources, rising.
-        walks: the first regular walk.
-        offsets: the first window of it that is still to come; 0 in a walk that was not begun.
-        num_windows, num_pairs: windows and pairs of a regular walk.
-        passes: number of the pass that is the first regular walk.
-        early: by leaf, what comes before regular walks; all of it of passes that were begun.
-        early_counts: how many takes these are.
+        phase: number of the phase.
+        sources: source numbers in ascending order.
+        walks: number of the first regular walk.
+        offsets: next window of the first regular walk; 0 if the walk has not begun.
+        num_windows, num_pairs: windows and pairs per regular walk.
+        passes: pass number of the first regular walk.
+        early: by leaf, takes before the regular walks; all belong to passes already begun.
+        early_counts: number of takes in `early`.
         unread: by leaf, see `Progress.unread`.
-        taken_over: by leaf, windows of the rest of a pass that was begun in windows of another length.
-        stretch_length: as in the segment; 0 for None.
-        num_tokens: tokens that the windows of a regular walk cover, with less than one more.
+        taken_over: by leaf, windows in the rest of a pass that began with another sequence length.
+        stretch_length: stretch length of the segment; 0 for None.
+        num_tokens: tokens per regular walk, if the segment has stretches.
     """
 
     start: int
@@ -222,7 +222,7 @@ class Entered:
     num_tokens: Int64s
 
     def regular_walk(self, leaf: int, number: int) -> Walk:
-        """Returns what a regular walk goes over."""
+        """Returns the regular walk with a number."""
         part = WHOLE_PASS
         if self.stretch_length:
             part = PassPart(num_tokens=int(self.num_tokens[leaf]), stretch_length=self.stretch_length)
@@ -252,7 +252,7 @@ class Entered:
         return walks, windows
 
     def takes(self, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
-        """Returns the take of windows of one source, however far it is; -1 where it came before or is none."""
+        """Returns the take of each window of a source; -1 for windows that earlier segments gave."""
         walk, size = int(self.walks[leaf]), int(self.num_windows[leaf])
         found = (walks - walk) * size + windows - int(self.offsets[leaf])
         found[(walks < walk) | (windows < 0) | (windows >= size) | (found < 0)] = -1
@@ -262,25 +262,24 @@ class Entered:
         return np.where(early >= 0, early, np.where(found >= 0, found + self.early_counts[leaf], -1))
 
     def left_of_pass(self, leaf: int) -> int:
-        """Returns how many windows are left of the pass that was begun."""
+        """Returns the number of windows left of the current pass."""
         offset = int(self.offsets[leaf])
         return int(self.early_counts[leaf]) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
-        """Returns how many windows can be taken before a source was read more than so many times.
+        """Returns the number of windows that a source may give before it exceeds `max_passes`.
 
-        What changes of length left unread does not count: a source is read as many windows more as come to so much of a
-        pass, which may end one in the middle.
+        Windows that a change of length left unread do not count as read.
         """
         size, left, unread = int(self.num_windows[leaf]), self.left_of_pass(leaf), self.unread.get(leaf)
         passes = max_passes - int(self.passes[leaf]) - (int(self.offsets[leaf]) > 0)
-        if not unread:  # a pass that was begun goes on to its end, also if the cap is lower now
+        if not unread:  # a pass that has begun is read to its end even if the cap was lowered
             return left + max(0, passes) * size
         return max(0, left + math.floor((passes + unread) * size))
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Returns the rest of a pass in windows of a length; None if there is none, or stretches are no multiple of it."""
+    """Returns the rest of a pass cut into windows of another length; None if it is empty or stretches do not divide."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin
@@ -291,15 +290,14 @@ def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
 
 
 class Progress:
-    """How far the sources of a run are; moves on from segment to segment."""
+    """The progress of all sources of a run, moved from segment to segment."""
 
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
-        """Begins before the first position."""
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.special: dict[tuple[int, int], Walk] = {}
-        """Walks over new pairs alone, and those that read a part of a pass alone, by source and number."""
+        """Walks that are not regular, by source and number: over new pairs alone, or over a part of a pass."""
         self.unread: dict[int, Fraction] = {}
-        """By source, how many passes changes of length have left unread, in all; caps come and go."""
+        """By source, the number of passes left unread by changes of length."""
         self._sources = sources
         self._block = settings.mixing_block
         self._key = mixing_key(settings.seed)
@@ -310,9 +308,9 @@ class Progress:
         self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
         self._early: dict[int, TakeMap] = {}
         self._rests: dict[int, Walk] = {}
-        """By source, the rest of its pass, behind what is early: a walk of its own, of which nothing is read yet."""
+        """By source, the rest of its pass after the early takes, as an unread walk."""
         self._planned: dict[int, int] = {}
-        """By source, the regular walk that a segment is planned to leave in its midst."""
+        """By source, the regular walk that the planned end of the segment interrupts."""
 
     def mixed(self, segment: LockedSegment) -> MixedStage:
         """Returns the mixture of a segment."""
@@ -320,17 +318,17 @@ class Progress:
         return MixedStage(weights, segment.start, mixed_size(segment), self._block, self._key)
 
     def num_begun(self, source: int) -> int:
-        """Returns how many passes through a source were begun."""
+        """Returns the number of passes begun over a source."""
         return int(self._passes[source]) + (int(self._offsets[source]) > 0)
 
     def left_of_pass(self, source: int) -> int:
-        """Returns how many windows are left of the pass of a source that was begun."""
+        """Returns the number of windows left of the current pass of a source."""
         offset, rest = int(self._offsets[source]), self._rests.get(source)
         left = int(self._num_windows[source]) - offset if offset else 0
         return left + len(self._early.get(source, _NOTHING)) + (0 if rest is None else rest.num_windows)
 
     def copy(self) -> Progress:
-        """Returns how far the sources are here, to go on otherwise from there."""
+        """Returns an independent copy."""
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (dict, np.ndarray)):
@@ -338,13 +336,13 @@ class Progress:
         return other
 
     def _give_up(self, source: int, taken_over: Fraction | int = 0) -> None:
-        """Counts as unread what is left of a pass that was begun, but for a part that other windows go on with."""
+        """Counts the rest of a pass as unread, minus the fraction that other windows continue."""
         left = self.left_of_pass(source)
         if part := (Fraction(left, int(self._num_windows[source])) if left else 0) - taken_over:
             self.unread[source] = self.unread.get(source, Fraction(0)) + part
 
     def enter(self, segment: LockedSegment, *, checks_sizes: bool = True) -> Entered:
-        """Returns what sources give from the start of a segment on, of which the end need not be known."""
+        """Returns the windows that sources give from the start of a segment; the segment's end need not be known."""
         start, sequence_length = segment.start, segment.sequence_length
         sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
         if sequence_length != self._sequence_length:
@@ -370,7 +368,7 @@ class Progress:
             if (rest := self._rests.get(source)) is not None:
                 early[leaf] = early.get(leaf, _NOTHING) + TakeMap.of((rest.number, 0, rest.num_windows))
                 self.special[source, rest.number] = rest
-                if segment.stretch_length is None:  # nothing goes on with what it leaves
+                if segment.stretch_length is None:  # no later length continues the pass
                     self._early[source] = early[leaf]
                     del self._rests[source]
         early_counts = np.zeros(len(sources), dtype=np.int64)
@@ -394,13 +392,13 @@ class Progress:
         )
 
     def plan(self, entered: Entered, segment: LockedSegment) -> None:
-        """Says of the walks that a segment is planned to leave in their midst how far it reads them."""
+        """Limits the walks that the planned end of a segment would interrupt to the windows read before that end."""
         if segment.stretch_length is None or (size := planned_size(segment)) >= MOST_SAMPLES:
             return
         planned = Mixture([weight for _, weight in segment.weights]).counts(size)
         for leaf, source in enumerate(entered.sources.tolist()):
             count = int(planned[leaf]) - int(entered.early_counts[leaf])
-            if (rest := self._rests.get(source)) is not None:  # which comes last of what is early
+            if (rest := self._rests.get(source)) is not None:  # the last of the early takes
                 self._plan_walk(source, rest, min(max(0, count + rest.num_windows), rest.num_windows))
             walks, read = divmod(max(0, count), int(entered.num_windows[leaf]))
             if read:
@@ -412,7 +410,7 @@ class Progress:
         self.special[source, walk.number] = replace(walk, part=walk.part._replace(num_first=num_first))
 
     def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
-        """Moves on behind a segment that was entered, and has an end."""
+        """Advances all sources to the end of a segment."""
         assert segment.num_samples is not None
         first, stop = segment.num_samples, given_out(segment, self._block)
         counts = mixed.counts(stop)
@@ -439,11 +437,11 @@ class Progress:
             raise too_many_walks(self._sources[source].name, f"stage {segment.stage!r}", int(self._walks[source]))
 
     def _leave_pass(self, entered: Entered, leaf: int, taken: int) -> None:
-        """Makes a walk of the rest of a pass that was begun, behind what the walk that reads it is planned to read."""
+        """Turns the rest of a pass, after the windows planned in this segment, into a walk."""
         source = int(entered.sources[leaf])
         rest, offset, number = self._rests.pop(source, None), int(self._offsets[source]), int(self._walks[source])
         planned = self._planned.pop(source, -1)
-        if planned >= number + (offset > 0):  # a cut came before it
+        if planned >= number + (offset > 0):  # a cut came before the planned walk
             del self.special[source, planned]
         if offset:
             walk = self.special.get((source, number)) or entered.regular_walk(leaf, number)
@@ -468,7 +466,7 @@ class Progress:
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
-        """Goes on with the rest of a pass in windows of today's length; returns how many, None if there are none."""
+        """Continues the rest of a pass in windows of the current length and returns their number; None if empty."""
         rest = self._rests.get(source)
         if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None
@@ -481,13 +479,13 @@ class Progress:
         return rest.num_windows
 
     def _covered(self, sources: Int64s) -> Int64s:
-        """Returns the tokens of the walks of sources, without what a last window reads beyond."""
+        """Returns the tokens that regular walks of sources cover."""
         both = zip(sources.tolist(), self._num_pairs[sources].tolist(), strict=True)
         tokens = [self.sizes.tokens(source, 0, last) for source, last in both]
         return np.array(tokens, dtype=np.int64) - self.sizes.extra
 
     def _set_aside(self, source: int) -> TakeMap:
-        """Puts all that is left of the pass of a source before its regular walks, which begin with the next pass."""
+        """Moves the rest of a source's pass to its early takes; the next regular walk begins the next pass."""
         left = self._early.pop(source, _NOTHING)
         if (rest := self._rests.pop(source, None)) is not None:
             left += TakeMap.of((rest.number, 0, rest.num_windows))
@@ -540,8 +538,10 @@ class Progress:
             size, num_pairs = int(self._num_windows[number]), int(self._num_pairs[number])
             tokens = f"{self.sizes.tokens(number, 0, num_pairs)} tokens in {num_pairs} pairs"
             source = f"source {self._sources[number].name!r} at position {start} (stage {stage!r})"
-            message = f"{source} has {size} samples of {self._sequence_length} tokens, not 1 to 2**40: it has {tokens}"
-            hint = None if size else "add data to it, read shorter sequences, or leave it out of the stage"
+            message = (
+                f"{source} has {size} samples of {self._sequence_length} tokens, expected 1 to 2**40: it has {tokens}"
+            )
+            hint = None if size else "add data, shorten `sequence_length`, or remove the source from the stage"
             raise ConfigError(message, hint=hint)
 
 
@@ -551,25 +551,25 @@ def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
 
 
 def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
-    """Returns the error of a source that is read too often."""
-    message = f"source {source!r} would be walked through {walk} times up to {where}, more than 2**22"
-    return ConfigError(message, hint="give a source that is so small less weight, or more data")
+    """Returns the error of a source that exceeds `MOST_WALKS`."""
+    message = f"source {source!r} would be read {walk} times up to {where}; the maximum is 2**22"
+    return ConfigError(message, hint="lower the weight of the source, or add data to it")
 
 
 def mixed_size(segment: LockedSegment) -> int:
-    """Returns the size that the mixing blocks of a segment go by."""
+    """Returns the number of positions that a segment is mixed with."""
     size = segment.num_samples if segment.mixed_as is None else segment.mixed_as
     return MOST_SAMPLES if size is None else size
 
 
 def planned_size(segment: LockedSegment) -> int:
-    """Returns the positions that a segment was to have when it was begun."""
+    """Returns the number of positions that a segment was planned to have when it began."""
     size = segment.num_samples if segment.planned is None else segment.planned
     return MOST_SAMPLES if size is None else size
 
 
 def given_out(segment: LockedSegment, block: int) -> int:
-    """Returns how many samples of its mixture a segment has given out: up to the end of the mixing block of its end."""
+    """Returns the number of mixture positions used by a segment: up to the end of its last mixing block."""
     size = mixed_size(segment)
     if segment.num_samples is None:
         return size
@@ -577,9 +577,9 @@ def given_out(segment: LockedSegment, block: int) -> int:
 
 
 def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
-    """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
+    """Returns the takes of each leaf before position `offset` of a segment, int64[num_leaves].
 
-    Costs as much as the leaves, and as the positions of a mixing block.
+    The cost grows with the number of leaves and the size of a mixing block.
     """
     first = offset if offset == len(mixed) else offset - offset % block
     leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
@@ -588,9 +588,9 @@ def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
-    """Returns which takes of a source a cut leaves over, and how many it has come to.
+    """Returns the takes that a cut leaves over, and the number of takes used up.
 
-    Takes behind the last one that was read are as if they had not been asked for.
+    Takes after the last one read count as never given.
     """
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
@@ -598,17 +598,17 @@ def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
 
 
 def extra_tokens(settings: RunSettings | RunLock) -> int:
-    """Returns how many tokens a sample reads beyond its sequence length."""
+    """Returns the number of tokens that a sample reads beyond its sequence length."""
     return 0 if settings.samples.get("add_extra_token_to_sequence", True) is False else 1
 
 
 def are_packs(settings: RunSettings | RunLock) -> bool:
-    """Whether a window is a pack of documents or conversations, and no cut of their stream."""
+    """Returns whether a window is a pack of whole documents or conversations."""
     return settings.windows == "best_fit" or settings.dataset in CONVERSATIONS
 
 
 class WalkSizes:
-    """Windows of walks over the pairs of sources; a few numbers per source."""
+    """The number of windows in walks over the pairs of each source."""
 
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self._sources = sources
@@ -620,19 +620,19 @@ class WalkSizes:
         self._latest = np.array([sinces[-1] if sinces else 0 for sinces in self._sinces], dtype=np.int64)
 
     def num_pairs(self, sources: Int64s, position: int) -> Int64s:
-        """Returns how many pairs sources have at a position."""
+        """Returns the number of pairs of each source at a position."""
         found = self._num_pairs[sources]
         for place in np.flatnonzero(self._latest[sources] > position).tolist():
             found[place] = bisect_right(self._sinces[sources[place]], position)
         return found
 
     def next_growth(self, sources: Int64s, position: int) -> int | None:
-        """Returns the first position, from this one on, at which one of the sources gets pairs; None if none does."""
+        """Returns the first position of at least `position` where one of the sources gains pairs; None if none does."""
         later = sources[self._latest[sources] >= position].tolist()
         return min((since for source in later for since in self._sinces[source] if since >= position), default=None)
 
     def of_sources(self, sources: Int64s, num_pairs: Int64s, sequence_length: int) -> Int64s:
-        """Returns the windows of a walk over the first pairs of each source."""
+        """Returns the number of windows of a walk over the first `num_pairs` pairs of each source."""
         if self._packs:
             both = zip(sources.tolist(), num_pairs.tolist(), strict=True)
             return np.array([self.windows(source, 0, last, sequence_length) for source, last in both], dtype=np.int64)
@@ -642,17 +642,17 @@ class WalkSizes:
         return found
 
     def windows(self, source: int, first_pair: int, last_pair: int, sequence_length: int) -> int:
-        """Returns the windows of a walk over pairs [first_pair, last_pair) of a source."""
+        """Returns the number of windows of a walk over pairs [first_pair, last_pair) of a source."""
         pairs = self._sources[source].pairs[first_pair:last_pair]
         if self._packs:
             return sum(dict(pair.packs)[sequence_length] for pair in pairs)
         return max(0, sum(map(tokens_of, pairs)) - self.extra) // sequence_length
 
     def tokens(self, source: int, first_pair: int, last_pair: int) -> int:
-        """Returns the tokens of pairs [first_pair, last_pair) of a source that are not held out."""
+        """Returns the number of tokens in pairs [first_pair, last_pair) of a source that are not held out."""
         return sum(map(tokens_of, self._sources[source].pairs[first_pair:last_pair]))
 
 
 def tokens_of(pair: LockedPair) -> int:
-    """Returns the tokens of a pair that are not held out."""
+    """Returns the number of tokens of a pair that are not held out."""
     return pair.num_tokens - pair.held_tokens

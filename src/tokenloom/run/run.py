@@ -1,4 +1,4 @@
-"""A run: what `run.toml` asks for, as `run.lock` holds it."""
+"""`Run`: the public entry point to a run, from `run.toml` and `run.lock`."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from tokenloom.run.plan import RunHistory, RunPlan
     from tokenloom.run.stored import StoredOrder
 
-# Modules that a start does not need are imported at their use: 0.1 s, half of a start.
+# Modules that training does not need are imported where they are used: this saves 0.1 s, half of a start.
 
 _POSITIONS_AT_ONCE = 1 << 16
-"""Positions that are traced together."""
+"""Positions traced at a time."""
 
 
 class Run(HasFacts):
-    """The data of a training run, from its first sample to its last, in a computed order.
+    """The data of a training run from its first sample to its last, in a computed order.
 
-    People write `run.toml`; `run.lock`, with the exact data, is written by `tokenloom run lock`, or when a run without
-    one is opened. The tokens of a position are arithmetic over the lock: no index is built, and opening reads these two
-    files alone. Positions depend neither on ranks nor on batch sizes. With `order = "megatron"` the builder builds and
-    caches the order, and its index answers questions.
+    Users write `run.toml`. `run.lock` records the exact data; `tokenloom run lock` writes it, or `Run.open` if it is
+    missing. The tokens at a position are computed from the lock: no index is built, and opening a run reads only these
+    two files. Positions do not depend on ranks or batch sizes. With `order = "megatron"` the dataset builder builds and
+    caches the order as an index instead.
 
-    Methods raise `ConfigError` for a position or document that the run does not have, and for questions that the
-    reference's order cannot answer; `DatasetFormatError` or `DatasetNotFoundError` if data changed since the lock.
+    Methods raise `ConfigError` for a position or document that does not exist and for questions that the reference's
+    order cannot answer, and `DatasetFormatError` or `DatasetNotFoundError` if data changed after locking.
 
     Example:
         >>> import tempfile
@@ -77,7 +77,7 @@ class Run(HasFacts):
 
     Attributes:
         path: path of `run.toml`.
-        lock: the lock.
+        lock: contents of `run.lock`.
     """
 
     def __init__(
@@ -101,11 +101,10 @@ class Run(HasFacts):
                 lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
             )
         elif path_to_cache is not None:
-            message = f"`path_to_cache` has no effect for `{path}`, whose order is computed"
-            raise ConfigError(message, hint="leave it out")
+            raise ConfigError(f"`path_to_cache` has no effect: the order of `{path}` is computed", hint="remove it")
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts of the lock; see `HasFacts`."""
+        """Returns the facts of the lock for display; see `HasFacts`."""
         return {"path": self.path} | lock_facts(self.lock)
 
     @classmethod
@@ -120,21 +119,21 @@ class Run(HasFacts):
         allow_data_mismatch: bool = False,
         path_to_cache: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Returns a run. One without a lock is locked first.
+        """Opens a run; writes its lock first if there is none.
 
         Args:
-            path: path of `run.toml`; its lock lies beside it.
-            tokenizer: tokenizer to use instead of that of `run.toml`, which is loaded only if texts are needed.
+            path: path of `run.toml`; the lock is stored beside it.
+            tokenizer: tokenizer to use instead of the one in `run.toml`, which is loaded only if text is needed.
             mmap, object_storage, allow_tokenizer_mismatch, allow_data_mismatch: see `Reading`.
-            path_to_cache: folder for the index arrays of `order = "megatron"`; None for beside the data.
+            path_to_cache: folder for the index arrays of `order = "megatron"`; None for the folder of the data.
 
         Warns:
             CutShortWarning: the run ends before its stages do.
 
         Raises:
-            ConfigError: `run.toml` is wrong, or was changed since it was locked; the lock is damaged, edited, or newer;
-                or `path_to_cache` has no effect.
-            DatasetNotFoundError: there is no such file, or a run without a lock lacks data.
+            ConfigError: `run.toml` is invalid or changed after locking; the lock is damaged, edited or too new; or
+                `path_to_cache` has no effect.
+            DatasetNotFoundError: `run.toml` does not exist, or data of a run without a lock do not exist.
         """
         path = checked_path("path", path, example="the path of a `run.toml`")
         reading = Reading(
@@ -145,14 +144,14 @@ class Run(HasFacts):
         )
         recover(lock_path(path))
         if not os.path.exists(path):
-            raise DatasetNotFoundError(f"no file `{path}`", hint="write a run, or make one with `tokenloom run init`")
-        with waiting_for(f"`{lock_path(path)}`, which is being written"):
+            raise DatasetNotFoundError(f"no file `{path}`", hint="create it with `tokenloom run init`")
+        with waiting_for(f"`{lock_path(path)}`, which another process writes"):
             while (lock := read_locked(path)) is None:
                 from tokenloom.run.locking import lock_run
 
                 try:
                     lock_run(path, reading=reading)
-                except OutputBusyError:  # all ranks of a job may be here at once
+                except OutputBusyError:  # another rank may be locking the run
                     time.sleep(0.05)
         if (early := lock.early_end) is not None:
             warnings.warn(early, CutShortWarning, stacklevel=2)
@@ -161,25 +160,25 @@ class Run(HasFacts):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The order as a function with an inverse."""
+        """The order as a function from positions to windows, with its inverse."""
         if self._stored is not None:
-            message = 'the order of this run is stored (`order = "megatron"`), not computed'
-            raise ConfigError(message, hint="write `order = 1` for an order that is computed, and can change")
+            message = 'the order of this run is stored, not computed: `order = "megatron"`'
+            raise ConfigError(message, hint="write `order = 1` in run.toml to use this with a computed order")
         return Timeline(self.lock)
 
     @property
     def identity(self) -> str:
-        """A SHA-256 in hex of seed and first data, which stays while the run changes and goes on."""
+        """SHA-256 in hex of the seed and the first data; stays equal while the run is changed and extended."""
         return run_identity(self.lock)
 
     @property
     def num_samples(self) -> int | None:
-        """Positions of the run; None if its last stage has no end."""
+        """Number of positions; None if the last stage is endless."""
         return self.lock.num_samples
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of the run, as its samples see it."""
+        """The tokenizer that samples use."""
         if self._tokenizer is not None:
             return self._tokenizer
         locked = self.lock.tokenizer
@@ -187,31 +186,32 @@ class Run(HasFacts):
         return RunTokenizer(locked, located)
 
     def digest(self, position: int) -> str:
-        """Returns a SHA-256 in hex of all that decides the samples before a position, and of nothing else."""
+        """Returns the SHA-256 in hex of exactly what decides the samples before `position`."""
         return order_digest(self.lock, position) if self._stored is None else self._stored.digest(position)
 
     def place(self, position: int) -> Place:
-        """Returns source and window of a position; opens nothing."""
+        """Returns stage, source and window at a position; opens no data."""
         return place_at(self.timeline, position)
 
     def dataset(self) -> Any:
-        """Returns the samples of all positions as a map-style dataset, a `RunDataset`.
+        """Returns the samples of all positions as a map-style dataset.
 
-        With `order = "megatron"` it is the dataset of `BlendedMegatronDatasetBuilder`, and all ranks must call this.
+        The dataset is a `RunDataset`. With `order = "megatron"` it is the dataset of `BlendedMegatronDatasetBuilder`,
+        and all ranks must call this.
         """
         if self._stored is not None:
             return self._stored.dataset()
         return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
 
     @cached_property
-    def _asked(self) -> Any:  # kept, so that pairs stay open
+    def _asked(self) -> Any:  # cached so that pairs stay open
         return self.dataset()
 
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
-        """Returns the spans of documents at positions, a row each; reads no token.
+        """Returns a table of the document spans at positions, one row per span; reads no tokens.
 
-        Pairs are opened when needed and stay open. `SpanTable.with_steps` and `with_origins` add step and rank, and the
-        record of the input file; for held-out documents call `trace_dataset(run.holdout(), positions)`.
+        Pairs are opened on demand and stay open. `SpanTable.with_steps` adds steps and ranks; `SpanTable.with_origins`
+        adds records of input files. For held-out documents call `trace_dataset(run.holdout(), positions)`.
 
         Args:
             positions: integers[num_positions], in any order, repeats allowed.
@@ -221,14 +221,14 @@ class Run(HasFacts):
         return trace_dataset(self._asked, positions) if self._stored is None else self._stored.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns where documents are read, past and future, a row per span, in the order of positions.
+        """Returns a table of all past and future spans of documents, in ascending order of positions.
 
-        Costs 10 us for a document and a pass through a million, whatever the number of positions. Held-out documents
-        have no rows; rows of denied ones are marked from the denial on.
+        The cost per document is 10 us per pass over a million documents, whatever the number of positions. Held-out
+        documents have no rows. Rows of denied documents are marked from the denial's position on.
 
         Args:
-            documents: names such as `web:12345`, number 12,345 of source `web`, or `crawl/0007.jsonl:88`, a record.
-            start, stop: the positions [start, stop); None for the end of the run.
+            documents: names such as `web:12345` (document 12,345 of source `web`) or `crawl/0007.jsonl:88` (a record).
+            start, stop: positions [start, stop); None for the end of the run.
         """
         from tokenloom.run.audit.source_origins import resolve_names
 
@@ -238,7 +238,7 @@ class Run(HasFacts):
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
     def occurrences(self, documents: Mapping[int, Documents], *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns the same as `when`, for documents by number of their source."""
+        """Returns the table of `when` for document numbers by source number."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
@@ -254,18 +254,20 @@ class Run(HasFacts):
         return joined_tables(tables)
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
-        """Returns held-out documents for validation: each window once, sources in proportion to their holdouts.
+        """Returns the held-out documents as a validation dataset.
+
+        Each window occurs once. Sources are mixed in proportion to their held-out windows.
 
         Args:
-            names: names of sources; none for all with a holdout.
-            sequence_length: tokens of a sample; None for that of the first stage.
+            names: names of sources; empty for all sources with a holdout.
+            sequence_length: tokens per sample; None for that of the first stage.
         """
         length = self.timeline.lock.segments[0].sequence_length if sequence_length is None else sequence_length
         held = holdout_lock(self.lock, names=names, sequence_length=length)
         return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
 
     def plan(self) -> RunPlan:
-        """Returns what the run reads of each source, and when, by arithmetic over the lock."""
+        """Returns what the run reads of each source and when, computed from the lock."""
         from tokenloom.run.plan import plan_of
 
         return plan_of(self.timeline.lock)
@@ -275,11 +277,11 @@ class Run(HasFacts):
 
         Args:
             until: the position; None for the end of the run.
-            reads_data: whether to read data if they decide which slots have loss; else these are not counted.
+            reads_data: whether to read data where loss depends on tokens; if False, these slots are not counted.
         """
         if (position := self.num_samples if until is None else until) is None:
-            message = "the run has no end, so its ledger needs a position"
-            raise ConfigError(message, hint="name one, as a step or a position")
+            message = "the run is endless, so its ledger needs an end"
+            raise ConfigError(message, hint="pass a position or step at which the ledger ends")
         check_position(self.lock, position)
         with task("ledger", unit="samples") as advance:
             report = advance if reads_data else None
@@ -292,11 +294,11 @@ class Run(HasFacts):
     def history(
         self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
     ) -> RunHistory:
-        """Returns samples and passes of each source before positions, exact, as arrays.
+        """Returns exact samples and passes of each source before positions, as arrays.
 
         Args:
-            positions: integers[num_points], rising; None for up to 200 before `until`, and the starts of stages.
-            until: the last of these; None for the end of the run.
+            positions: integers[num_points], ascending; None for at most 200 points up to `until`, plus stage starts.
+            until: the last default point; None for the end of the run.
         """
         from tokenloom.run.plan import computed_history, history_of
 

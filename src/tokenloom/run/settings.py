@@ -1,4 +1,4 @@
-"""The settings of a run: `run.toml`, read strictly. Data are not opened; locking checks them."""
+"""Reads `run.toml` into `RunSettings` strictly. Opens no data: locking validates data."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ from tokenloom.tokenizers.load import local_file
 Key = TypeVar("Key")
 
 DocumentName = tuple[str, int]
-"""A source and the number of a document in it, from 0; or an input file and a record of it, from 1."""
+"""A source name and a document number from 0, or an input file path and a record number from 1."""
 
 _NUMBER = re.compile("[0-9]{1,18}")
 
 NEWEST_ORDER = 1
-"""The newest version of the order that is known here."""
+"""The newest version of the order that this version of tokenloom implements."""
 
 _MIXING_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """Data under one name.
+    """One named source of data.
 
     Attributes:
-        data: prefixes, globs, folders or catalogues, as in the file; see `located`.
-        holdout: share of its documents that training never reads, in (0, 1/2].
-        max_passes: how often it may be read; None for any number.
+        data: prefixes, globs, folders or catalogues, as written in the file; `located` resolves them.
+        holdout: share of the source's documents that training never reads, in (0, 1/2].
+        max_passes: maximum number of passes over the source; None if unlimited.
     """
 
     name: str
@@ -78,21 +78,21 @@ class SourceSettings:
 
 
 Shares = tuple[tuple[str, Fraction], ...]
-"""Sources and a number above 0 of each, in the order of the sources."""
+"""(source name, number above 0) for each source, in the order of the sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSettings:
-    """A stretch of a run. At most one of `tokens`, `samples` and `passes` is given; with none it has no end.
+    """One stage of a run. At most one of `tokens`, `samples` and `passes` is given; with none the stage is endless.
 
     Attributes:
-        name: its unique name.
-        sequence_length: tokens of a sample.
+        name: unique name.
+        sequence_length: tokens per sample.
         samples: number of samples.
-        tokens: number of tokens; a last, incomplete sample is not read.
-        passes: how often each source is read in it, instead of weights; fractions, too.
-        weights: shares of the samples; other sources are not read.
-        on_exhausted: what happens when a source has been read `max_passes` times.
+        tokens: number of tokens, rounded down to whole samples.
+        passes: passes over each source in this stage, possibly fractional; replaces `weights`.
+        weights: each source's share of the samples; sources without a weight are not read.
+        on_exhausted: what to do when a source reaches `max_passes`: "stop", "renormalise" or "repeat".
     """
 
     name: str
@@ -105,24 +105,24 @@ class StageSettings:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it has no end of its own."""
+        """Whether the stage has no size."""
         return self.tokens is None and self.samples is None and self.passes is None
 
     @property
     def num_samples(self) -> int | None:
-        """Samples; None for an endless stage, and for passes."""
+        """Number of samples; None if the stage is endless or sized by `passes`."""
         return self.samples if self.tokens is None else self.tokens // self.sequence_length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenialSettings:
-    """Documents that are padding from position `start` on.
+    """Documents that are replaced by padding from position `start` on.
 
     Attributes:
-        start: the first position at which they are padding.
-        file: a file that lists them, one a line; None if they are listed here.
-        documents: (source, number of the document in it) or (input file, record), sorted.
-        reason: why, without effect.
+        start: first position at which the documents are padding.
+        file: a file that lists the documents, one per line; None if `documents` lists them.
+        documents: (source, document number) or (input file, record number), sorted.
+        reason: why the documents are denied; a note without effect.
     """
 
     start: int
@@ -137,17 +137,17 @@ class RunSettings:
 
     Attributes:
         order: version of the order, or "megatron".
-        seed: seed of everything random, in [0, 2**63).
-        tokenizer: what `load_tokenizer` takes, as in the file, see `located_tokenizer`.
-        documents: whether documents are shuffled in each pass: "shuffled", or "file".
-        windows: how samples are cut: "concat", or "best_fit".
-        mixing_block: positions that are permuted among themselves; 1 for an even mix.
-        dataset: the kind of samples: gpt, fim, sft or varlen.
-        samples: settings of the dataset class, see `sample_settings`.
-        sources: the sources, in the order of the file.
-        stages: the stages.
+        seed: seed of all shuffling, in [0, 2**63).
+        tokenizer: tokenizer name or path as written in the file; `located_tokenizer` resolves it.
+        documents: "shuffled" shuffles documents in each pass; "file" keeps the file's order.
+        windows: how documents are cut into samples: "concat" or "best_fit".
+        mixing_block: number of positions that are permuted together; 1 for an even mix.
+        dataset: kind of samples: gpt, fim, sft or varlen.
+        samples: settings of the dataset class; see `sample_settings`.
+        sources: sources in the order of the file.
+        stages: stages in the order of the file.
         denied: documents that are not read from some position on.
-        path, sha256: the file, and its hash; no part of equality.
+        path, sha256: path of the file and hash of its bytes; ignored by `==`.
     """
 
     order: int | Literal["megatron"]
@@ -166,18 +166,18 @@ class RunSettings:
 
     @property
     def folder(self) -> str:
-        """The folder that local paths are relative to; empty for the working directory."""
+        """The folder that local paths are relative to; "" for the working directory."""
         return os.path.dirname(self.path)
 
     @property
     def content_sha256(self) -> str:
-        """Hash of `content`."""
+        """SHA-256 of `content()` in hex."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns the settings for `json`, without comments, layout and the order of sources.
+        """Returns the settings as JSON values, without comments, layout and the order of sources.
 
-        Weights are the smallest whole numbers of the same ratio.
+        Weights are reduced to the smallest integers of the same ratio.
         """
         content = asdict(self)
         del content["path"], content["sha256"]
@@ -193,26 +193,26 @@ class RunSettings:
 
 
 def located_tokenizer(name: str, folder: str) -> str:
-    """Returns the tokenizer of a run for `load_tokenizer`."""
+    """Returns the run's tokenizer as an argument for `load_tokenizer`: local paths are resolved against `folder`."""
     is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
     found = located(name, folder) if is_file else name
     return name if not os.path.exists(found) and local_file(name) is not None else found
 
 
 def located(name: str, folder: str) -> str:
-    """Returns a path or glob of `run.toml`, relative to the working directory; addresses and absolute paths as is."""
+    """Joins a relative local path or glob to `folder`, the folder of `run.toml`; returns other names unchanged."""
     if is_remote(name) or not folder:
         return name
     return os.path.join(glob.escape(folder) if is_pattern(name) else folder, name)
 
 
 def from_folder(name: str, folder: str) -> str:
-    """Returns a path of the working directory relative to a folder; addresses and absolute paths as is."""
+    """Returns a path relative to `folder` instead of the working directory; addresses and absolute paths unchanged."""
     return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
 
 
 def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, int]]:
-    """Returns weights as the smallest whole numbers of the same ratio."""
+    """Scales weights to the smallest integers of the same ratio."""
     weights = list(weights)
     common = math.lcm(*(weight.denominator for _, weight in weights))
     divisor = math.gcd(*(int(weight * common) for _, weight in weights))
@@ -220,13 +220,13 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Returns the settings of a `run.toml`."""
+    """Reads and validates a `run.toml`."""
     recover(lock_path(os.fspath(path)))
     return parse_run(read_text(path), path=os.fspath(path))
 
 
 def name_of(value: Any) -> str:
-    """Reads the name of a source or a stage."""
+    """Validates the name of a source or a stage."""
     name = text(value)
     if name.strip() != name or not name.isprintable() or len(name) > 200:
         refuse("a name of at most 200 printable characters without blanks around it", name)
@@ -234,34 +234,35 @@ def name_of(value: Any) -> str:
 
 
 def parse_name(text: str, sources: Collection[str]) -> DocumentName:
-    """Returns source or input file, and number, of the name of a document; whether it exists is not checked."""
+    """Parses a document name, `web:12345` or `crawl/0007.jsonl:88`. Does not check that the document exists."""
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
-        message = f"not a document such as `web:12345` or `crawl/0007.jsonl:88`: {quoted(text)}"
-        raise ConfigError(message, hint="a source and a document from 0, or an input file and a record from 1")
+        message = f"document name must be like `web:12345` or `crawl/0007.jsonl:88`, got {quoted(text)}"
+        hint = "write SOURCE:DOCUMENT, counted from 0, or INPUT_FILE:RECORD, counted from 1"
+        raise ConfigError(message, hint=hint)
     if name not in sources and not _like_file(name):
-        message = f"{quoted(text)} names no source of this run"
-        hint = did_you_mean(name, sources) or f"an input file without a folder is written `./{name}:{number}`"
+        message = f"{quoted(text)}: the run has no source {quoted(name)}"
+        hint = did_you_mean(name, sources) or f"write an input file as `./{name}:{number}`"
         raise ConfigError(message, hint=hint)
     return name, int(number)
 
 
 def record_name(text: str, sources: Collection[str]) -> str:
-    """Returns the name of a record such that it cannot be that of a document of a source."""
+    """Returns the name of a record; adds `./` where the name could be mistaken for a document of a source."""
     name = text.strip().rpartition(":")[0]
     return text.strip() if _like_file(name) and name not in sources else f"./{text.strip()}"
 
 
 def _like_file(name: str) -> bool:
-    """Whether a name may be an input file: it has a folder, or an ending."""
+    """Returns whether `name` may be an input file: it contains a folder or a file extension."""
     return "/" in name or "." in name
 
 
 def _order(value: Any) -> int | Literal["megatron"]:
     if value != "megatron" and (type(value) is not int or value != NEWEST_ORDER):
         is_newer = type(value) is int and value > NEWEST_ORDER
-        hint = "it is of a newer version of tokenloom" if is_newer else f"write `order = {NEWEST_ORDER}`"
-        refuse(f'one of {NEWEST_ORDER} and "megatron"', value, hint=hint)
+        hint = "upgrade tokenloom: a newer version wrote it" if is_newer else f"write `order = {NEWEST_ORDER}`"
+        refuse(f'{NEWEST_ORDER} or "megatron"', value, hint=hint)
     order: int | Literal["megatron"] = value
     return order
 
@@ -270,7 +271,7 @@ def _data(value: Any) -> tuple[str, ...]:
     found = []
     for entry in value if isinstance(value, list) and value else [value]:
         if not isinstance(entry, str) or not entry.strip() or not can_be_path(entry):
-            refuse("a path, or a list of paths", entry, hint=_SOURCE_EXAMPLE)
+            refuse("a path or a list of paths", entry, hint=_SOURCE_EXAMPLE)
         found.append(admit(entry))
         if is_remote(found[-1]):
             parse_address(found[-1], is_folder=found[-1].endswith("/"))
@@ -280,7 +281,7 @@ def _data(value: Any) -> tuple[str, ...]:
 def _documents(value: Any) -> Any:
     for entry in value if isinstance(value, list) and value else [value]:
         if not isinstance(entry, str) or not entry.strip():
-            refuse('the name of a file, or a list such as ["web:12345"]', entry)
+            refuse('a file name or a list such as ["web:12345"]', entry)
     return value
 
 
@@ -290,10 +291,10 @@ KINDS: Mapping[str, type[GPTDatasetConfig]] = {
     "sft": SFTDatasetConfig,
     "varlen": VarlenDatasetConfig,
 }
-"""Settings of samples, by the kind of dataset in a run."""
+"""The dataset settings class for each value of `dataset`."""
 
 CONVERSATIONS = ("sft", "varlen")
-"""Kinds whose samples hold whole conversations."""
+"""Values of `dataset` whose samples are whole conversations."""
 
 DEFAULTS: Mapping[str, Any] = {
     "reset_position_ids": False,
@@ -301,31 +302,31 @@ DEFAULTS: Mapping[str, Any] = {
     "eod_mask_loss": False,
     "create_attention_mask": False,
 }
-"""Defaults of a run, besides those of the class."""
+"""Defaults of [samples] that override those of the dataset class."""
 
 WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
-"""Settings that change no sample: they allow data to be read."""
+"""Settings of [samples] that change no sample: they only allow data to be read."""
 
 _HINTS = (
     ("write `seed` at the top of the file", "random_seed"),
-    ("it belongs to a stage", "sequence_length"),
+    ("write it in a `[[stages]]` table", "sequence_length"),
     ("write it at the top of the file", "tokenizer", "mixing_block"),
     ("write `windows` at the top of the file", "window_policy"),
     ("write `documents` at the top of the file", "block_shuffle"),
-    ("name data in [sources], and weights in a stage", "blend", "blend_per_split"),
-    ("give sources a `holdout`", "split", "multiple_validation_sets", "full_validation"),
-    ("limit how often a source is read with its `max_passes`", "extend_short_datasets"),
-    ("give it where the run is opened", "object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
-    ("leave it out: a run builds no index", "path_to_cache", "fast_cache_load", "defer_npy_index_mmap"),
-    ("leave it out: a run builds no index", "num_dataset_builder_threads", "mid_level_dataset_surplus"),
-    ("leave it out", "drop_last_partial_validation_sequence", "sequences_per_dataset", "mock_dataset_config"),
-    ("leave it out: data are tokenized already", "chat_template", "schema", "skip_bad_lines"),
+    ("write data in [sources] and `weights` in a stage", "blend", "blend_per_split"),
+    ("set `holdout` of the sources", "split", "multiple_validation_sets", "full_validation"),
+    ("set `max_passes` of the source", "extend_short_datasets"),
+    ("pass it to `Run.open`", "object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
+    ("remove it: a run builds no index", "path_to_cache", "fast_cache_load", "defer_npy_index_mmap"),
+    ("remove it: a run builds no index", "num_dataset_builder_threads", "mid_level_dataset_surplus"),
+    ("remove it", "drop_last_partial_validation_sequence", "sequences_per_dataset", "mock_dataset_config"),
+    ("remove it: the data are already tokenized", "chat_template", "schema", "skip_bad_lines"),
 )
 NOT_HERE = {name: hint for hint, *names in _HINTS for name in names}
-"""Hints for settings of those classes that are no settings of samples."""
+"""Settings of the dataset classes that [samples] does not accept, each with a hint."""
 
 _PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
-"""The slots of conversations are a multiple that follows from these."""
+"""Settings whose product divides the length of every conversation sample."""
 
 TOP_KEYS: Mapping[str, Convert[Any] | None] = {
     "order": _order,
@@ -356,51 +357,52 @@ DENIAL_KEYS: Mapping[str, Convert[Any] | None] = {
     "from": integer(0, 1 << 60),
     "reason": text,
 }
-"""The keys of each table, and how they are read; the defaults are those of the classes."""
+"""The keys of each table with their converters. The dataclasses own the defaults."""
 
 SIZES = ("tokens", "samples", "passes")
 
 _ELSEWHERE = {
-    **dict.fromkeys(STAGE_KEYS, "it belongs to a stage"),
-    **dict.fromkeys(SOURCE_KEYS, "it belongs to a source"),
+    **dict.fromkeys(STAGE_KEYS, "write it in a `[[stages]]` table"),
+    **dict.fromkeys(SOURCE_KEYS, "write it in a source, such as `[sources.web]`"),
     "seed": "write it at the top of the file, before the first [table]",
-    "weight": "it belongs to a stage: `weights = { web = 8, code = 2 }`",
+    "weight": "write `weights = { web = 8, code = 2 }` in a stage",
     "stage": "write `[[stages]]`",
     "source": "write `[sources]`",
     "deny": "write `[[denied]]`",
 }
-"""Where keys belong that are often written into another table."""
+"""Hints for keys that users often write into the wrong table."""
 
-_SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sources]`'
-_STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
+_SOURCE_EXAMPLE = 'write `web = { data = "data/web/*_document" }` below `[sources]`'
+_STAGE_EXAMPLE = "begin each stage with a line `[[stages]]`"
 
 _NOT_IN_MEGATRON = (
     *("documents", "windows", "mix", "mixing_block", "denied", "loss_weights"),
     *("holdout", "max_passes", "passes", "on_exhausted"),
 )
-"""Keys of any table without effect on the reference's order, which is stored and mixes evenly."""
+"""Keys that `order = "megatron"` refuses: its order is stored and mixes evenly."""
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
-    """Returns the settings of the text of a `run.toml`."""
+    """Parses and validates the text of a `run.toml`."""
     top = parse_toml(text, path=path)
     if not top.values:
-        top.refuse(None, "the file is empty", hint="`tokenloom run init` writes one")
-    required = {"order": f"`order = {NEWEST_ORDER}`", "seed": "`seed = 1234`"}
+        top.refuse(None, "file is empty", hint="create it with `tokenloom run init`")
+    required = {"order": f"write `order = {NEWEST_ORDER}`", "seed": "write `seed = 1234`"}
     given = top.read_all(TOP_KEYS, required=required, elsewhere=_ELSEWHERE)
     dataset, windows, mix = given.get("dataset", "gpt"), given.get("windows", "concat"), given.get("mix", "random")
     block: int = given.get("mixing_block", _MIXING_BLOCK if mix == "random" else 1)
     if "mix" in given and (mix == "even") != (block == 1):
         message = f'must be {"1" if mix == "even" else "above 1"} with `mix = "{mix}"`, got {block}'
-        top.refuse("mixing_block", message, hint="leave one of the two out")
+        top.refuse("mixing_block", message, hint="remove `mix` or `mixing_block`")
     if windows == "best_fit" and dataset in CONVERSATIONS:
-        top.refuse("windows", f'has no effect with dataset "{dataset}"', hint="conversations are packed whole")
+        message = f'"best_fit" has no effect with `dataset = "{dataset}"`: conversations are never cut'
+        top.refuse("windows", message, hint="remove it")
     sources = top.table("sources", hint=_SOURCE_EXAMPLE)
     stages = top.tables("stages", hint=_STAGE_EXAMPLE)
     for key, found, example in (("sources", sources.values, _SOURCE_EXAMPLE), ("stages", stages, _STAGE_EXAMPLE)):
         if not found:
             top.refuse(key, MISSING, hint=example)
-    denied = top.tables("denied", hint="begin each with a line `[[denied]]`")
+    denied = top.tables("denied", hint="begin each denial with a line `[[denied]]`")
     settings = RunSettings(
         **{name: value for name, value in given.items() if name not in ("mix", "mixing_block")},
         mixing_block=block,
@@ -415,7 +417,7 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         _check_megatron(settings, top, sources, stages)
     for name in settings.samples.get("loss_weights", {}):
         if name not in sources.values:
-            message = f"`loss_weights` of {name!r}, which [sources] does not have"
+            message = f"`loss_weights` names {name!r}, which is not in [sources]"
             top.refuse("samples", message, hint=did_you_mean(name, sources.values))
     return settings
 
@@ -424,8 +426,8 @@ def _source(sources: Table, name: str) -> SourceSettings:
     sources.read(name, lambda _: name_of(name))
     if isinstance(sources.values[name], (str, list)):
         return SourceSettings(name=name, data=sources.read(name, _data))
-    required = {"data": _SOURCE_EXAMPLE.removeprefix("such as ")}
     table = sources.table(name, hint=_SOURCE_EXAMPLE)
+    required = {"data": _SOURCE_EXAMPLE}
     return SourceSettings(name=name, **table.read_all(SOURCE_KEYS, elsewhere=_ELSEWHERE, required=required))
 
 
@@ -434,11 +436,12 @@ def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSet
     for number, table in enumerate(tables, 1):
         name = table.read("name", name_of) if "name" in table.values else f"stage {number}"
         if (other := next((row for row, stage in enumerate(stages, 1) if stage.name == name), None)) is not None:
-            table.refuse("name" if "name" in table.values else None, f"stage {other} has the name {name!r}, too")
+            message = f"stage {other} already has the name {name!r}"
+            table.refuse("name" if "name" in table.values else None, message, hint="choose another `name`")
         stage = _stage(table, name, stages[-1].sequence_length if stages else None, sources)
         if stage.is_endless and number < len(tables):
-            hint = "only the last stage may go on for ever"
-            table.refuse(None, f"needs one of {listed(SIZES)}, since stages follow", hint=hint)
+            message = "has no size, but only the last stage may be endless"
+            table.refuse(None, message, hint=f"write one of {listed(SIZES)}")
         stages.append(stage)
     return tuple(stages)
 
@@ -446,16 +449,15 @@ def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSet
 def _stage(table: Table, name: str, length: int | None, sources: Collection[str]) -> StageSettings:
     given = {"sequence_length": length, **table.read_all(STAGE_KEYS, elsewhere=_ELSEWHERE), "name": name}
     if given["sequence_length"] is None:
-        hint = "such as `sequence_length = 4096`; later stages may leave it out"
-        table.refuse("sequence_length", MISSING, hint=hint)
+        table.refuse("sequence_length", MISSING, hint="write `sequence_length = 4096`; later stages inherit it")
     for keys in (SIZES, ("passes", "weights")):
         if len(both := [key for key in keys if key in table.values]) > 1:
-            table.refuse(both[1], f"excludes `{both[0]}`", hint=f"write one of {listed(keys)}")
+            table.refuse(both[1], f"cannot be combined with `{both[0]}`", hint=f"write one of {listed(keys)}")
     if given.get("tokens", given["sequence_length"]) < given["sequence_length"]:
-        table.refuse("tokens", f"a sample has {given['sequence_length']} tokens, got {given['tokens']}")
+        table.refuse("tokens", f"must be at least one sample, {given['sequence_length']}, got {given['tokens']}")
     key = "passes" if "passes" in table.values else "weights"
     if key not in table.values:
-        table.refuse(key, MISSING, hint=f"such as `weights = {{ {as_key(next(iter(sources)))} = 1 }}`")
+        table.refuse(key, MISSING, hint=f"write `weights = {{ {as_key(next(iter(sources)))} = 1 }}`")
     given[key] = _shares(table, key, sources)
     return StageSettings(**given)
 
@@ -465,17 +467,17 @@ def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
     table = stage.table(key, hint=f"write `{key} = {{ {example} }}`")
     for name in table.values:
         if name not in sources:
-            hint = did_you_mean(name, sources) or f"there are {', '.join(list(sources)[:10])}"
-            table.refuse(name, "no source of [sources]", hint=hint)
+            hint = did_you_mean(name, sources) or f"name one of {', '.join(list(sources)[:10])}"
+            table.refuse(name, "not in [sources]", hint=hint)
     found = {name: table.read(name, weight_of) for name in table.values}
     shares = tuple((name, found[name]) for name in sources if found.get(name))
     if not shares:
-        stage.refuse(key, "no source has a number above 0")
+        stage.refuse(key, "at least one source needs a number above 0")
     return shares
 
 
 def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
-    given = table.read_all(DENIAL_KEYS, required={"documents": 'a list such as ["web:12345"]'})
+    given = table.read_all(DENIAL_KEYS, required={"documents": 'write a list such as `documents = ["web:12345"]`'})
     start, reason, documents = given.get("from", 0), given.get("reason"), given["documents"]
     if isinstance(documents, str):
         return DenialSettings(start=start, file=documents, reason=reason)
@@ -484,28 +486,31 @@ def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
 
 
 def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: Sequence[Table]) -> None:
-    """Refuses settings that the reference's order cannot follow."""
+    """Raises an error for settings that `order = "megatron"` cannot follow."""
     of_sources = [sources.table(name) for name, value in sources.values.items() if isinstance(value, dict)]
     for table in (top, top.table("samples"), *of_sources, *stages):
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
-            table.refuse(key, f"has no effect {_OURS}", hint="leave it out, or write `order = 1`")
+            table.refuse(key, f"has no effect {_OURS}", hint="remove it, or write `order = 1`")
     if settings.seed >= 1 << 32:
         top.refuse("seed", f"must be in [0, 2**32) {_OURS}, got {settings.seed}")
     if len(stages) > 1:
-        stages[1].refuse(None, f"only one stage is possible {_OURS}", hint="leave it out, or write `order = 1`")
+        stages[1].refuse(None, f"only one stage is allowed {_OURS}", hint="remove it, or write `order = 1`")
     if settings.stages[0].is_endless:
-        stages[0].refuse(None, f'needs "tokens" or "samples" {_OURS}, which is stored, so it ends')
+        stages[0].refuse(None, f"must not be endless {_OURS}", hint="write `tokens` or `samples`")
 
 
 _OURS = 'with `order = "megatron"`'
 
 _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str)
-"""A stand-in for the tokenizer while settings are checked."""
+"""A placeholder for the tokenizer while settings are validated."""
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Returns settings for the dataset class, sorted by name, without its defaults but with those of `DEFAULTS`."""
-    no_effect = "leave it out: it has no effect on such samples"
+    """Validates [samples] with the dataset class.
+
+    Returns the values by name, sorted. Class defaults are left out; `DEFAULTS` are filled in.
+    """
+    no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
         each.name: None if each.default is NO_DEFAULT else each.default
@@ -515,17 +520,18 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
     given = table.read_all(dict.fromkeys(usual, _plain), elsewhere=elsewhere)
     try:
         sizes = [value for name in _PARALLEL if type(value := given.get(name)) is int and value > 0]
-        config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 2 * math.prod(sizes))  # any that all divide
+        # any sequence length that all sizes divide
+        config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 2 * math.prod(sizes))
     except ConfigError as error:
         named = [key for key in given if key in error.message]
         table.refuse(max(named, key=len) if named else None, error.message, hint=error.hint, cause=error)
-    said = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
-    return dict(sorted({**DEFAULTS, **said}.items()))
+    changed = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
+    return dict(sorted({**DEFAULTS, **changed}.items()))
 
 
 def class_of(dataset: str) -> Any:
-    """Returns the class of a kind of dataset, by its name in a run."""
-    if dataset in CONVERSATIONS:  # how they are tokenized, a start of other runs does not wait for
+    """Returns the dataset class for a value of `dataset`."""
+    if dataset in CONVERSATIONS:  # imported here since starts of other runs need not load it
         from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 
         return {"sft": SFTDataset, "varlen": VarlenDataset}[dataset]
@@ -533,17 +539,17 @@ def class_of(dataset: str) -> Any:
 
 
 def most_in_pack(dataset: str, samples: Mapping[str, Any]) -> int | None:
-    """Returns the most documents or conversations of a pack; None for any number."""
+    """Returns the maximum number of documents or conversations per pack; None if unlimited."""
     return samples.get("most_conversations" if dataset in CONVERSATIONS else "most_documents")
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    """Returns the settings of samples with a stand-in for the tokenizer, for counting them."""
+    """Builds the dataset settings with a placeholder tokenizer, for validating settings and counting samples."""
     return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_ANY_TOKENIZER, **samples)
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON may hold it."""
+    """Converts a TOML value to JSON values."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -551,12 +557,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal) and value.is_finite():
         return float(value)
     if not isinstance(value, (bool, str)) and not (isinstance(value, int) and abs(value) < 1 << 63):
-        refuse("a text, number, true or false", value)
+        refuse("a string, number, true or false", value)
     return value
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Returns the lock of a run, None if there is none; both files are read as of one moment."""
+    """Reads the lock of a run and checks that it matches `run.toml`; returns None if there is no lock.
+
+    Reads again if another process replaced both files meanwhile.
+    """
     key = lock_path(path)
     while True:
         before = _identity_at(key)
@@ -582,4 +591,4 @@ def _check_unchanged(path: str, lock: RunLock) -> None:
     with open(path, "rb") as stream:
         is_same = hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256
     if not is_same and read_run(path).content_sha256 != lock.content_sha256:
-        raise ConfigError(f"`{path}` was changed since it was locked", hint=f"lock it again: tokenloom run lock {path}")
+        raise ConfigError(f"`{path}` changed after it was locked", hint=f"run `tokenloom run lock {path}`")

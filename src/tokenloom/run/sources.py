@@ -1,6 +1,6 @@
-"""The sources of a run: found for `run.toml`, locked, and compared with a lock, at a glance or byte by byte.
+"""Finds, locks and checks the data of a run's sources.
 
-To lock them no token is read: headers, manifests and, for what is held out, lengths of documents say all.
+Locking reads no tokens: headers, manifests and, for a holdout, document lengths are enough.
 """
 
 from __future__ import annotations
@@ -59,47 +59,47 @@ def lock_sources(
     allow_data_mismatch: bool = False,
     object_storage: ObjectStorageSettings | None = None,
 ) -> tuple[LockedSource, ...]:
-    """Returns the sources of a run, by number.
+    """Locks all sources of a run and returns them by number.
 
-    Sources and pairs of an older lock keep their numbers, places and held-out documents; a source that the settings
-    name no more stays as it is, unread. New pairs follow, in the order in which they are found, from position `at` on.
+    Sources and pairs of the old lock keep their numbers, their order and their held-out documents. A source that is no
+    longer in the settings stays, unread. New pairs are appended in the order found and begin at position `at`.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
-    prefixes = {asked.name: find_pairs(asked, settings) for asked in settings.sources}
+    prefixes = {each.name: find_pairs(each, settings) for each in settings.sources}
     known = {name: [pair.prefix for pair in source.pairs] for name, source in sources.items()}
     owners: dict[str, str] = {}
     for name, prefix in ((name, prefix) for name, found in (known | prefixes).items() for prefix in found):
         if (owner := owners.setdefault(place_of(prefix), name)) != name:
             message = f"`{prefix}` is in two sources, {owner!r} and {name!r}"
-            raise ConfigError(message, hint="a pair stays in its source; change the weights of stages instead")
+            raise ConfigError(message, hint="remove it from one; a locked pair stays in its source")
     reads: Kind | None = "conversations" if settings.dataset in CONVERSATIONS else "documents"
     if allow_data_mismatch or settings.samples.get("allow_data_mismatch"):
         reads = None
     everything = list(chain.from_iterable(prefixes.values()))
     with task("lock", unit="pairs", total=len(everything)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
 
-        def look(prefix: str) -> LockedPair:
+        def lock(prefix: str) -> LockedPair:
             found = lock_pair(prefix, tokenizer=tokenizer, reads=reads, object_storage=object_storage)
             advance()
             return found
 
-        seen = dict(zip(everything, executor.map(look, everything), strict=True))
+        locked = dict(zip(everything, executor.map(lock, everything), strict=True))
     is_computed = settings.order != "megatron"
-    for asked in settings.sources:
-        name, found = asked.name, [seen[prefix] for prefix in prefixes[asked.name]]
-        source = _lock_source(asked, found, sources.get(name), seed=settings.seed, at=at, object_storage=object_storage)
+    for each in settings.sources:
+        name, found = each.name, [locked[prefix] for prefix in prefixes[each.name]]
+        source = _lock_source(each, found, sources.get(name), seed=settings.seed, at=at, object_storage=object_storage)
         if is_computed and are_packs(settings):
             source = _with_packs(source, settings, old, object_storage)
-        sources[name] = source  # which keeps its number, or is appended
+        sources[name] = source  # keeps its number or is appended
     for source in sources.values() if is_computed else ():
         if len(dtypes := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
-            message = f"source {source.name!r} has tokens of two dtypes: {_two(dtypes)}"
-            raise ConfigError(message, hint="make a source of its own of one, or tokenize it again")
+            message = f"source {source.name!r} mixes two token dtypes: {_two(dtypes)}"
+            raise ConfigError(message, hint="move one pair to another source, or tokenize it again")
     tokenizers = {pair.fingerprint: pair.prefix for source in sources.values() for pair in source.pairs}
     tokenizers.pop(None, None)
     if len(tokenizers) > 1:
-        message = f"the data have two tokenizers, by sha256: {_two(tokenizers)}"
-        raise TokenizerError(message, hint="tokenize one of them again")
+        message = f"sources mix two tokenizers, by sha256: {_two(tokenizers)}"
+        raise TokenizerError(message, hint="tokenize one of the pairs again")
     return tuple(sources.values())
 
 
@@ -114,26 +114,25 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Returns the facts of a pair with nothing held out; None takes any tokenizer, or any kind of data."""
+    """Validates a pair and returns its facts, without a holdout. None as `tokenizer` or `reads` skips that check."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
-        raise ConfigError(f"`{bin_path(prefix)}`: a run reads integers as token ids, got {pair.dtype.name}")
+        raise ConfigError(f"`{bin_path(prefix)}`: token ids of a run must be integers, got {pair.dtype.name}")
     if pair.index.has_modes:
-        message = f"`{idx_path(prefix)}`: a run reads text, got a multimodal pair"
+        message = f"`{idx_path(prefix)}`: a run cannot read multimodal pairs"
         raise ConfigError(message, hint="read it with `IndexedDataset(prefix, multimodal=True)`")
     if reads is not None and (wrong := misread(pair, reads, reads_roles=True)) is not None:
-        message = f"`{prefix}`: {wrong[1]}"
-        hint = "a run has samples of one kind: make another run for these data (with its `dataset`), or read "
-        raise ConfigError(message, hint=f"{hint}them with `allow_data_mismatch = true` in [samples]")
+        hint = "put the pair into another run with a matching `dataset`, or set `allow_data_mismatch` in [samples]"
+        raise ConfigError(f"`{prefix}`: {wrong[1]}", hint=hint)
     head = None if tokenizer is None else manifest_head_of(pair)
     if head is not None and (other := mismatch(head, tokenizer)) is not None:
-        message = f"`{prefix}`: made by the tokenizer {head.tokenizer.describe()}, not by {other}"
-        raise TokenizerError(message, hint="name that one as `tokenizer`, or tokenize the data again")
+        message = f"`{prefix}`: expected tokenizer {other}, found {head.tokenizer.describe()}"
+        raise TokenizerError(message, hint="set `tokenizer` to the one found, or tokenize the data again")
     locked = facts_of(pair)
     try:
         manifest = manifest_of(pair)
-    except AccessDeniedError:  # what stores say of a missing object to those who may not list
+    except AccessDeniedError:  # stores report a missing object so if the user may not list objects
         manifest = None
     if manifest is None:
         return locked
@@ -141,8 +140,8 @@ def lock_pair(
         known, found = (locked.num_tokens, locked.idx_bytes), (facts.num_tokens, facts.index.num_bytes)
         if known != found:
             sizes = f"expected {known[0]} tokens and {known[1]} bytes of index, found {found[0]} and {found[1]}"
-            hint = "if the data were replaced on purpose, remove it; else write them again"
-            raise DatasetFormatError(f"`{manifest_path(prefix)}` is of another pair: {sizes}", hint=hint)
+            hint = "remove the manifest if you replaced the data; else write the data again"
+            raise DatasetFormatError(f"`{manifest_path(prefix)}` belongs to another pair: {sizes}", hint=hint)
         locked = replace(locked, tokens_crc32=facts.tokens.crc32, index_crc32=facts.index.crc32)
     return replace(locked, fingerprint=manifest.tokenizer.sha256)
 
@@ -161,13 +160,13 @@ def facts_of(pair: IndexedDataset) -> LockedPair:
 
 
 def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
-    """Returns the error of a file that changed since it was locked."""
-    hint = "restore the data; before training, remove the lock and run `tokenloom run lock`"
+    """Returns the error of a file that changed after it was locked."""
+    hint = "restore the data; or, before training begins, remove the lock and run `tokenloom run lock`"
     return DatasetFormatError(f"`{path}` changed after it was locked: expected {expected}, found {found}", hint=hint)
 
 
 def difference(locked: LockedPair, found: LockedPair) -> tuple[str, DatasetFormatError] | None:
-    """Returns file and error of a pair that changed since it was locked; None if no difference is known."""
+    """Compares a locked pair with its current facts; returns the changed file and the error, None if equal."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
         if None not in (expected, value) and expected != value:
@@ -186,7 +185,7 @@ _FACTS = (
     ("index_crc32", idx_path, "an index with CRC-32"),
     ("tokens_crc32", bin_path, "tokens with CRC-32"),
 )
-"""Members of a pair by which it is compared, their file, and their name in a message."""
+"""Compared members of a pair: name, file that holds them, and words for the error."""
 
 
 def _lock_source(
@@ -198,12 +197,12 @@ def _lock_source(
     at: int,
     object_storage: ObjectStorageSettings | None,
 ) -> LockedSource:
-    """Returns a source: pairs of the lock, then new ones."""
-    kept, new = _told_apart(settings.name, found, () if old is None else old.pairs)
+    """Returns a locked source: pairs of the old lock, then new pairs."""
+    kept, new = _match_pairs(settings.name, found, () if old is None else old.pairs)
     if new and kept and kept[-1].since > at:
         since, prefix = kept[-1].since, new[0].prefix
-        message = f"source {settings.name!r} took up pairs at position {since}, so `{prefix}` cannot come at {at}"
-        raise ConfigError(message, hint=f"take it up from position {since} on, or later")
+        message = f"source {settings.name!r}: position of `{prefix}` must be at least {since}, got {at}"
+        raise ConfigError(message, hint="add new pairs after the latest ones")
     by_blocks = any(pair.held_blocks for pair in kept)
     if settings.holdout is not None and not kept:
         by_blocks = holds_blocks(new, settings.holdout)
@@ -224,7 +223,7 @@ def _lock_source(
 def _with_packs(
     source: LockedSource, settings: RunSettings, old: RunLock | None, object_storage: ObjectStorageSettings | None
 ) -> LockedSource:
-    """Returns a source whose pairs know their packs in a walk, by length; those of conversations are samples."""
+    """Counts the packs per walk of each pair for every sequence length. Conversations count as packs."""
     lengths = {stage.sequence_length for stage in settings.stages}
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
     decide = ("seed", "dataset", "windows", "samples")
@@ -258,10 +257,10 @@ def _with_packs(
     return replace(source, pairs=tuple(pairs))
 
 
-def _told_apart(
+def _match_pairs(
     source: str, found: Sequence[LockedPair], old: Sequence[LockedPair]
 ) -> tuple[list[LockedPair], list[LockedPair]]:
-    """Returns the pairs of the lock, where they are now, and new ones; a moved pair is found by name and content."""
+    """Splits found pairs into those of the old lock and new ones. A moved pair is recognized by name and content."""
     left = {place_of(pair.prefix): pair for pair in found}
     there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
     kept = []
@@ -274,8 +273,8 @@ def _told_apart(
             named = [place for place, each in left.items() if os.path.basename(each.prefix) == name]
             alike = [place for place in named if difference(locked, left[place]) is None]
             if len(alike) != 1:
-                message = f"source {source!r}: `{locked.prefix}` is in the lock, but no more in `data`"
-                raise ConfigError(message, hint="leave it there; give the source no weight to read no more of it")
+                message = f"source {source!r}: `{locked.prefix}` is in the lock but not in `data`"
+                raise ConfigError(message, hint="keep it in `data`; to stop reading the source, give it no weight")
             pair = left.pop(alike[0])
         kept.append(replace(locked, prefix=pair.prefix))
     return kept, list(left.values())
@@ -287,38 +286,37 @@ def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_b
     for locked, pair in zip(kept, again, strict=True):
         held, share = locked.held_blocks or locked.held_documents, pair.held_blocks or pair.held_documents
         if held != share:
-            what = f"{held} to {share} {'blocks' if by_blocks else 'documents'} of `{locked.prefix}`"
-            message = f"source {settings.name!r}: `holdout` cannot change, here from {what}"
-            raise ConfigError(message, hint="a holdout is chosen before training; set it as it was")
+            where = f"source {settings.name!r}: {'blocks' if by_blocks else 'documents'} held out of `{locked.prefix}`"
+            raise ConfigError(f"{where} must stay {held}, got {share}", hint="restore the locked `holdout`")
 
 
 NUM_THREADS = 16
-"""Threads that look at pairs at the same time: each costs a few round trips where files are far away."""
+"""Threads that open pairs in parallel: remote pairs cost a few round trips each."""
 
 
 def find_pairs(source: SourceSettings, settings: RunSettings) -> list[str]:
-    """Returns prefixes of the pairs of a source in the order of `data`; of a catalogue in its order, else by name."""
+    """Returns the prefixes of a source's pairs in the order of `data`, then by name or in a catalogue's order."""
     entries = [located(entry, settings.folder) for entry in source.data]
     found = [prefix for entry in entries for prefix in _datasets_of(entry, source.name)]
     with ThreadPoolExecutor(NUM_THREADS) as executor:
-        are_far = any(map(is_remote, found))  # else starting threads takes longer than looking
+        are_far = any(map(is_remote, found))  # local pairs open faster than threads start
         pairs = list(chain.from_iterable((executor.map if are_far else map)(_pairs_of, found)))
     seen: dict[str, str] = {}
     for prefix in pairs:
         if (other := seen.setdefault(place_of(prefix), prefix)) is not prefix:
-            also = "" if other == prefix else f", as `{other}` too"
+            also = "" if other == prefix else f", also as `{other}`"
             message = f"source {source.name!r} has `{prefix}` twice{also}"
-            raise ConfigError(message, hint="a source is read several times by `passes` or `weights` of a stage")
+            raise ConfigError(message, hint="remove one; to read data several times, set `passes` or `weights`")
     return pairs
 
 
 def place_of(prefix: str) -> str:
-    """Returns the same for all names of one pair: links, and relative paths."""
+    """Returns a key that is equal for all names of one pair, including links and relative paths."""
     return prefix if is_remote(prefix) else os.path.realpath(idx_path(prefix))
 
 
 def _datasets_of(entry: str, source: str) -> list[str]:
-    """Returns the prefixes of pairs and catalogues of an entry of `data`."""
+    """Returns the prefixes of the pairs and catalogues that an entry of `data` matches."""
     prefix = prefix_of(entry)
     if not is_pattern(entry) or (not is_remote(entry) and os.path.lexists(idx_path(prefix))):
         return expand_prefixes([entry])
@@ -330,15 +328,15 @@ def _datasets_of(entry: str, source: str) -> list[str]:
         files = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}
     if not files:
         message = f"source {source!r}: {entry!r} matches no pair"
-        raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+        raise DatasetNotFoundError(message, hint="check the pattern: a pair is PREFIX.bin and PREFIX.idx")
     prefixes = sorted(set(map(prefix_of, files)))
     for each in prefixes:
         tokens = bin_path(each) if bin_path(each) in files else catalogue_path(each)
         missing = [path for path in (idx_path(each), tokens) if path not in files]
         if missing:
             path = bin_path(each) if missing[0] == catalogue_path(each) else missing[0]
-            message = f"source {source!r}: {entry!r} matches half of the pair `{each}`: `{path}` is missing"
-            raise DatasetNotFoundError(message, hint="remove the half, or finish writing the pair")
+            message = f"source {source!r}: {entry!r} matches an incomplete pair: `{path}` is missing"
+            raise DatasetNotFoundError(message, hint="remove the other file, or finish writing the pair")
     return prefixes
 
 
@@ -349,9 +347,13 @@ def _pairs_of(prefix: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A fault of a pair of a source, as a sentence about a file, or the pair (`path`).
+    """A problem of a pair, found by `check_sources`.
 
-    With `is_unknown` no fault is known: the lock has no checksum to compare with.
+    Attributes:
+        source: name of the source.
+        path: the file, or the prefix of the pair.
+        message: the problem as a sentence.
+        is_unknown: whether the file could not be checked because the lock has no checksum of it.
     """
 
     source: str
@@ -361,25 +363,25 @@ class Problem:
 
 
 def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
-    """Returns the pairs that changed since they were locked, in the order of the lock.
+    """Compares all pairs with their lock and returns the differences in the order of the lock.
 
-    Compares sizes, counts, the start of each index and the checksums in manifests; with `full` also those of all bytes.
+    Compares sizes, counts, index starts and the checksums in manifests; `full` also reads and compares all bytes.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
     sizes = [pair.num_tokens * np.dtype(pair.dtype).itemsize + pair.idx_bytes if full else 1 for _, pair in pairs]
     unit = "bytes" if full else "pairs"
     with task("check", unit=unit, total=sum(sizes)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
 
-        def look(named: tuple[str, LockedPair], size: int) -> list[Problem]:
+        def check(named: tuple[str, LockedPair], size: int) -> list[Problem]:
             problems = list(_problems(*named, full=full))
             advance(size)
             return problems
 
-        return list(chain.from_iterable(executor.map(look, pairs, sizes)))
+        return list(chain.from_iterable(executor.map(check, pairs, sizes)))
 
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
-    """Checks that an opened pair is as it was locked, as far as can be told without reading; costs some µs."""
+    """Raises an error if an opened pair differs from its lock, without reading tokens; takes some microseconds."""
     if (changed := difference(locked, facts_of(pair))) is not None:
         raise changed[1]
 
@@ -397,7 +399,7 @@ def _problems(source: str, locked: LockedPair, *, full: bool) -> Iterator[Proble
             (idx_path(prefix), locked.index_crc32, pair.index_source()),
         ):
             if expected is None:
-                message = f"`{path}`: no checksum is known, since it was locked without a manifest"
+                message = f"`{path}`: not checked, since the lock has no checksum of it"
                 yield Problem(source=source, path=path, message=message, is_unknown=True)
                 continue
             if (found := source_checksum(file).crc32) != expected:

@@ -1,6 +1,6 @@
-"""The reference's order as a run: built and cached by the builder, and fixed.
+"""Runs in the reference's order: the dataset builder builds and caches the order, which cannot change.
 
-`run.lock` holds its data, as for every run. Each pair is one stream over as many epochs as its samples need, and the
+`run.lock` holds the data as for every run. Each pair is one stream of as many epochs as its samples need, and the
 windows of the stream are shuffled together.
 """
 
@@ -54,7 +54,7 @@ from tokenloom.run.sources import check_opened
 
 
 def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
-    """Returns the order of a run for states of loaders: one digest for all positions."""
+    """Returns the order of a run for loader states: one digest for all positions."""
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -64,17 +64,17 @@ def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> Known
 
 
 def _digest_at(digest: str, num_samples: int, position: int) -> str:
-    """Returns the digest of the positions before one: of nothing at 0, else of everything."""
+    """Returns the digest of no samples at position 0, else of the whole order."""
     if not 0 <= position <= num_samples:
         message = f"position {position} out of range: the run has {num_samples} samples"
-        raise ConfigError(message, hint="a longer run in the reference's order is another run")
+        raise ConfigError(message, hint="begin another run: a run in the reference's order cannot be lengthened")
     return digest if position else hashlib.sha256(b"").hexdigest()
 
 
 class StoredOrder:
-    """The reference's order as the order of a run: built and cached by the builder.
+    """The reference's order of a run, built and cached by `BlendedMegatronDatasetBuilder`.
 
-    Weights count as they are written in `run.toml`, which is read again: the reference rounds them so.
+    The reference's rounding depends on how weights are written, so this class reads weights from `run.toml` again.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class StoredOrder:
         return known_order(read_run(self.path), self.lock, self.lock.end).digest_at(position)
 
     def dataset(self) -> Any:
-        """Returns the dataset of the builder, with `run_order`: that of one pair, or a blend.
+        """Builds the dataset of one pair or a blend, with `run_order`.
 
-        Under `torch.distributed` all ranks call this, and one builds. If the blend takes more samples of a dataset than
-        the reference builds, it is built longer, where the reference stops.
+        Under `torch.distributed` all ranks must call this; one rank builds. If the blend needs more samples of a
+        dataset than the reference builds, the dataset is built longer, where the reference raises an error.
         """
         settings, lock, tokenizer = read_run(self.path), self.lock, self.tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
@@ -117,7 +117,7 @@ class StoredOrder:
             for pair in pairs:
                 check_opened(IndexedDataset(pair.prefix, **options), pair)
 
-        do_together("comparing the data of the run with its lock", check)
+        do_together("checking the data of the run against its lock", check)
         sizes = [segment.num_samples, None, None]
         train, _, _ = BlendedMegatronDatasetBuilder(class_of(lock.dataset), sizes, lambda: True, config).build()
         train.run_order = known_order(settings, lock, len(train))
@@ -129,13 +129,13 @@ class StoredOrder:
 
     @cached_property
     def _members(self) -> list[tuple[Any, int, int]]:
-        """The datasets that it is made of, each of a pair, with numbers of pair and source."""
+        """The member datasets of one pair each, with pair and source number."""
         numbers = {name: pair for pair, name in enumerate(self._pair_rows.prefixes)}
         pairs = [(each, numbers[str(each.dataset_path)]) for each in members_of(self._asked)]
         return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields positions in [start, stop), some million at a time, with numbers of datasets, and samples of these."""
+        """Yields chunks of positions in [start, stop) with member number and sample of each position."""
         order = self._asked.order if isinstance(self._asked, BlendedDataset) else None
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
@@ -145,13 +145,13 @@ class StoredOrder:
             order.check()
 
     def trace(self, positions: Asked) -> SpanTable:
-        """Returns the spans at positions, as `trace_dataset` does, with the sources of the run."""
+        """Returns the spans at positions like `trace_dataset`, with the sources of the run."""
         asked = checked_positions(positions, self._asked)
         firsts = [(source, int(self._pair_rows.first_documents[pair])) for _, pair, source in self._members]
         return spans_of(asked, trace_stored(self._asked, asked, firsts), lock=self.lock, pair_rows=self._pair_rows)
 
     def positions_reading(self, source: int, documents: Documents, *, start: int, stop: int | None) -> Int64s:
-        """Like that of a computed order, in time proportional to the index: about 5 ns per row."""
+        """Returns the positions in [start, stop) that may read documents of a source, at about 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._asked), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -165,9 +165,9 @@ class StoredOrder:
         return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns samples, and tokens that were read over those of the source: passes are shuffled together.
+        """Returns samples of each source before points, and tokens read divided by tokens of the source.
 
-        Costs as much as the positions before the last point: a second for 10^8.
+        The cost grows with the last point: a second for 10^8 positions.
         """
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
         sources = [source for _, _, source in self._members]
@@ -181,7 +181,7 @@ class StoredOrder:
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
     def ledger(self, position: int, report: Report | None) -> RunLedger:
-        """Returns where the tokens went before a position, from the index, looked through once; see `LedgerCount`."""
+        """Returns the ledger of the positions before `position` in one scan of the index; see `LedgerCount`."""
         read: dict[int, list[Int64s]] = {}
         for _, numbers, found in self._located(0, position):
             for number in np.unique(numbers).tolist():
@@ -203,11 +203,11 @@ class StoredOrder:
 
 
 _ROWS_AT_ONCE = 1 << 22
-"""Rows of an index that are read together."""
+"""Index rows read at a time."""
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
-    """Returns which samples of a dataset may hold some rows of its pair: bool[num_samples]."""
+    """Returns which samples of a dataset may contain some rows of its pair, bool[num_samples]."""
     count = len(dataset)
     order = dataset.order if isinstance(dataset, GPTDataset) else None
     arrays = order.arrays if isinstance(order, ArrayOrder) else {}
@@ -219,7 +219,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     begins = arrays["sample_index"][:, 0]
     first = np.searchsorted(begins[1:], places, side="left")
     last = np.searchsorted(begins[:-1], places, side="right")
-    holds = np.zeros(len(begins) + 1, dtype=np.int64)  # +1 where a document begins to be in windows, -1 behind
+    holds = np.zeros(len(begins) + 1, dtype=np.int64)  # +1 at a document's first window, -1 after its last one
     np.add.at(holds, first, 1)
     np.add.at(holds, np.maximum(last, first), -1)
     chosen = np.cumsum(holds)[:-1] > 0
@@ -228,7 +228,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
 
 
 def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
-    """Returns the row of a dataset of which some samples were read, each once; without `report` reads no data."""
+    """Returns the ledger row of samples of a dataset, each given once; reads no data if `report` is None."""
     length, has_conversations = dataset.config.sequence_length, isinstance(dataset, ConversationSamples)
     is_plain = not has_conversations and not dataset.counts_need_tokens
     counts = NO_SLOTS
@@ -258,9 +258,9 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
-    """Returns the pairs of a blend, in the order of the lock, and their weights; None for a single pair.
+    """Returns the pairs of a blend in the order of the lock, and their weights; no weights for a single pair.
 
-    Pairs of a source divide its weight by their tokens; pairs without tokens are left out.
+    The pairs of a source divide its weight by their tokens; pairs without tokens are skipped.
     """
     shares = dict(settings.stages[0].weights or ())
     pairs: list[LockedPair] = []

@@ -1,8 +1,8 @@
-"""Which window stands at a position of a run, and at which position a window stands: arithmetic over the lock.
+"""Maps positions of a run to windows, and windows to positions, by arithmetic over the lock.
 
-A position is in a segment. The mixture of the segment says which source it is, and which of that source's takes there
-(`kernels.MixedStage`); how far the source was says which window that is (`progress.py`). Nothing is stored per sample
-or pass: a segment costs about 60 bytes per source, once it is asked for.
+A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source and the take: how many
+windows that source gave before in the segment. The source's progress (`progress.py`) turns the take into a window.
+Nothing is stored per sample or pass. A segment needs about 60 bytes per source once it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Int64s, Pr
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Located:
-    """What stands at positions, in their order: numbers of segments, sources, walks, and windows in these."""
+    """The segment, source, walk and window of each position, in the order of the positions."""
 
     segments: NDArray[np.int32]
     sources: NDArray[np.int32]
@@ -31,9 +31,13 @@ class Located:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnteredSegment:
-    """What the sources of a segment give in it, and its mixture.
+    """A segment whose sources' progress is known.
 
-    The mixture gives out `given` takes of each leaf, int64[num_leaves], up to the end of the last mixing block.
+    Attributes:
+        entered: the windows that each source gives in the segment.
+        mixed: the mixture of the sources.
+        given: int64[num_leaves], takes of each source up to the end of the last mixing block.
+        sources: int32[num_leaves], source numbers in ascending order.
     """
 
     entered: Entered
@@ -43,7 +47,10 @@ class EnteredSegment:
 
 
 class Timeline:
-    """The order of a run as a function with an inverse. Thread-safe; pickled as its lock."""
+    """The order of a run as a function from positions to windows, with its inverse.
+
+    Thread-safe. Pickles as its lock.
+    """
 
     def __init__(self, lock: RunLock) -> None:
         self.lock = lock
@@ -55,7 +62,7 @@ class Timeline:
         return Timeline, (self.lock,)
 
     def locate(self, positions: Int64s) -> Located:
-        """Returns what stands at positions."""
+        """Returns segment, source, walk and window at each position."""
         positions = np.ascontiguousarray(positions, dtype=np.int64)
         stop = self.lock.end
         first, last = bounds_of(positions) if len(positions) else (0, -1)
@@ -63,7 +70,7 @@ class Timeline:
             wrong = positions[(positions < 0) | (positions >= stop)][0]
             raise IndexError(f"position {wrong} out of range: the run has {stop} samples")
         number = int(np.searchsorted(self._starts, first, side="right")) - 1
-        if first <= last < self._end_of(first):  # all in one segment, as nearly always
+        if first <= last < self._end_of(first):  # the common case: all in one segment
             sources, walks, windows = self._locate(number, positions)
             segments = np.full(len(positions), number, dtype=np.int32)
             return Located(segments=segments, sources=sources, walks=walks, windows=windows)
@@ -85,38 +92,38 @@ class Timeline:
         return sources, walks, windows
 
     def positions_of(self, source: int, walks: Int64s, windows: Int64s, *, sequence_length: int) -> Int64s:
-        """Returns where windows of a source stand: int64[num_windows], -1 for those that the run does not read."""
+        """Returns the position of each window of a source, int64[num_windows]; -1 if the run does not read it."""
         walks, windows = np.asarray(walks, dtype=np.int64), np.asarray(windows, dtype=np.int64)
         found = np.full(walks.shape, -1, dtype=np.int64)
-        asked = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))
+        left = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))
         for segment, leaf in self._readings(source):
-            if not len(asked):
+            if not len(left):
                 break
             if segment.entered.sequence_length == sequence_length:
-                takes = segment.entered.takes(leaf, walks[asked], windows[asked])
-                there = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
-                leaves = np.full(len(there), leaf, dtype=np.int32)
-                positions = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
-                found[asked[there]] = np.where(positions < self._end_of(segment.entered.start), positions, -1)
-                asked = asked[found[asked] < 0]
+                takes = segment.entered.takes(leaf, walks[left], windows[left])
+                here = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
+                leaves = np.full(len(here), leaf, dtype=np.int32)
+                positions = segment.mixed.offsets(leaves, takes[here]) + segment.entered.start
+                found[left[here]] = np.where(positions < self._end_of(segment.entered.start), positions, -1)
+                left = left[found[left] < 0]
         return found
 
     def walk_of(self, source: int, walk: int) -> Walk:
-        """Returns what a walk of a source goes over."""
+        """Returns the walk of a source by its number."""
         regular = None
         for segment, leaf in self._readings(source):
             if segment.entered.walks[leaf] <= walk:
                 regular = segment.entered.regular_walk(leaf, walk)
         if (found := self._progress.special.get((source, walk), regular)) is None or not 0 <= walk < MOST_WALKS:
-            raise IndexError(f"walk {walk} out of range: the run does not come to it in source {source}")
+            raise IndexError(f"walk {walk} out of range: the run does not reach it in source {source}")
         return found
 
     def special_walks(self, source: int) -> list[int]:
-        """Returns the numbers of walks of a source that differ from regular ones, in segments that were entered."""
+        """Returns the numbers of a source's walks that are not regular, in segments entered so far."""
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:
-        """Yields the segments that read a source, and its leaf there."""
+        """Yields each segment that reads a source, with the source's leaf there."""
         for number in range(len(self.lock.segments)):
             segment = self.segment(number)
             leaf = int(np.searchsorted(segment.entered.sources, source))
@@ -128,7 +135,7 @@ class Timeline:
         return int(self._starts[later]) if later < len(self._starts) else self.lock.end
 
     def segment(self, number: int) -> EnteredSegment:
-        """Returns what the sources of a segment give in it; builds those up to it first."""
+        """Returns an entered segment; enters earlier segments first."""
         if number < len(self._segments):
             return self._segments[number]
         with READING_LOCK:
@@ -144,12 +151,12 @@ class Timeline:
         return self._segments[number]
 
 
+_FEW = 128
+
+
 def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:
-    """Returns the least and the largest of some positions."""
-    if positions.size <= _FEW and positions.ndim == 1:  # a call of NumPy takes longer than looking at so few
+    """Returns the minimum and maximum of positions."""
+    if positions.size <= _FEW and positions.ndim == 1:  # faster than NumPy for so few
         numbers = positions.tolist()
         return min(numbers), max(numbers)
     return int(positions.min()), int(positions.max())
-
-
-_FEW = 128

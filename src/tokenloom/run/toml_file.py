@@ -1,6 +1,6 @@
-"""A TOML file: `tomllib` reads it, a `Table` checks its values, and every error names file and key.
+"""Reads TOML files strictly: `Table` validates keys and values, and every error names the file and the key.
 
-Counts such as "900B", weights, and shares such as "0.1%" are exact.
+Counts such as "900B", weights, and shares such as "0.1%" are parsed exactly.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tokenloom.errors import ConfigError
 from tokenloom.storage.secrets import redacted
 
 KeyPath = tuple[str | int, ...]
-"""Keys from the top of a file to a value, and numbers, from 0, in arrays: ("stages", 0, "weights", "web")."""
+"""Path of a value in a file: keys, and indices from 0 in arrays, such as ("stages", 0, "weights", "web")."""
 
 T = TypeVar("T")
 
 
-def read_text(path: str | os.PathLike[str], *, missing: str = "`tokenloom run init` writes one") -> str:
-    """Returns the text of a local file; `missing` is the hint if there is no such file."""
+def read_text(path: str | os.PathLike[str], *, missing: str = "create it with `tokenloom run init`") -> str:
+    """Reads a local UTF-8 file as text. `missing` is the error's hint if the file does not exist."""
     name = os.fspath(path)
     try:
         with open(name, encoding="utf-8", newline="") as stream:
@@ -40,22 +40,22 @@ def read_text(path: str | os.PathLike[str], *, missing: str = "`tokenloom run in
 
 
 def parse_toml(text: str, *, path: str) -> Table:
-    """Returns the table of a whole file; fractions are `Decimal`, exactly as written."""
+    """Parses the text of a TOML file into its top-level table; fractions become exact `Decimal` numbers."""
     try:
         values = tomllib.loads(text, parse_float=Decimal)
-    except (ValueError, ArithmeticError, RecursionError) as error:  # also numbers and arrays beyond all bounds
+    except (ValueError, ArithmeticError, RecursionError) as error:  # also huge numbers and deeply nested arrays
         hint = "save it as UTF-8 without a byte order mark" if text.startswith("\ufeff") else None
-        raise ConfigError(f"{path}: not TOML: {redacted(str(error))}", hint=hint) from error
+        raise ConfigError(f"{path}: invalid TOML: {redacted(str(error))}", hint=hint) from error
     return Table(path=path, where=(), values=values)
 
 
 Convert = Callable[[Any], T]
-"""Returns the meaning of a value, or raises a `ConfigError` about it, without its key."""
+"""Converts a value, or raises a `ConfigError` that does not name the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of a file, with its keys and `values`, which are checked as they are read; `where` it is in the file."""
+    """A table of a TOML file. `values` are validated when they are read; `where` is the table's path in the file."""
 
     path: str
     where: KeyPath
@@ -64,12 +64,12 @@ class Table:
     def refuse(
         self, key: str | None, message: str, *, hint: str | None = None, cause: ConfigError | None = None
     ) -> NoReturn:
-        """Raises an error about a key, or about the table."""
+        """Raises an error that names `key`, or the table if `key` is None."""
         where = redacted(dotted(self.where if key is None else (*self.where, key)))
         raise ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint) from cause
 
     def read(self, key: str, convert: Convert[T]) -> T:
-        """Returns the meaning of the value of a key that is there."""
+        """Converts the value of an existing key."""
         try:
             return convert(self.values[key])
         except ConfigError as error:
@@ -82,54 +82,54 @@ class Table:
         required: Mapping[str, str] = MappingProxyType({}),
         elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Returns the meaning of all values, by key; unknown keys are refused: typos, or keys in a wrong place.
+        """Converts all values and returns them by key; an unknown key is an error.
 
         Args:
-            keys: all keys with their converters; None for those that the caller reads itself.
-            required: keys that have to be there, each with an example.
-            elsewhere: hints for keys that belong elsewhere.
+            keys: converter of each allowed key; None for keys that the caller reads itself.
+            required: keys that must exist, each with the hint of its error.
+            elsewhere: hints for keys that belong into another table.
         """
         for key in self.values:
             if key not in keys:
-                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"the keys are {', '.join(keys)}"
+                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"write one of {', '.join(keys)}"
                 self.refuse(key, "unknown key", hint=hint)
         for key, example in required.items():
             if key not in self.values:
-                self.refuse(key, MISSING, hint=f"such as {example}")
+                self.refuse(key, MISSING, hint=example)
         return {key: self.read(key, convert) for key, convert in keys.items() if convert and key in self.values}
 
     def table(self, key: str, *, hint: str | None = None) -> Table:
-        """Returns a value that must be a table; an empty one if there is none."""
+        """Returns the table at `key`; an empty table if the key does not exist."""
         value = self.values.get(key, {})
         if type(value) is not dict:
             self.refuse(key, f"must be a table, got {shown(value)}", hint=hint)
         return Table(path=self.path, where=(*self.where, key), values=value)
 
     def tables(self, key: str, *, hint: str | None = None) -> list[Table]:
-        """Returns a value that must be an array of tables; none if there is none."""
+        """Returns the array of tables at `key`; an empty list if the key does not exist."""
         values = self.values.get(key, [])
         if type(values) is not list or any(type(value) is not dict for value in values):
             self.refuse(key, f"must be a list of tables, got {shown(values)}", hint=hint)
         return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
 
 
-MISSING = "required, but missing"
+MISSING = "required key is missing"
 
 
 def refuse(expected: str, value: object, *, hint: str | None = None) -> NoReturn:
-    """Raises the error of a wrong value."""
+    """Raises the error of an invalid value."""
     raise ConfigError(f"must be {expected}, got {shown(value)}", hint=hint)
 
 
 def text(value: Any) -> str:
-    """Reads a text that is not empty."""
+    """Validates a non-empty string."""
     if type(value) is not str or not value.strip():
-        refuse("a text", value)
+        refuse("a non-empty string", value)
     return value
 
 
 def integer(at_least: int, below: int) -> Convert[int]:
-    """Returns the converter of an integer in [at_least, below)."""
+    """Returns a converter that validates an integer in [at_least, below)."""
 
     def convert(value: Any) -> int:
         if type(value) is not int:
@@ -144,7 +144,7 @@ def integer(at_least: int, below: int) -> Convert[int]:
 
 
 def choice(*options: str) -> Convert[str]:
-    """Returns the converter of one of some texts."""
+    """Returns a converter that validates one of `options`."""
 
     def convert(value: Any) -> str:
         if type(value) is not str or value not in options:
@@ -155,34 +155,34 @@ def choice(*options: str) -> Convert[str]:
 
 
 def did_you_mean(value: object, options: Iterable[str]) -> str | None:
-    """Returns the hint of a typo; None where nothing is near."""
+    """Returns a hint that names the option closest to `value`; None if no option is close."""
     near = difflib.get_close_matches(value, list(options), n=1) if isinstance(value, str) else ()
     return f"did you mean `{near[0]}`?" if near else None
 
 
 def listed(options: Iterable[str]) -> str:
-    """Returns texts as a message lists them."""
+    """Formats options for an error message: "a", "b"."""
     return ", ".join(f'"{each}"' for each in options)
 
 
 def as_key(name: str) -> str:
-    """Returns a name as a key of TOML."""
+    """Formats a name as a TOML key."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else as_text(name)
 
 
 def as_text(value: str) -> str:
-    """Returns a text as a value of TOML, in one line."""
+    """Formats a string as a TOML value in one line."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def dotted(path: KeyPath) -> str:
-    """Returns a path as messages write it; arrays count from 1."""
+    """Formats a path for an error message; array indices count from 1."""
     parts = [str(part + 1) if isinstance(part, int) else as_key(part) for part in path]
     return ".".join(part if part.isprintable() else ascii(part) for part in parts)
 
 
 def shown(value: object) -> str:
-    """Returns a value as a message shows it: cut off where it is long, and without secrets."""
+    """Formats a value for an error message: at most 60 characters, and without secrets."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):
@@ -196,47 +196,47 @@ _COUNT = re.compile(r"([0-9](?:_?[0-9]){0,40}(?:\.[0-9]{1,20})?) ?([KMBGT]?)")
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,20})?) ?%")
 _SUFFIXES = "K is 10^3, M 10^6, B or G 10^9, T 10^12"
 _MOST_DIGITS = 30
-"""Digits before and behind the dot of a weight."""
+"""Maximum number of digits before and after the decimal point of a weight."""
 
 
 def count_of(value: object) -> int:
-    """Reads a whole number of tokens or samples, from 1 on, in 63 bits."""
-    number, hint = _exact(value), f'such as 1000000 or "900B"; {_SUFFIXES}'
+    """Parses a count of tokens or samples in [1, 2**63)."""
+    number, hint = _exact(value), f'write 1000000 or "900B"; {_SUFFIXES}'
     if isinstance(value, str):
         found = _COUNT.fullmatch(value)
         number = None if found is None else Fraction(found[1].replace("_", "")) * 10 ** _POWERS[found[2]]
     if number is None or number != int(number) or not 1 <= number < 1 << 63:
-        refuse("a whole number in [1, 2**63)", value, hint=hint)
+        refuse("an integer in [1, 2**63)", value, hint=hint)
     return int(number)
 
 
 def weight_of(value: object) -> Fraction:
-    """Reads a number from 0 on, exactly as written."""
+    """Parses a number of at least 0 exactly."""
     number = _exact(value)
     if number is None or number < 0:
         hint = "write it without quotes" if isinstance(value, str) else None
         if isinstance(value, Decimal) and value.is_finite() and value >= 0:
-            hint = f"at most {_MOST_DIGITS} digits before the dot, and behind it"
-        refuse("a finite number from 0 on", value, hint=hint)
+            hint = f"write at most {_MOST_DIGITS} digits before and after the decimal point"
+        refuse("a finite number of at least 0", value, hint=hint)
     return number
 
 
 def share_of(value: object) -> Fraction:
-    """Reads a share above 0 and up to a half: a percentage in a text, or a number."""
+    """Parses a share in (0, 1/2]: a number, or a percentage in a string."""
     number, hint = _exact(value), 'write a percentage such as "0.1%", or a number such as 0.001'
     if isinstance(value, str) and (found := _PERCENTAGE.fullmatch(value)):
         number = Fraction(found[1]) / 100
     if number is None or not 0 < number <= Fraction(1, 2):
         if number is not None and Fraction(1, 2) < number <= 50:
-            hint = f'for {shown(value)} percent write "{shown(value)}%"'
-        refuse("more than 0% and at most 50%", value, hint=hint)
+            hint = f'write "{shown(value)}%" for {shown(value)} percent'
+        refuse("above 0% and at most 50%", value, hint=hint)
     return number
 
 
 def _exact(value: object) -> Fraction | None:
-    """Returns a number without rounding; None for other values, and for too many digits."""
+    """Returns a number as an exact fraction; None for other values, and for numbers with too many digits."""
     if isinstance(value, Decimal):
-        exponent = value.as_tuple().exponent  # a letter where it is not finite
+        exponent = value.as_tuple().exponent  # a letter if the number is not finite
         fits = isinstance(exponent, int) and exponent >= -_MOST_DIGITS and value.adjusted() < _MOST_DIGITS
         return Fraction(value) if fits else None
     return Fraction(value) if type(value) is int and abs(value) < 10**_MOST_DIGITS else None

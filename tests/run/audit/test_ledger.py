@@ -68,7 +68,7 @@ def test_passes_are_handed_on_given_up_and_not_reached():
 
 def test_positions_that_are_none():
     endless = lock([source("web", 4)], [segment(0, None, [1])])
-    with pytest.raises(ConfigError, match="the run has no end, so its ledger needs a position"):
+    with pytest.raises(ConfigError, match="the run is endless, so its ledger needs an end"):
         ledger_of(endless)
     assert ledger_of(endless, 10**6).total.seen == 10**7
     with pytest.raises(ConfigError, match="position 9 out of range: the run has 8 samples"):

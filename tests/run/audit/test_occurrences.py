@@ -108,13 +108,13 @@ def test_conversations(tmp_path, kind):
 
 def test_an_endless_run_is_searched_up_to_somewhere(tmp_path):
     run = make_run(tmp_path, STAGE.replace("samples = 600\n", ""))
-    with pytest.raises(ConfigError, match="the run has no end, so a position or step to stop at is needed"):
+    with pytest.raises(ConfigError, match="the run is endless, so an end is needed"):
         run.occurrences({0: [3]})
     assert rows_of(run.occurrences({0: [3]}, stop=700)) == scanned(run, 0, [3], stop=700)
     late = run.occurrences({0: [3]}, start=10**7, stop=10**7 + 900)
     assert len(late)
     assert rows_of(late) == scanned(run, 0, [3], start=10**7, stop=10**7 + 900)
-    with pytest.raises(ConfigError, match=r"source 'web' would be walked through .* more than 2\*\*22"):
+    with pytest.raises(ConfigError, match=r"source 'web' would be read .* the maximum is 2\*\*22"):
         run.occurrences({0: [3]}, stop=10**12)
 
 
@@ -132,9 +132,9 @@ def test_what_is_held_out_is_never_read(tmp_path):
 def test_documents_and_positions_that_there_are_not(tmp_path):
     run = make_run(tmp_path)
     for document in (250, -1):
-        with pytest.raises(ConfigError, match=rf"no document `web:{document}`: the source has 250"):
+        with pytest.raises(ConfigError, match=rf"document `web:{document}` out of range: the source has 250"):
             run.occurrences({0: [3, document]})
-    with pytest.raises(ConfigError, match=r"no range of positions: \[8, 7\)"):
+    with pytest.raises(ConfigError, match=r"start must be in \[0, 7\], got 8"):
         run.occurrences({0: [3]}, start=8, stop=7)
     assert len(run.occurrences({0: []})) == 0
     assert rows_of(run.occurrences({0: [3]}, stop=10**9)) == rows_of(run.occurrences({0: [3]}))

@@ -69,12 +69,14 @@ def test_records_are_found_in_documents(prefixes):
 
 def test_records_and_files_that_are_not_there(prefixes):
     origins = SourceOrigins(make_lock(source_of("web", *prefixes)))
-    with pytest.raises(ConfigError, match=r"2 input files end in '0007.jsonl'"):
+    with pytest.raises(ConfigError, match=r"2 input files end with '0007.jsonl'"):
         origins.documents_of("0007.jsonl", 1)
-    with pytest.raises(ConfigError, match=r"(?s)'007.jsonl' is none of the 3 input files.*data/books/0007.jsonl"):
+    with pytest.raises(ConfigError, match=r"(?s)'007.jsonl' is not one of the 3 input files.*data/books/0007.jsonl"):
         origins.documents_of("007.jsonl", 1)
     for record in (0, 21):
-        with pytest.raises(ConfigError, match=rf"record {record} of `data/crawl/0007.jsonl` out of range: it has 20"):
+        with pytest.raises(
+            ConfigError, match=rf"record {record} of `data/crawl/0007.jsonl` out of range: records are 1 to 20"
+        ):
             origins.documents_of(A.path, record)
     assert origins.documents_of(B.path, 10**9) == []  # nobody knows how many it has
 
@@ -105,14 +107,14 @@ def test_names(text, name):
     "text", ["", "web", "web:", ":1", "web:-1", "web:1.0", "web:1_0", "web:\u0661", f"web:{9**40}", "a/b.jsonl"]
 )
 def test_what_is_no_name(text):
-    with pytest.raises(ConfigError, match=r"not a document such as `web:12345` or `crawl/0007\.jsonl:88`: "):
+    with pytest.raises(ConfigError, match=r"document name must be like `web:12345` or `crawl/0007\.jsonl:88`, got "):
         parse_name(text, ["web"])
 
 
 def test_a_typing_error():
-    with pytest.raises(ConfigError, match=r"(?s)'wbe:1' names no source of this run.*did you mean `web`"):
+    with pytest.raises(ConfigError, match=r"(?s)'wbe:1': the run has no source 'wbe'.*did you mean `web`"):
         parse_name("wbe:1", ["web"])
-    with pytest.raises(ConfigError, match=r"(?s)'lines:1'.*without a folder is written `./lines:1`"):
+    with pytest.raises(ConfigError, match=r"(?s)'lines:1'.*write an input file as `./lines:1`"):
         parse_name("lines:1", ["web"])
 
 
@@ -154,9 +156,9 @@ def test_a_source_comes_before_a_file(sources):
 @pytest.mark.parametrize(
     ("name", "number", "message"),
     [
-        ("web", 10, "no document `web:10`: the source has 10"),
-        ("code.jsonl", 8, "`code.jsonl:8`: record 8 of `/data/raw/code.jsonl` out of range: it has 7"),
-        ("other.jsonl", 1, "`other.jsonl:1`: 'other.jsonl' is none of the 1 input files"),
+        ("web", 10, "document `web:10` out of range: the source has 10"),
+        ("code.jsonl", 8, "`code.jsonl:8`: record 8 of `/data/raw/code.jsonl` out of range: records are 1 to 7"),
+        ("other.jsonl", 1, "`other.jsonl:1`: 'other.jsonl' is not one of the 1 input files"),
     ],
 )
 def test_what_is_not_there(sources, name, number, message):

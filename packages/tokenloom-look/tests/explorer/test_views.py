@@ -186,7 +186,7 @@ def test_what_is_meant_is_told_from_how_it_is_written(ask_run, value, found):
         ("60", 404, "position 60 out of range: there are 60"),
         ("step 8", 404, "position 64 out of range: there are 60"),
         ("web:39", 404, "document 39 out of range: web has 39"),
-        ("wbe:4", 400, "'wbe:4' names no source of this run"),
+        ("wbe:4", 400, "'wbe:4': the run has no source 'wbe'"),
         ("web.jsonl:99", 400, "web.jsonl"),
     ],
 )

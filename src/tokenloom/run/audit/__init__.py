@@ -1,1 +1,1 @@
-"""What is asked of a run: which rows stood at a step, and at which steps a row stood."""
+"""Answers about a run: which documents were read at a step, and at which steps a document is read."""

@@ -1,7 +1,7 @@
-"""Where the tokens of a run went up to a position, and what filled its samples: counts with a balance of 0.
+"""The ledger of a run: where its tokens went before a position, and what filled its samples. Counts balance to 0.
 
-Passes, walks and their rests are those of the plan of a run that ends at the position. Slots of samples are arithmetic
-if nothing is masked, and are counted from the data if these decide.
+Passes, walks and their rests come from the plan of a run that ends at the position. Slots of samples are computed by
+arithmetic if no token decides about loss, else counted from the data.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from tokenloom.run.progress import Int64s, WalkSizes, are_packs, extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
 
 Report = Callable[[int], None]
-"""Called with the number of samples that were read since the last call."""
+"""Called with the number of samples read since the last call."""
 
 _CHUNK_SLOTS = 1 << 20
 _CHUNK_SAMPLES = 1 << 15
-"""Slots and samples that are read at a time, at most."""
+"""Maximum number of slots and samples read at a time."""
 
 
 def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
-    """Yields positions, or samples, in chunks that are read together."""
+    """Yields positions or samples in chunks that are read together."""
     size = max(1, min(_CHUNK_SAMPLES, _CHUNK_SLOTS // sequence_length))
     yield from (positions[first : first + size] for first in range(0, len(positions), size))
 
 
 def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
-    """Returns the counts of samples that are not read."""
+    """Returns the counts of samples whose data are not read."""
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
 
 
 class LedgerCount:
-    """Counts the tokens of a run, and the slots of its samples; without `report` no data are read."""
+    """Counts the tokens of a run and the slots of its samples. Reads no data if `report` is None."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -55,7 +55,7 @@ class LedgerCount:
         self._dropped_of_pairs: dict[tuple[int, int, int], list[Count]] = {}
 
     def ledger(self, position: int) -> RunLedger:
-        """Returns the ledger of a run that ends at a position."""
+        """Returns the ledger of a run that ends at `position`."""
         segments = plan_of(closed_at(self._lock, position)).segments if position else ()
         begun = [{reading.source: reading.left_before for reading in segment.readings} for segment in segments]
         left: dict[str, int] = {}
@@ -79,14 +79,14 @@ class LedgerCount:
             stages.append(
                 LedgerStage(**_of(segment, "stage", "start", "sequence_length"), stop=stop, sources=tuple(made))
             )
-        # sums over stages lose the tokens that stages hand on to each other
+        # in sums over stages, tokens that one stage hands on to another cancel out
         sources = ((name, replace(row, brought=0, handed_on=row.handed_on - row.brought)) for name, row in rows.items())
         return RunLedger(position=position, stages=tuple(stages), sources=tuple(sources))
 
     def _row(
         self, reading: PlannedReading, length: int, stop: int, brought: int, looked_into: Mapping[int, SlotCounts]
     ) -> LedgerRow:
-        """Returns a row with all that is left as not reached."""
+        """Returns the row of a source in a segment; all tokens left over count as `not_reached`."""
         source, extra = self._numbers[reading.source], extra_tokens(self._lock)
         walks, samples = reading.walks or (), reading.num_samples or 0
         offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
@@ -112,7 +112,7 @@ class LedgerCount:
         return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
 
     def _dropped(self, source: int, walks: PlannedWalks, length: int) -> LedgerRow:
-        """Returns the conversations that walks drop: one pass over lengths and roles of each pair."""
+        """Counts the conversations that walks drop; scans lengths and roles of each pair once."""
         found = [NOTHING] * 3
         for number in range(walks.first_pair, walks.last_pair):
             key = source, number, length
@@ -129,17 +129,17 @@ class LedgerCount:
         return LedgerRow(dropped_empty=empty, dropped_long=long, dropped_untrainable=untrainable)
 
     def _needs_reading(self, source: int, stop: int) -> bool:
-        """Whether samples of a source before a position must be read."""
+        """Returns whether counting a source's samples before `stop` reads data."""
         return not self._is_plain or any(start < stop for start in self._denied.starts(source))
 
     def _counts(self, number: int, segment: PlannedSegment, stop: int) -> dict[int, SlotCounts]:
-        """Returns the slots of the samples of a segment that must be read, by source."""
+        """Counts the slots of a segment's samples that must be read, by source."""
         start, counts = segment.start, dict[int, SlotCounts]()
         sources = [source for source, _ in self._lock.segments[number].weights]
         if self._report is None or not any(self._needs_reading(source, stop) for source in sources):
             return counts
         chunks: Iterable[Int64s]
-        if self._is_plain:  # denied documents alone
+        if self._is_plain:  # only denied documents need reading
             denied = [
                 positions_reading(self._dataset, source, documents, start=max(start, denial.start), stop=stop)
                 for denial in self._lock.denials
@@ -160,23 +160,23 @@ class LedgerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """What became of the tokens of a source in a segment, and what filled its samples there; or sums of rows.
+    """What became of a source's tokens in a segment, and what filled its samples there; or a sum of such rows.
 
-    Tokens of passes, `brought` + `offered`, were read (`counts`), will never be (`first_of_passes`, `dropped_…`,
-    `given_up`), or are left (`handed_on`, `not_reached`).
+    The tokens `brought` + `offered` were read (`counts`), are lost (`first_of_passes`, `dropped_…`, `given_up`), or
+    remain (`handed_on`, `not_reached`).
 
     Attributes:
         brought: tokens left of passes of earlier stages.
         offered: tokens of the passes that begin here.
-        counts: slots of the samples, and the tokens that they read.
-        first_of_passes: first tokens of passes, which are no label.
-        dropped_tail: tokens outside the whole windows of a pass, or left out by another sequence length; negative if
-            shorter samples read what longer ones left out.
-        dropped_empty, dropped_long, dropped_untrainable: conversations in no sample, see `ChatLedger`.
-        handed_on: tokens that later stages go on with.
-        given_up: tokens left of passes that end early, since samples of another length follow.
-        not_reached: tokens left of the passes at the end of the ledger.
-        balance: tokens and slots that are not accounted for: 0, or a count is wrong.
+        counts: slots of the samples, and the tokens read into them.
+        first_of_passes: first tokens of passes, which are never a label.
+        dropped_tail: tokens after the last whole window of a pass, or lost by a change of sequence length; negative if
+            shorter samples read tokens that longer samples had dropped.
+        dropped_empty, dropped_long, dropped_untrainable: conversations that are in no sample; see `ChatLedger`.
+        handed_on: tokens left for later stages.
+        given_up: tokens left of passes that end early because another sequence length follows.
+        not_reached: tokens left of passes at the end of the ledger.
+        balance: tokens and slots that are not accounted for; 0 unless a count is wrong.
     """
 
     brought: int = 0
@@ -196,12 +196,12 @@ class LedgerRow:
 
     @property
     def dropped_tokens(self) -> int:
-        """Tokens of conversations that no sample holds."""
+        """Tokens of conversations that are in no sample."""
         return self.dropped_empty.tokens + self.dropped_long.tokens + self.dropped_untrainable.tokens
 
     @property
     def seen(self) -> int:
-        """Tokens of the samples, with or without loss."""
+        """Tokens in samples, with or without loss."""
         return self.counts.tokens
 
     @property
@@ -213,7 +213,7 @@ class LedgerRow:
         return tokens, slots
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the row as `json` writes it: samples, tokens and slots by what became of them, and `balance`."""
+        """Returns the row as JSON values: samples, tokens and slots by use, and `balance`."""
         counts, (tokens, slots) = self.counts, self.balance
         masked = _of(counts, "with_loss", "eod_masked", "prompt")
         dropped = {name: asdict(getattr(self, f"dropped_{name}")) for name in ("empty", "long", "untrainable")}
@@ -254,7 +254,7 @@ _VALUES = attrgetter(*_NAMES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStage:
-    """A segment of the lock, as far as it was read, with rows of sources by name."""
+    """The rows of a segment's sources by name, for positions [start, stop)."""
 
     stage: str
     start: int
@@ -265,7 +265,7 @@ class LedgerStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLedger:
-    """Where the tokens of a run went before `position`, in each segment; and the sums of each source, by name."""
+    """The ledger of a run before `position`: rows per segment, and the sum of each source by name."""
 
     position: int
     stages: tuple[LedgerStage, ...]
@@ -278,12 +278,12 @@ class RunLedger:
 
     @property
     def balance(self) -> int:
-        """Tokens and slots that are not accounted for, in any row, without signs: 0, or a count is wrong."""
+        """Absolute sum of all tokens and slots that are not accounted for; 0 unless a count is wrong."""
         rows = [row for stage in self.stages for _, row in stage.sources] + [row for _, row in self.sources]
         return sum(abs(number) for row in rows for number in row.balance)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the ledger as `json` writes it."""
+        """Returns the ledger as JSON values."""
         stages = [
             {
                 **_of(stage, "stage", "start", "stop", "sequence_length"),

@@ -1,4 +1,4 @@
-"""Documents of a run by record of an input file, and back, by the origins beside pairs."""
+"""Maps documents of a run to records of input files, and records to documents, using the origins beside pairs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 Int64s = NDArray[np.int64]
 
-HINT = "`tokenloom preprocess` writes PREFIX.origins.npy beside each pair; the input of other pairs is unknown"
-"""Where origins come from."""
+HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy beside each pair"
+"""Hint for pairs without origins."""
 
 
 class _PairOrigins(NamedTuple):
-    """Origins of a pair, numbers of its files in `SourceOrigins.files` and -1 behind them, and boundaries."""
+    """The origins of a pair, its file numbers in `SourceOrigins.files` followed by -1, and its document boundaries."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -39,17 +39,17 @@ class _PairOrigins(NamedTuple):
 
 
 class SourceOrigins:
-    """The input files and records of documents of a run. Thread-safe.
+    """The input file and record of each document of a run. Thread-safe.
 
-    The origins of a pair are opened at the first question about it, and stay open.
+    The origins of a pair are opened when first needed and stay open.
 
     Args:
-        data: the run, or the pairs of some sources.
-        object_storage: how to read object storage.
+        data: the lock of the run, or the pairs of some sources.
+        object_storage: how to read object storage; None for the defaults.
 
     Attributes:
-        files: the input files of opened pairs, each once.
-        missing: prefixes of opened pairs without origins.
+        files: input files of opened pairs, without repeats.
+        missing: prefixes of opened pairs that have no origins.
     """
 
     def __init__(self, data: RunLock | PairRows, *, object_storage: ObjectStorageSettings | None = None) -> None:
@@ -64,17 +64,18 @@ class SourceOrigins:
 
     @property
     def file_names(self) -> list[str]:
-        """The paths of `files`, as they were tokenized."""
+        """The paths of `files` at the time of tokenization."""
         return [file.path for file in self.files]
 
     def locate(self, source: int, documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns files and records of documents of a source, for their numbers, int64[count].
+        """Returns the input file and record of each document of a source.
 
-        These are int32[count], numbers in `files`, and int64[count], records from 1; -1 and 0 for unknown.
+        Files are int32[count], indices in `files`, -1 if unknown. Records are int64[count], counted from 1, 0 if
+        unknown.
 
         Raises:
-            DatasetFormatError: origins are damaged, or belong to other data.
-            DatasetNotFoundError, StorageError: a pair is not there, or a store does not answer.
+            DatasetFormatError: origins are damaged or belong to other data.
+            DatasetNotFoundError, StorageError: a pair does not exist, or a store does not respond.
         """
         files, records = np.full(len(documents), -1, dtype=np.int32), np.zeros(len(documents), dtype=np.int64)
         pairs, rows = self._pairs.locate(np.full(len(documents), source, dtype=np.int32), documents)
@@ -87,22 +88,25 @@ class SourceOrigins:
         return files, records
 
     def documents_of(self, path: str, record: int) -> list[tuple[int, int]]:
-        """Returns the documents of a record, from 1, as (source, document), rising; opens all pairs.
+        """Returns the documents of a record as sorted (source, document) pairs; opens all pairs.
 
-        `path` is the path of the input file as it was tokenized, or the end of it: "crawl/0007.jsonl".
+        Args:
+            path: path of the input file at the time of tokenization, or the end of that path, such as
+                "crawl/0007.jsonl".
+            record: record number, counted from 1.
 
         Raises:
-            ConfigError: no path, or several, end like that; the file has fewer records; or no pair has origins.
+            ConfigError: no path or several paths end with `path`; the file has fewer records; or no pair has origins.
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
         if not self._by_path:
-            message = f"none of {len(self._pairs.prefixes)} pairs has origins, so input files are unknown"
+            message = f"input files are unknown: none of {len(self._pairs.prefixes)} pairs has origins"
             raise ConfigError(message, hint=HINT)
         whole = self._whole_path(path)
         counts = [each.origins.files[own].num_records for _, each, own in self._by_path[whole]]
         last = None if None in counts else max(count for count in counts if count is not None)
         if record < 1 or (last is not None and record > last):
-            raise ConfigError(f"record {record} of `{whole}` out of range: it has {last}, counted from 1")
+            raise ConfigError(f"record {record} of `{whole}` out of range: records are 1 to {last}")
         found = []
         for pair, each, own in self._by_path[whole]:
             source, first = self._pairs.source_of(pair), int(self._pairs.first_documents[pair])
@@ -112,7 +116,7 @@ class SourceOrigins:
         return sorted(set(found))
 
     def _path_like(self, path: str) -> str:
-        """Returns the only path of an input file that is, or ends, like this."""
+        """Returns the only input file path that equals `path` or ends with it."""
         if path in self._by_path:
             return path
         paths, ending = sorted(self._by_path), "/" + path.removeprefix("./").lstrip("/")
@@ -120,15 +124,15 @@ class SourceOrigins:
         if len(matching) == 1:
             return matching[0]
         if matching:
-            message = f"{len(matching)} input files end in {quoted(path)}"
-            raise ConfigError(message, hint=f"write more of it: {' or '.join(matching[:2])}")
-        message = f"{quoted(path)} is none of the {len(paths)} input files of this run"
-        hint = f"it has, for example, {', '.join(paths[:2])}"
+            message = f"{len(matching)} input files end with {quoted(path)}"
+            raise ConfigError(message, hint=f"write more of the path: {' or '.join(matching[:2])}")
+        message = f"{quoted(path)} is not one of the {len(paths)} input files of this run"
+        hint = f"name an input file, such as {' or '.join(paths[:2])}"
         raise ConfigError(message, hint=f"{hint}; {origins_missing(self.missing)}" if self.missing else hint)
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """By path of an input file its pairs, and its number in each; opens all pairs."""
+        """The pairs made from each input file, with the file's number in each pair; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -154,13 +158,13 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents by their names.
+    """Documents resolved from their names.
 
     Attributes:
-        by_source: (source, its documents), rising.
-        of_records: those named by a record: (source, document).
-        empty_records: names of records that gave no document.
-        unknown_pairs: if records were named, prefixes without origins: they may hold the same records.
+        by_source: (source number, document numbers), both ascending.
+        of_records: (source, document) of documents named by a record.
+        empty_records: names of records that no document came from.
+        unknown_pairs: if records were named, prefixes of pairs without origins: these may contain the records, too.
     """
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
@@ -175,7 +179,7 @@ def resolve_names(
     *,
     object_storage: ObjectStorageSettings | None = None,
 ) -> NamedDocuments:
-    """Returns documents by their names."""
+    """Resolves names of documents and records to document numbers."""
     numbers = {source.name: number for number, source in enumerate(sources)}
     pairs = PairRows.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in sources])
     origins = SourceOrigins(pairs, object_storage=object_storage)
@@ -207,12 +211,12 @@ def resolve_names(
 
 
 def records_may_be_elsewhere(prefixes: Sequence[str]) -> str:
-    """Returns a warning for denials of records: pairs without origins may hold copies of them."""
-    return f"the same records may be read on from elsewhere: {origins_missing(prefixes)}"
+    """Returns a warning that pairs without origins may contain copies of denied records."""
+    return f"copies of these records may still be read: {origins_missing(prefixes)}"
 
 
 def origins_missing(prefixes: Sequence[str]) -> str:
     """Returns a warning about pairs without origins."""
     shown = ", ".join(f"`{prefix}`" for prefix in prefixes[:2]) + (", …" if len(prefixes) > 2 else "")
     count = "1 pair" if len(prefixes) == 1 else f"{len(prefixes):,} pairs"
-    return f"no origins beside {count} ({shown}), so file and record of documents there are not known; {HINT}"
+    return f"input files are unknown for {count} without origins ({shown}); {HINT}"

@@ -1,9 +1,9 @@
-"""From positions to their documents, and from documents to the positions that read them, as tables of spans.
+"""Maps positions to the documents they read, and documents to the positions that read them, as tables of spans.
 
-No token is read. A computed order is the arithmetic of samples, and its inverse; a stored one is looked up in its
-index. Spans are those of `span_batch`: of fill in the middle the pieces before they are rearranged. A source gives its
-windows in order, but for leftovers of a cut and data merged by growth, and mixing blocks permute positions within
-themselves only: so a range of positions reads a few ranges of windows, and single ones at the ends.
+No token is read. A computed order is traced by arithmetic; a stored order is looked up in its index. Spans come from
+`span_batch`; with fill-in-the-middle they are the pieces before rearranging. Mixing blocks permute positions only
+within themselves, and a source gives its windows in order except for leftovers of a cut and merged data. So a range of
+positions reads a few ranges of windows, plus single windows at the ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Asked = Sequence[int] | NDArray[np.integer[Any]]
 
 
 class DealsPositions(Protocol):
-    """Knows which step and rank read a position, as `loading.batch_sizes.Topology` does."""
+    """Maps positions to training steps and ranks; `loading.batch_sizes.Topology` implements it."""
 
     @property
     def has_ranks(self) -> bool: ...
@@ -51,29 +51,29 @@ class DealsPositions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SpanTable:
-    """Spans of documents in samples of a run, one per row.
+    """A table of the document spans in samples of a run, one row per span.
 
-    The spans of a sample are in its order, and cover all that it reads: the last token of a GPT sample is a label only.
-    Where spans do not fill a sample is padding. Arrays have num_spans rows.
+    The spans of a sample are in reading order and cover all tokens that the sample reads; the last token of a GPT
+    sample is only a label. The rest of a sample is padding. Each array has num_spans rows.
 
     Attributes:
-        positions: int64, the position of the sample.
-        segments: int32, number of its segment in the lock; 0 without a lock.
-        sources: int32, number of the source.
-        passes: int64, the pass through the source, from 0; -1 for unknown.
-        walks: int64, the walk through the source; -1 in a stored order.
-        windows: int64, the sample of the walk, or of the dataset of a stored order.
-        documents: int64, number of the document in its source, over its pairs, from 0.
-        starts, lengths: int64, the first token, from the start of the document, and tokens.
-        slots: int64, place of the first token in the sample.
-        denied: bool, whether padding stands there instead, since the document is denied.
-        source_names, stage_names: names by number of source, and of segment; no stages without a lock.
+        positions: int64, position of the sample.
+        segments: int32, segment number in the lock; 0 without a lock.
+        sources: int32, source number.
+        passes: int64, pass over the source, from 0; -1 if unknown.
+        walks: int64, walk over the source; -1 in a stored order.
+        windows: int64, window of the walk; in a stored order, sample of the dataset.
+        documents: int64, document number in its source, counted over all its pairs from 0.
+        starts, lengths: int64, first token within the document, and number of tokens.
+        slots: int64, index of the first token in the sample.
+        denied: bool, whether the document is denied, so that the sample has padding instead.
+        source_names, stage_names: names by source and segment number; no stages without a lock.
         pair_rows: the pairs of the sources.
         run: identity of the run; None for datasets without a run.
-        files, records: int32 number of the input file of the document, -1 for unknown, and int64 line or row in it,
-            from 1, 0 for unknown; None without `with_origins`.
-        file_names: paths of the input files, by number.
-        steps, ranks, micro_batches: int64; None without `with_steps`, or without ranks.
+        files, records: int32 input file number of the document, -1 if unknown; int64 record in the file, counted from
+            1, 0 if unknown. None without `with_origins`.
+        file_names: input file paths by number.
+        steps, ranks, micro_batches: int64; None without `with_steps` or without ranks.
     """
 
     positions: Int64s
@@ -106,7 +106,7 @@ class SpanTable:
         return f"SpanTable({len(self)} spans of {len(np.unique(self.positions))} positions)"
 
     def with_origins(self, origins: SourceOrigins) -> Self:
-        """Returns the same with the input file and record of each document."""
+        """Returns the table with the input file and record of each document."""
         files = np.full(len(self), -1, dtype=np.int32)
         records = np.zeros(len(self), dtype=np.int64)
         for source in np.unique(self.sources).tolist():
@@ -115,7 +115,7 @@ class SpanTable:
         return replace(self, files=files, records=records, file_names=tuple(origins.file_names))
 
     def with_steps(self, topology: DealsPositions) -> Self:
-        """Returns the same with the step of each position, and with rank and micro-batch if the topology has ranks."""
+        """Returns the table with the step of each position, and the rank and micro-batch if `topology` has ranks."""
         found = replace(self, steps=topology.steps(self.positions))
         if not topology.has_ranks:
             return found
@@ -123,7 +123,7 @@ class SpanTable:
         return replace(found, ranks=ranks, micro_batches=micro_batches)
 
     def take(self, rows: NDArray[Any]) -> Self:
-        """Returns some rows: integers[count] or bool[num_spans]."""
+        """Returns the table of selected rows: integers[count] or bool[num_spans]."""
         return replace(self, **{name: values[rows] for name, values in self._arrays().items()})
 
     def _arrays(self) -> dict[str, Any]:
@@ -131,14 +131,14 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns the pair of each document, a number in `pair_rows`, and its row there: int32, int64[num_spans]."""
+        """Returns the pair of each document as an index into `pair_rows`, int32, and its row in the pair, int64."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns all columns for programs, by name: values, and a mask of unknown ones, None if all are known.
+        """Returns all columns by name: values, and a mask of unknown values, None if all are known.
 
-        `position`, `step`, `rank`, `micro_batch`, `source`, `pass`, `document`, `start`, `length`, `file`, `record`
-        (from 1), `slot`, `denied`, `stage`, `walk`, `window`, `pair`, `row` (from 0) and `run`.
+        Names: `position`, `step`, `rank`, `micro_batch`, `source`, `pass`, `document`, `start`, `length`, `file`,
+        `record` (from 1), `slot`, `denied`, `stage`, `walk`, `window`, `pair`, `row` (from 0) and `run`.
         """
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
@@ -171,7 +171,7 @@ class SpanTable:
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yields each span as a dict of plain values by the names of `columns`; None for unknown ones."""
+        """Yields each span as a dict of plain values with the names of `columns`; None for unknown values."""
         columns = self.columns()
         lists = [
             np.ma.masked_array(values, mask=missing is not None and missing).tolist()
@@ -181,7 +181,7 @@ class SpanTable:
             yield dict(zip(columns, row, strict=True))
 
     def to_arrow(self) -> Any:
-        """Returns a `pyarrow.Table` with the columns of `columns`; null for unknown values."""
+        """Returns a `pyarrow.Table` of `columns`; null for unknown values."""
         arrow = require("pyarrow", extra="parquet")
         arrays = {}
         for name, (values, missing) in self.columns().items():
@@ -191,7 +191,7 @@ class SpanTable:
 
 
 def joined_tables(tables: Sequence[SpanTable]) -> SpanTable:
-    """Returns tables of one run as one, in the order of positions and of their samples; at least one."""
+    """Joins at least one table of the same run, ordered by position and slot."""
     parts = [table._arrays() for table in tables]
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     joined = replace(tables[0], **columns)
@@ -207,12 +207,12 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairRows:
-    """The pairs of all sources, one source after the other, in the order of their documents.
+    """The pairs of all sources, in ascending order of sources and documents.
 
     Attributes:
-        prefixes: their prefixes.
-        first_pairs: int64[num_sources + 1], the first pair of each source, and the end.
-        first_documents: int64[num_pairs], number of the first document of each pair in its source.
+        prefixes: prefix of each pair.
+        first_pairs: int64[num_sources + 1], index of the first pair of each source, and the number of pairs.
+        first_documents: int64[num_pairs], number of each pair's first document in its source.
     """
 
     prefixes: tuple[str, ...]
@@ -226,7 +226,7 @@ class PairRows:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[tuple[str, int]]]) -> Self:
-        """Returns the pairs of sources, given as prefixes with numbers of documents."""
+        """Builds the pairs from (prefix, number of documents) of each pair, by source."""
         firsts = (accumulate((count for _, count in pairs), initial=0) for pairs in sources)
         return cls(
             prefixes=tuple(prefix for pairs in sources for prefix, _ in pairs),
@@ -235,7 +235,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns the pair that each document lies in, and its row there, from 0: int32[count], int64[count]."""
+        """Returns the pair of each document, int32[count], and its row in the pair, int64[count] from 0."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -245,15 +245,15 @@ class PairRows:
         return pairs, documents - self.first_documents[pairs]
 
     def source_of(self, pair: int) -> int:
-        """Returns the number of the source that a pair is of."""
+        """Returns the source number of a pair."""
         return int(np.searchsorted(self.first_pairs, pair, side="right")) - 1
 
 
 def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
-    """Returns the spans at positions of a run, a blend, or one of our own datasets; in any order, repeats allowed.
+    """Returns the document spans at positions of a run, a blend or a tokenloom dataset, in any order, repeats allowed.
 
-    Without a run, sources are the datasets, named by their prefixes, documents are rows of their `.idx` files, and
-    `passes` are epochs of the cached index.
+    Without a run, each dataset is a source named by its prefix, documents are rows of its `.idx` file, and `passes` are
+    epochs of the cached index.
     """
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
@@ -271,12 +271,12 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
 
 
 def members_of(dataset: Any) -> Sequence[Any]:
-    """Returns the datasets that a blend is made of; another dataset alone."""
+    """Returns the datasets of a blend, or the dataset itself."""
     return dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
 
 
 def checked_positions(positions: Asked, dataset: Any) -> Int64s:
-    """Returns positions as int64[num_positions]."""
+    """Validates positions and returns them as int64[num_positions]."""
     asked = np.atleast_1d(np.asarray(positions))
     if asked.size and asked.dtype.kind not in "iu":
         raise ConfigError(f"positions must be integers, got {asked.dtype.name}")
@@ -287,7 +287,7 @@ def checked_positions(positions: Asked, dataset: Any) -> Int64s:
 
 
 def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]) -> list[Columns]:
-    """Returns the spans at positions, for `spans_of`; `sources` has source and first document of each member."""
+    """Returns the spans at positions for `spans_of`; `sources` has source number and first document of each member."""
     members, numbers, samples = members_of(dataset), np.zeros(len(asked), dtype=np.int32), asked
     if isinstance(dataset, BlendedDataset):
         numbers, samples = (np.asarray(each) for each in dataset.order.locate(asked))
@@ -296,7 +296,8 @@ def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]
     for number in np.unique(numbers).tolist():
         member, chosen = members[number], np.flatnonzero(numbers == number)
         if not isinstance(member, KnowsSpans):
-            raise ConfigError(f"{type(member).__name__} has no `spans` and `span_batch`, as `GPTDataset` has")
+            message = f"{type(member).__name__} cannot be traced: it has no `span_batch`"
+            raise ConfigError(message, hint="implement `spans` and `span_batch` like `GPTDataset`")
         own = np.ascontiguousarray(samples[chosen], dtype=np.int64)
         unknown = np.full(len(own), -1, dtype=np.int64)
         passes = member.epochs_of(own) if hasattr(member, "epochs_of") else unknown
@@ -312,7 +313,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples of one source as columns; `samples` are their places among the positions."""
+    """Returns the spans of one source's samples as columns; `samples` are their indices among the positions."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -330,7 +331,7 @@ def _columns(
 
 
 def passes_of(timeline: Timeline, located: Located) -> Int64s:
-    """Returns the pass at each position: int64[num_positions]."""
+    """Returns the pass number at each position, int64[num_positions]."""
     begun, which = np.unique(located.sources * np.int64(MOST_WALKS) + located.walks, return_inverse=True)
     known = [timeline.walk_of(*divmod(each, MOST_WALKS)).pass_number for each in begun.tolist()]
     return np.array(known, dtype=np.int64)[which]
@@ -344,7 +345,7 @@ def spans_of(
     segments: Int32s | None = None,
     lock: RunLock | None = None,
 ) -> SpanTable:
-    """Returns the spans of all samples as a table, in the order of the positions; without a run, sources are pairs."""
+    """Builds the table of all samples in the order of the positions; without a lock, sources are pairs."""
     segments = np.zeros(len(positions), dtype=np.int32) if segments is None else segments
     longs = ("samples", "passes", "walks", "windows", "documents", "starts", "lengths", "slots")
     types: dict[str, type[Any]] = {**dict.fromkeys(longs, np.int64), "sources": np.int32, "denied": np.bool_}
@@ -364,18 +365,18 @@ def spans_of(
 
 
 Documents = Sequence[int] | NDArray[np.integer[Any]]
-"""Numbers of documents of a source."""
+"""Document numbers of a source."""
 
 _MOST_AT_ONCE = 1 << 18
-"""Documents times walks that are searched at a time."""
+"""Maximum number of documents times walks searched at a time."""
 
 
 def find_spans(
     dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
 ) -> SpanTable:
-    """Returns the spans of documents of a source at positions [start, stop), by arithmetic; not of conversations.
+    """Returns the spans of documents of a source at positions [start, stop), by arithmetic; not for conversations.
 
-    Held-out and empty documents have none; denied ones are marked from the denial on.
+    Held-out and empty documents have no spans. Spans of denied documents are marked from the denial on.
     """
     lock = dataset.lock
     parts = list(_occurrences(dataset, source, documents, start, stop))
@@ -392,7 +393,7 @@ def find_spans(
 def positions_reading(
     dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
 ) -> Int64s:
-    """Returns the positions in [start, stop) that read documents of a source, rising."""
+    """Returns the positions in [start, stop) that read documents of a source, in ascending order."""
     return _positions(_occurrences(dataset, source, documents, start, stop))
 
 
@@ -427,9 +428,9 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Returns the numbers of walks through a source in the mixing blocks of positions [start, stop).
+    """Returns the walks of a source read by the mixing blocks of positions [start, stop).
 
-    They are grouped by walks that are cut alike, with neither their number nor that of their pass.
+    Walk numbers are grouped by walks that differ only in their number and pass number.
     """
     found: dict[Walk, list[Int64s]] = {}
 
@@ -465,29 +466,28 @@ def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[
 
 
 def checked_documents(source: LockedSource, documents: Documents) -> Int64s:
-    """Returns documents of a source, rising: int64[num_documents], each once."""
+    """Validates document numbers of a source and returns them ascending without repeats, int64[num_documents]."""
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = source.num_documents
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
-        message = f"no document `{source.name}:{wrong}`: the source has {count}, numbered over its pairs from 0"
-        raise ConfigError(message)
+        raise ConfigError(f"document `{source.name}:{wrong}` out of range: the source has {count} documents, from 0")
     return wanted
 
 
 def checked_range(num_samples: int | None, start: int, stop: int | None) -> tuple[int, int]:
-    """Returns the positions [start, stop), up to the end of the run."""
+    """Validates a range of positions and limits it to the end of the run."""
     if stop is None and num_samples is None:
-        raise ConfigError("the run has no end, so a position or step to stop at is needed")
+        raise ConfigError("the run is endless, so an end is needed", hint="pass a position or step to stop at")
     ends = [end for end in (stop, num_samples) if end is not None]
     if not 0 <= start <= ends[0]:
-        raise ConfigError(f"no range of positions: [{start}, {ends[0]})")
+        raise ConfigError(f"start must be in [0, {ends[0]}], got {start}")
     return start, min(*ends, MOST_SAMPLES)
 
 
 def denied_from(lock: RunLock, source: int, documents: Int64s) -> Int64s:
-    """Returns the first position at which each document of a source is denied: int64[count], 2**62 for never."""
+    """Returns the first position at which each document of a source is denied, int64[count]; 2**62 if never."""
     first = np.full(len(documents), 1 << 62, dtype=np.int64)
-    for denial in reversed(lock.denials):  # which are by `start`
+    for denial in reversed(lock.denials):  # denials are ascending by `start`
         for number, denied in denial.documents:
             if number == source:
                 first[np.isin(documents, denied)] = denial.start
