@@ -99,7 +99,7 @@ def test_what_cannot_be_denied(tmp_path):
         (300, "document `web:250` out of range: the source has 250", "web:250"),
         (300, "record 201 of `.*` out of range: records are 1 to 200", "code.jsonl:201"),
         (300, "no documents to deny: none came from code.jsonl:3", "code.jsonl:3"),
-        (100, "position 100 was consumed: training has read 200 positions", "web:3"),
+        (100, "position must be at least 200, the number of consumed positions, got 100", "web:3"),
         (601, "position 601 out of range: the run has 600 samples", "web:3"),
         (300, "no documents to deny: the list is empty", "empty.txt"),
         (300, "all documents of source 'code' are denied from position 300 on", "all.txt"),
@@ -108,7 +108,7 @@ def test_what_cannot_be_denied(tmp_path):
         denial = Amendment(position=position, denied_documents=() if file else tuple(names), denied=file)
         with pytest.raises(ConfigError, match=message):
             deny_documents(path, denial)
-    with pytest.raises(ConfigError, match="changes are listed from position 300 on, not up to 299"):
+    with pytest.raises(ConfigError, match="until must be at least 300, where the denial begins, got 299"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
     assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
