@@ -42,13 +42,13 @@ def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     status, _, err = run(capsys, "run", "init", "--args-file", "args.sh", "--seed", 6)
     assert status == 0
     assert err == (
-        "ignored: --split: documents are held out by source; see `--holdout`\nnot about data: --lr, --bf16\n"
+        "ignored: --split: a run holds out documents per source: use `--holdout`\nnot about data: --lr, --bf16\n"
     )
     settings = read_run("run.toml")
     assert (settings.seed, settings.stages[0].samples, settings.stages[0].sequence_length) == (6, 40, 16)
     assert settings.samples["reset_position_ids"] is True
     told = json.loads(run(capsys, "run", "init", "--args-file", "args.sh", "--force", "--json")[1])
-    assert told["not_taken"] == [{"argument": "split", "reason": "documents are held out by source; see `--holdout`"}]
+    assert told["not_taken"] == [{"argument": "split", "reason": "a run holds out documents per source: use `--holdout`"}]
     assert told["others"] == ["lr", "bf16"]
 
 

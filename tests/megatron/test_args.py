@@ -125,10 +125,10 @@ def test_each_kind_has_its_settings():
         ({"fim_data": True, "fim_middle_token": None}, {}, "`fim_extra_tokens`: no .*middle"),
         ({"encoder_seq_length": 32}, {}, "--seq-length 64 and --encoder-seq-length 32"),
         ({"seq_length": None}, {}, "no --seq-length given"),
-        ({"data_args_path": "x"}, {}, "in one way only"),
+        ({"data_args_path": "x"}, {}, "--data-path and --data-args-path exclude each other"),
         ({"dataloader_fast_cache_load": True}, {}, "path_to_cache"),
         ({"dataloader_inter_document_masking": True, "reset_position_ids": True}, {}, "exclude each other"),
-        ({"sft": True}, {"kind": "bert"}, "kind bert: --sft selects the kind sft"),
+        ({"sft": True}, {"kind": "bert"}, "`kind`: --sft selects 'sft', got 'bert'"),
         ({}, {"kind": "rnn"}, "unknown kind of dataset 'rnn'"),
         ({"tokenizer_type": None}, {"tokenizer": None}, "no --tokenizer-type given"),
     ],
@@ -139,10 +139,10 @@ def test_contradictions_are_errors(changes, more, words):
 
 
 def test_what_has_no_effect_is_said():
-    with pytest.warns(IgnoredSettingWarning, match="unknown arguments without effect: --dataloader-speed 9"):
+    with pytest.warns(IgnoredSettingWarning, match="unknown data arguments are ignored: --dataloader-speed 9"):
         config_from_args(arguments(**DATA, dataloader_speed=9, dataloader_off=False), tokenizer=CharacterTokenizer())
     changes = DATA | {"tokenizer_type": "BertWordPieceCase", "reset_position_ids": True}
-    with pytest.warns(IgnoredSettingWarning, match="of the kind bert: --reset-position-ids"):
+    with pytest.warns(IgnoredSettingWarning, match="bert datasets ignore --reset-position-ids"):
         config_from_args(arguments(**changes), tokenizer=StandInWordPieces())
 
 
@@ -204,13 +204,13 @@ def test_data_are_named_in_five_ways(files):
 
 def test_data_that_cannot_be_meant_are_said(files):
     cases = [
-        ({"data_path": ["a"], "data_args_path": files["args"]}, "in one way only: --data-path and --data-args-path"),
+        ({"data_path": ["a"], "data_args_path": files["args"]}, "--data-path and --data-args-path exclude"),
         ({"data_path": ["a"], "valid_data_path": ["b"]}, "--train-data-path, --valid-data-path, --test-data-path"),
         ({"data_path": ["a"], "mock_data": True}, "--mock-data"),
-        ({"per_split_data_args_path": files["missing"]}, "no key test"),
+        ({"per_split_data_args_path": files["missing"]}, "missing key 'test'"),
         ({"per_split_data_args_path": files["list"]}, "must be a JSON object, got list"),
         ({"per_split_data_args_path": files["broken"]}, "is not JSON"),
-        ({"data_args_path": files["latin"]}, "no text in UTF-8"),
+        ({"data_args_path": files["latin"]}, "is not UTF-8"),
     ]
     for changes, words in cases:
         with pytest.raises(ConfigError, match=words):
@@ -222,7 +222,7 @@ def test_data_that_cannot_be_meant_are_said(files):
 def test_counts_of_sequences_come_from_a_file(files):
     assert sequences_from_args(arguments()) is None
     assert sequences_from_args(arguments(per_dataset_sequences_path=files["sequences"])) == {"a": [3, 4], "b": [1, 2]}
-    with pytest.raises(ConfigError, match="`a` needs two counts, got 3"):
+    with pytest.raises(ConfigError, match="'a' must have two integers, got 3"):
         sequences_from_args(arguments(per_dataset_sequences_path=files["counts"]))
 
 
@@ -266,7 +266,7 @@ def test_schedule_counts_steps_of_every_size():
         (ITERATIONS | {"phase_transition_iterations": "250"}, "no --train-samples given"),
         (SAMPLES | {"phase_transition_iterations": "250,x"}, "item 2 'x'"),
         (SAMPLES | {"phase_transition_iterations": "250", "iteration": 2000}, "past the end of the run"),
-        (SAMPLES | {"phase_transition_iterations": "9", "rampup_batch_size": [4, 4, 8]}, "fixed batch size"),
+        (SAMPLES | {"phase_transition_iterations": "9", "rampup_batch_size": [4, 4, 8]}, "constant batch size"),
         (SAMPLES | {"step_batch_size_schedule": "0:4", "rampup_batch_size": [4, 4, 8]}, "--rampup-batch-size"),
         (SAMPLES | {"global_batch_size": None, "micro_batch_size": None}, "--micro-batch-size"),
         (SAMPLES | {"global_batch_size": None, "world_size": 3, "tensor_model_parallel_size": 2}, "world size"),
@@ -279,7 +279,7 @@ def test_counts_that_cannot_be_meant_are_said(changes, words):
 
 def test_iterations_with_a_schedule_are_warned_of():
     args = arguments(**ITERATIONS | {"global_batch_size": None, "step_batch_size_schedule": "0:4 128000:8"})
-    with pytest.warns(IgnoredSettingWarning, match="1000 steps of 2 samples only: give --train-samples"):
+    with pytest.warns(IgnoredSettingWarning, match="1000 steps of 2 samples; pass --train-samples instead"):
         assert train_valid_test_num_samples(args)[0] == 2000
 
 

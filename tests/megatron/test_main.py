@@ -36,9 +36,9 @@ def test_wrong_arguments_are_said(own_imports, tmp_path, monkeypatch):
         (["--report", "nowhere.py"], "no file `nowhere.py`"),
         (
             ["tools/preprocess_data.py", "--workers", "3", "--partitions", "2"],
-            "--workers 3 is no multiple of --partitions 2",
+            "--workers: must be a multiple of --partitions 2, got 3",
         ),
-        (["old.py"], "`install(unchecked=True)` or `--unchecked` accepts others"),
+        (["old.py"], "or pass `install(unchecked=True)` or `--unchecked`"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
@@ -115,4 +115,4 @@ def test_children_have_our_modules_too(tmp_path):
     module = "tokenloom.megatron.core.datasets.megatron_tokenizer"
     done = ours("--report", "train.py", folder=tmp_path)
     assert done.stdout == f"fork {module}\nspawn {module}\nforkserver {module}\n"
-    assert "megatron.core.datasets.utils is tokenloom.megatron.core.datasets.utils" in done.stderr
+    assert "megatron.core.datasets.utils -> tokenloom.megatron.core.datasets.utils" in done.stderr

@@ -40,14 +40,14 @@ def test_a_shell_script():
     assert found["seq-length"] == ["4096"]
     assert (found["seed"], found["train-iters"], found["bf16"]) == (["42"], ["100"], [])
     assert "split" not in found
-    with pytest.raises(ConfigError, match=r"`--tokenizer-model`: the file does not assign '\$HOME/tok"):
+    with pytest.raises(ConfigError, match=r"`--tokenizer-model`: the file does not define the variable in '\$HOME/tok"):
         take_arguments(found)
 
 
 def test_a_word_without_an_end_is_quoted_with_its_line(tmp_path):
     path = tmp_path / "args"
     path.write_text("--seed 1\n--data-path 'web\n")
-    with pytest.raises(ConfigError, match=r"args`: .* is no shell words"):
+    with pytest.raises(ConfigError, match="args`: cannot split the line"):
         read_arguments(str(path))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         read_arguments(str(tmp_path / "none"))

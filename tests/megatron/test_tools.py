@@ -58,22 +58,22 @@ def test_tools_are_commands_that_take_their_arguments(script, argv, expected):
 def test_other_programs_are_none():
     assert tool_command("pretrain_gpt.py", ["--data-path", "a"]) is None
     assert tool_command("tools/preprocess_data_nmt.py", []) is None
-    assert tool_command("tools/prepare_cache.py", [], trainer_is_there=True) is None
+    assert tool_command("tools/prepare_cache.py", [], has_trainer=True) is None
 
 
 def test_what_has_no_effect_is_said():
     notes: list[str] = []
     tool_command("prepare_cache.py", ["--num-layers", "12", "--seed", "3", "--bf16"], note=notes.append)
     tool_command("preprocess_mmdata.py", ["--pad-length", "3"], note=notes.append)
-    assert notes[0] == "without effect on indices: --num-layers 12 --bf16"
-    assert notes[1].startswith("a run finds these indices with the same tokenizer")
+    assert notes[0] == "arguments without effect on the index cache: --num-layers 12 --bf16"
+    assert notes[1].startswith("a run uses this cache only with the same tokenizer class")
     assert notes[2] == "--pad-length has no effect without --append-eod, as in Megatron's tool"
 
 
 @pytest.mark.parametrize(
     ("script", "argv", "words"),
     [
-        ("preprocess_data.py", "--workers 6 --partitions 4", "--workers 6 is no multiple of --partitions 4"),
+        ("preprocess_data.py", "--workers 6 --partitions 4", "--workers: must be a multiple of --partitions 4, got 6"),
         ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "unknown --tokenizer-library 'tabular'"),
     ],
 )

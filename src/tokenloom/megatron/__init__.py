@@ -1,8 +1,8 @@
-"""Megatron's names, hooks and behaviours: programs that were written for its data classes run on those of tokenloom.
+"""Drop-in replacements for Megatron's data modules, with the same names, signatures and hooks.
 
-The modules below mirror those of the reference. `from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset`
-is what `from megatron.core.datasets.gpt_dataset import GPTDataset` was. `install()` lets the latter give the former,
-and `python -m tokenloom.megatron pretrain_gpt.py …` runs a program so.
+`tokenloom.megatron.core.datasets.gpt_dataset` replaces `megatron.core.datasets.gpt_dataset`, and so on. `install()`
+redirects imports of Megatron's modules to these; `python -m tokenloom.megatron pretrain_gpt.py …` installs, then runs
+the script.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""`python -m tokenloom.megatron SCRIPT …`: runs a program of Megatron with tokenloom's data modules."""
+"""`python -m tokenloom.megatron SCRIPT …`: runs a Megatron program with tokenloom's data modules."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ usage: python -m tokenloom.megatron [--unchecked] [--report] [--as-is] SCRIPT [A
        python -m tokenloom.megatron [--unchecked] [--report] -m MODULE [ARGUMENT …]
        torchrun [OPTION …] -m tokenloom.megatron SCRIPT [ARGUMENT …]
 
-Runs an unchanged program of Megatron with tokenloom's data modules in place of Megatron's. Megatron's data tools
-(tools/preprocess_data.py, merge_datasets.py, …) run as commands of tokenloom with the same arguments and outputs; the
-script need not exist.
+Runs an unmodified Megatron program with tokenloom's data modules in place of Megatron's. Megatron's data tools
+(tools/preprocess_data.py, merge_datasets.py, …) are replaced by tokenloom commands with the same arguments and
+outputs; the tool's file need not exist.
 
-  --as-is      run such a tool as a plain program
-  --unchecked  accept a version of megatron-core that tokenloom is not compared with
-  --report     print the replaced modules to standard error first
+  --as-is      run a data tool as an ordinary script instead of the tokenloom command
+  --unchecked  accept a megatron-core version that tokenloom was not tested against
+  --report     print the list of replaced modules to standard error, then run
 """
 
 
 def main(arguments: list[str]) -> None:
-    """Runs a program as `python` would, after `install`.
+    """Calls `install`, then runs a program as `python` would.
 
     Args:
-        arguments: the words after `python -m tokenloom.megatron`.
+        arguments: the command line after `python -m tokenloom.megatron`.
 
     Raises:
         SystemExit: the arguments are invalid, or the program exits.
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> None:
             _run_tool(program[0], program[1:])
         if not os.path.exists(program[0]):
             sys.exit(f"no file `{program[0]}`")
-        if not sys.flags.safe_path:  # as `python PATH`; before `install` reads the version of Megatron from there
+        if not sys.flags.safe_path:  # like `python PATH`; `install` then reads Megatron's version from this folder
             sys.path[0] = os.path.dirname(os.path.realpath(program[0]))
     try:
         report = install(unchecked="--unchecked" in options)
@@ -71,11 +71,11 @@ def main(arguments: list[str]) -> None:
 
 
 def _run_tool(path: str, arguments: list[str]) -> None:
-    """Replaces this process by the command that stands for a tool of Megatron; returns for other programs."""
+    """Replaces this process with the tokenloom command for a Megatron tool; returns if `path` is not a tool."""
     has_trainer = os.path.exists(path) and _has_trainer(path)
     notes: list[str] = []
     try:
-        command = tool_command(path, arguments, note=notes.append, trainer_is_there=has_trainer)
+        command = tool_command(path, arguments, note=notes.append, has_trainer=has_trainer)
     except ConfigError as error:
         sys.exit(str(error))
     if command is None:
@@ -87,7 +87,7 @@ def _run_tool(path: str, arguments: list[str]) -> None:
 
 
 def _has_trainer(path: str) -> bool:
-    """Whether Megatron's trainer lies beside the folder of a tool, or is installed."""
+    """Returns whether `megatron.training` is in the tool's checkout, or installed."""
     checkout = os.path.join(os.path.dirname(os.path.realpath(path)), os.pardir)
     if os.path.isdir(os.path.join(checkout, "megatron", "training")):
         return True
@@ -98,7 +98,7 @@ def _has_trainer(path: str) -> bool:
 
 
 def _run_script(path: str) -> None:
-    """Runs a file as `python PATH` would; it stays the main module afterwards, for threads and exit handlers."""
+    """Runs a file as `python PATH` would; `__main__` stays in place for its threads and exit handlers."""
     if os.path.isdir(path) or path.endswith((".pyc", ".pyz", ".zip")):
         runpy.run_path(path, run_name="__main__")
         return
@@ -113,10 +113,10 @@ def _run_script(path: str) -> None:
     exec(code, main.__dict__)
 
 
-# --- tools as commands of ours ----------------------------------------------------------------------------------------
+# --- tokenloom commands for Megatron's tools --------------------------------------------------------------------------
 #
-# Names and bytes of outputs are the tool's. Differences on purpose: `--partitions` keeps the order of the input, images
-# of a folder are sorted by name, and existing outputs are replaced only with `--overwrite`.
+# Names and bytes of outputs equal the tool's. Intended differences: `--partitions` keeps the input order, images of a
+# folder are sorted by name, and existing outputs are replaced only with `--overwrite`.
 
 _THREADS_PER_PROCESS = 8
 
@@ -136,22 +136,22 @@ _CACHE_FLAGS = (
     *("--tiktoken-num-special-tokens", "--null-tokenizer-eod-id", "--tokenizer-hf-no-include-special-tokens"),
     *("--tokenizer-hf-include-special-tokens", "--tokenizer-metadata", "--trust-remote-code"),
 )
-"""The trainer's arguments that decide indices."""
+"""The trainer's arguments that affect index caches."""
 
 Note = Callable[[str], None]
 
 
 def tool_command(
-    script_name: str, argv: Sequence[str], *, note: Note | None = None, trainer_is_there: bool = False
+    script_name: str, argv: Sequence[str], *, note: Note | None = None, has_trainer: bool = False
 ) -> list[str] | None:
-    """Returns the arguments of `tokenloom` that stand for a tool of Megatron; None for any other program.
+    """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
 
     Args:
-        script_name: path of the tool, such as "tools/preprocess_data.py"; it need not exist.
-        argv: its arguments.
-        note: called with sentences for the user; None to drop them.
-        trainer_is_there: whether the script exists and Megatron's trainer can be imported. Then `prepare_cache.py` runs
-            itself, on our datasets, so that its counts and names are the trainer's.
+        script_name: path of the tool, such as "tools/preprocess_data.py"; the file need not exist.
+        argv: arguments of the tool.
+        note: called with each note for the user; None discards notes.
+        has_trainer: whether the script exists and Megatron's trainer can be imported. Then None is returned for
+            `prepare_cache.py`: the script itself runs, so its sample counts and cache names are the trainer's.
 
     Raises:
         ConfigError: an argument is invalid.
@@ -161,13 +161,13 @@ def tool_command(
         ['merge', '--input', 'parts', '--output-prefix', 'all']
     """
     name = os.path.basename(script_name)
-    if name not in _TOOLS or (name == "prepare_cache.py" and trainer_is_there):
+    if name not in _TOOLS or (name == "prepare_cache.py" and has_trainer):
         return None
     return _TOOLS[name](list(argv), note or (lambda _: None))
 
 
-def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
-    """Returns the values of some options and flags, and the arguments without them."""
+def _extract(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
+    """Returns the values of the given options and flags, and the other arguments."""
     values, kept, words = {}, [], iter(argv)
     for word in words:
         option, equals, value = word.partition("=")
@@ -181,36 +181,36 @@ def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tup
 
 
 def _preprocess(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command for `preprocess_data.py`; its workers become threads of some processes."""
-    values, kept = _taken(argv, "--workers", "--partitions")
+    """Returns the command for `preprocess_data.py`, with at most `_THREADS_PER_PROCESS` workers per process."""
+    values, kept = _extract(argv, "--workers", "--partitions")
     numbers = values.get("--workers", ""), values.get("--partitions", "1")
     if not all(map(str.isdecimal, numbers)):
-        return ["preprocess", *argv]  # whose parser words the error
+        return ["preprocess", *argv]  # its parser reports the error
     workers, partitions = int(numbers[0]), int(numbers[1]) or 1
     if workers % partitions:
-        raise ConfigError(f"--workers {workers} is no multiple of --partitions {partitions}")
+        raise ConfigError(f"--workers: must be a multiple of --partitions {partitions}, got {workers}")
     processes = max(partitions, math.ceil(workers / _THREADS_PER_PROCESS))
     return ["preprocess", *kept, "--partitions", str(processes), "--workers", str(workers)]
 
 
 def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for NeMo's `preprocess_data_for_megatron.py`, which names a tokenizer by its library."""
-    values, kept = _taken(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
+    """Returns the command for NeMo's `preprocess_data_for_megatron.py`, whose tokenizer is set by library."""
+    values, kept = _extract(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
     library = values.get("--tokenizer-library")
     if library == "sentencepiece":
         kept += ["--tokenizer-type", "SentencePieceTokenizer"]
     elif library == "huggingface":
-        values, kept = _taken(kept, "--tokenizer-type")
+        values, kept = _extract(kept, "--tokenizer-type")
         kept += ["--tokenizer-type", "HuggingFaceTokenizer"]
         kept += ["--tokenizer-model", values["--tokenizer-type"]] if values else []
     elif library not in (None, "megatron"):
         message = f"unknown --tokenizer-library {library!r}"
-        raise ConfigError(message, hint="choose out of megatron, huggingface, sentencepiece")
+        raise ConfigError(message, hint="choose megatron, huggingface or sentencepiece")
     return _preprocess(kept, note)
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command for `build_indexed_dataset.py`: a document per line, and the exact name of the output."""
+    """Returns the command for `build_indexed_dataset.py`: one document per line, exact output name."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]
@@ -220,7 +220,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
     """Returns the command for `preprocess_mmdata.py`, which pads only with `--append-eod`."""
-    values, without_padding = _taken(argv, "--pad-length", flags=("--append-eod",))
+    values, without_padding = _extract(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
         argv = without_padding
@@ -228,7 +228,7 @@ def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
 
 
 def _prepare_cache(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for `prepare_cache.py`: the trainer's arguments that decide indices."""
+    """Returns the command for `prepare_cache.py` with the arguments that affect index caches."""
     kept: list[str] = []
     others: list[str] = []
     target = kept
@@ -237,8 +237,8 @@ def _prepare_cache(argv: list[str], note: Note) -> list[str]:
             target = kept if word.partition("=")[0] in _CACHE_FLAGS else others
         target.append(word)
     if others:
-        note(f"without effect on indices: {' '.join(others)}")
-    note("a run finds these indices with the same tokenizer: tokenloom's, where Megatron's is not installed")
+        note(f"arguments without effect on the index cache: {' '.join(others)}")
+    note("a run uses this cache only with the same tokenizer class: tokenloom's if Megatron is not installed")
     return ["prepare-cache", *kept]
 
 

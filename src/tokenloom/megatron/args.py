@@ -1,7 +1,7 @@
-"""The reference's arguments as settings: `config_from_args(args)` in the place of its training scripts' own code.
+"""Converts the arguments of Megatron's trainer to dataset configurations, tokenizers and sample counts.
 
-It does what `pretrain_gpt.py`, `pretrain_bert.py`, `pretrain_t5.py` and `pretrain_vlm.py` do with their arguments, of
-any version. Arguments that contradict each other are errors; unknown ones about data are warnings.
+`config_from_args(args)` replaces the code of `pretrain_gpt.py`, `pretrain_bert.py`, `pretrain_t5.py` and
+`pretrain_vlm.py`, of any version. Contradicting arguments are errors; unknown data arguments are warnings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMMON = {
     "dataloader_fast_cache_load": "fast_cache_load",
     "dataloader_defer_npy_index_mmap": "defer_npy_index_mmap",
 }
-"""Settings of every kind of dataset, by their arguments."""
+"""The setting of each argument that all kinds of datasets have."""
 
 _GPT = {
     **_same("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "object_storage_cache_path"),
@@ -53,11 +53,11 @@ _FIM = _same("fim_rate", "fim_spm_rate", "fim_split_sample", "fim_fragment_rate"
 _FIM_TOKENS = ("prefix", "middle", "suffix", "pad", "eod")
 _MASKED = {"mask_prob": "masking_probability", "short_seq_prob": "short_sequence_probability"}
 _MASKING = {"masking_do_full_word": True, "masking_do_permutation": False, "masking_use_longer_ngrams": False}
-"""Settings that the reference's scripts fix."""
+"""Settings that are constants in Megatron's scripts."""
 
 
 class _Kind(NamedTuple):
-    """A kind of dataset: module and name of its configuration, its settings by argument, and its fixed settings."""
+    """A kind of dataset: module and name of its config class, the setting of each argument, and constant settings."""
 
     module: str
     config: str
@@ -107,36 +107,38 @@ _TOKENIZER = {
     "tokenizer_sentencepiece_ignore_extra_whitespaces": True,
     "tiktoken_num_special_tokens": 1000,
 }
-"""Defaults of the arguments that the reference's tokenizers read, in any version."""
+"""Defaults of the arguments that Megatron's tokenizers read, in any version."""
 
-_ABOUT_DATA = ("dataloader_", "fim_", "sft_", "varlen_", "object_storage_", "mid_level_", "train_on_")
-"""Prefixes of arguments about data."""
-
-_ELSEWHERE = {
+_DATA_PREFIXES = ("dataloader_", "fim_", "sft_", "varlen_", "object_storage_", "mid_level_", "train_on_")
+_NOT_SETTINGS = {
     *("fim_data", *(f"fim_{role}_token" for role in _FIM_TOKENS)),
     *("dataloader_type", "dataloader_seq_length", "dataloader_save", "sft_tokenizer_prompt_format"),
 }
-"""Arguments with these prefixes that are no settings of their own."""
+"""Known arguments with a prefix in `_DATA_PREFIXES` that do not map to one setting."""
 
 
 def dataset_kind(args: Any, kind: str | None = None) -> str:
     """Returns the kind of dataset that the arguments select: gpt, fim, sft, varlen, bert, t5 or multimodal.
 
-    The reference has a script per kind. Here arguments that only one of them takes decide: `--fim-data`, `--sft`,
-    `--use-varlen-dataset`, `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), and a word-piece
-    tokenizer (BERT). `kind` is a kind that they need not select.
+    Arguments that only one of Megatron's training scripts has select the kind: `--fim-data`, `--sft`,
+    `--use-varlen-dataset`, `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), or a word-piece
+    tokenizer (BERT). The default is gpt.
+
+    Args:
+        args: arguments of the trainer, a namespace or a mapping.
+        kind: the kind to return; None to derive the kind from `args`.
 
     Raises:
-        ConfigError: the arguments select several kinds, or another one than `kind`.
+        ConfigError: the arguments select several kinds, or a kind other than `kind`.
     """
     if kind is not None and kind not in _KINDS:
-        raise ConfigError(f"unknown kind of dataset {kind!r}", hint=f"choose out of {', '.join(_KINDS)}")
+        raise ConfigError(f"unknown kind of dataset {kind!r}", hint=f"choose one of {', '.join(_KINDS)}")
     values = argument_values(args)
     selected = [name for name, argument in _SELECTORS.items() if values.get(argument) not in (None, False)]
     if len(selected) > 1:
         raise ConfigError(f"{' and '.join(_flag(_SELECTORS[name]) for name in selected)} exclude each other")
     if selected and kind not in (None, *selected):
-        raise ConfigError(f"kind {kind}: {_flag(_SELECTORS[selected[0]])} selects the kind {selected[0]}")
+        raise ConfigError(f"`kind`: {_flag(_SELECTORS[selected[0]])} selects {selected[0]!r}, got {kind!r}")
     is_bert = str(values.get("tokenizer_type")).startswith("BertWordPiece")
     return kind or (selected[0] if selected else "bert" if is_bert else "gpt")
 
@@ -148,18 +150,18 @@ def config_from_args(
     kind: str | None = None,
     preprocess_func: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Returns the configuration of the datasets that the trainer's arguments select, of this kind's class.
+    """Returns the dataset configuration for the trainer's arguments, such as a `GPTDatasetConfig`.
 
     Args:
-        args: the arguments, before or after validation, of any version: a namespace or a mapping.
-        tokenizer: tokenizer of the data; None to load it, see `tokenizer_from_args`.
-        kind: a kind of `dataset_kind` that the arguments do not select, such as BERT with another tokenizer.
-        preprocess_func: of multimodal data; see `MultimodalDatasetConfig`.
+        args: arguments of any Megatron version, before or after its validation: a namespace or a mapping.
+        tokenizer: tokenizer of the data; None to load the tokenizer that `args` names, see `tokenizer_from_args`.
+        kind: kind of dataset, see `dataset_kind`; None to derive the kind from `args`.
+        preprocess_func: the setting of `MultimodalDatasetConfig`.
 
     Raises:
-        ConfigError: arguments contradict each other, a required one is missing, or a value is no valid setting.
+        ConfigError: arguments contradict each other, a required argument is missing, or a value is invalid.
     """
-    values = _settled(argument_values(args))
+    values = _validated(argument_values(args))
     name = dataset_kind(values, kind)
     known = _KINDS[name]
     config_class = getattr(import_module(f"tokenloom.megatron.{known.module}"), known.config)
@@ -171,10 +173,10 @@ def config_from_args(
         if value is None:
             continue
         if setting not in settable:
-            message = f"{config_class.__name__} has no setting for {_flag(argument)} {value!r}"
-            raise ConfigError(message, hint="leave it out")
+            message = f"{_flag(argument)}: {config_class.__name__} has no such setting, got {value!r}"
+            raise ConfigError(message, hint="omit the argument")
         settings[setting] = value
-    settings |= _computed(name, values)
+    settings |= _derived_settings(name, values)
     if preprocess_func is not None:
         settings["preprocess_func"] = preprocess_func
     _warn_ignored(values, name)
@@ -183,17 +185,17 @@ def config_from_args(
 
 
 def tokenizer_from_args(args: Any) -> Any:
-    """Returns the tokenizer that the arguments name: the reference's own where it is installed, else ours.
+    """Returns the tokenizer that the arguments name: Megatron's own if Megatron is installed, else tokenloom's.
 
-    The keys of index caches contain the tokenizer, so a run finds a cache only with the same one.
+    The tokenizer's class is part of the key of index caches, so the two tokenizers do not share caches.
 
     Raises:
-        ConfigError: none is named, or its arguments are invalid.
-        TokenizerError: a file is no tokenizer, or special tokens are missing.
+        ConfigError: `--tokenizer-type` is missing, or an argument of the tokenizer is invalid.
+        TokenizerError: a file does not contain a tokenizer, or special tokens are missing.
     """
     values = argument_values(args)
     if values.get("tokenizer_type") is None:
-        raise ConfigError("no --tokenizer-type given", hint="name it, or pass `tokenizer`")
+        raise ConfigError("no --tokenizer-type given", hint="pass --tokenizer-type, or the argument `tokenizer`")
     for module in (
         "megatron.core.tokenizers.utils.build_tokenizer",
         "megatron.core.tokenizers.text.utils.build_tokenizer",
@@ -204,24 +206,24 @@ def tokenizer_from_args(args: Any) -> Any:
     return load_reference_tokenizer(ReferenceTokenizerOptions.of(values))
 
 
-def _settled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments as the trainer's own validation changes them, whether it ran before or not."""
-    settled = dict(values)
-    length, encoder = settled.get("seq_length"), settled.get("encoder_seq_length")
+def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments with the changes that the trainer's validation makes; idempotent."""
+    validated = dict(values)
+    length, encoder = validated.get("seq_length"), validated.get("encoder_seq_length")
     if length is not None and encoder is not None and length != encoder:
         raise ConfigError(f"--seq-length {length} and --encoder-seq-length {encoder} exclude each other")
-    settled["seq_length"] = encoder if length is None else length
-    if settled["seq_length"] is None:
+    validated["seq_length"] = encoder if length is None else length
+    if validated["seq_length"] is None:
         raise ConfigError("no --seq-length given")
-    if settled.get("data_path") is not None and settled.get("split") is None:
-        settled["split"] = "969, 30, 1"  # in the trainer's own spelling
-    if settled.get("dataloader_inter_document_masking"):
-        settled["create_attention_mask_in_dataloader"] = False
-    return settled
+    if validated.get("data_path") is not None and validated.get("split") is None:
+        validated["split"] = "969, 30, 1"  # with the trainer's spaces, as the string is part of cache keys
+    if validated.get("dataloader_inter_document_masking"):
+        validated["create_attention_mask_in_dataloader"] = False
+    return validated
 
 
-def _computed(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that follow from several arguments."""
+def _derived_settings(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that depend on more than one argument."""
     if kind in ("bert", "t5"):
         return {}
     settings: dict[str, Any] = {"data_parallel_size": data_parallel_size(values)}
@@ -238,16 +240,16 @@ def _computed(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warn_ignored(values: Mapping[str, Any], kind: str) -> None:
-    """Warns of unknown arguments about data, and of those without effect on this kind of dataset."""
-    known = {*_COMMON, *_ELSEWHERE, *(argument for each in _KINDS.values() for argument in each.fields)}
-    unknown = [name for name in sorted(values) if name.startswith(_ABOUT_DATA) and name not in known]
+    """Warns of unknown data arguments, and of arguments that this kind of dataset ignores."""
+    known = {*_COMMON, *_NOT_SETTINGS, *(argument for each in _KINDS.values() for argument in each.fields)}
+    unknown = [name for name in sorted(values) if name.startswith(_DATA_PREFIXES) and name not in known]
     ignored = [f"{_flag(name)} {values[name]!r}" for name in unknown if values[name] not in (None, False, [], "")]
     if ignored:
-        message = f"unknown arguments without effect: {', '.join(ignored)}"
+        message = f"unknown data arguments are ignored: {', '.join(ignored)}"
         warnings.warn(message, IgnoredSettingWarning, stacklevel=3)
     of_gpt = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "per_dataset_sequences_path")
     if kind in ("bert", "t5") and (ignored := [_flag(name) for name in of_gpt if values.get(name)]):
-        message = f"without effect on datasets of the kind {kind}: {', '.join(ignored)}"
+        message = f"{kind} datasets ignore {', '.join(ignored)}"
         warnings.warn(message, IgnoredSettingWarning, stacklevel=3)
 
 
@@ -262,28 +264,30 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-# --- which data -------------------------------------------------------------------------------------------------------
+# --- blends -----------------------------------------------------------------------------------------------------------
 
 Blends = tuple[Blend | None, list[Blend | None] | None]
 
 _SPLITS = tuple(split.name for split in Split)
-_OF_SPLITS = tuple(f"{split}_data_path" for split in _SPLITS)
-_WAYS = (("data_path",), ("data_args_path",), _OF_SPLITS, ("per_split_data_args_path",), ("mock_data",))
+_SPLIT_PATHS = tuple(f"{split}_data_path" for split in _SPLITS)
+_SOURCES = (("data_path",), ("data_args_path",), _SPLIT_PATHS, ("per_split_data_args_path",), ("mock_data",))
+"""Groups of arguments that name data; only one group may be given."""
 
 
 def get_blend_and_blend_per_split(args: Any) -> Blends:
-    """Returns `blend` and `blend_per_split` of a configuration: one of them is None, or both for made-up data.
+    """Returns `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
-    As the reference's function of this name. Files may lie in object storage.
+    At least one of them is None; both are None for mock data. Paths of files may be addresses in object storage.
 
     Raises:
-        ConfigError: the arguments name data in several ways, or a file has other contents.
+        ConfigError: the arguments name data in several ways, or a file has invalid contents.
         StorageError: a file cannot be read.
     """
     values = argument_values(args)
-    named = [", ".join(map(_flag, ways)) for ways in _WAYS if any(values.get(way) not in (None, False) for way in ways)]
-    if len(named) > 1:
-        raise ConfigError(f"data can be named in one way only: {' and '.join(named)} exclude each other")
+    is_given = {name: values.get(name) not in (None, False) for names in _SOURCES for name in names}
+    given = [", ".join(map(_flag, names)) for names in _SOURCES if any(map(is_given.get, names))]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} exclude each other", hint="name the data with one of them")
     if values.get("data_args_path") is not None:
         return get_blend_from_list(_read(values["data_args_path"]).split()), None
     if values.get("data_path") is not None:
@@ -292,21 +296,23 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
         path = values["per_split_data_args_path"]
         entries = _read_json(path)
         if missing := [split for split in _SPLITS if split not in entries]:
-            message = f"`{path}`: no key {' and no '.join(missing)}"
+            message = f"`{path}`: missing key {', '.join(map(repr, missing))}"
             raise ConfigError(message, hint="write null for a split without data")
-        given = [entries[split] for split in _SPLITS]
-        return None, [get_blend_from_list(each.split() if isinstance(each, str) else each) for each in given]
-    if any(values.get(each) is not None for each in _OF_SPLITS):
-        return None, [get_blend_from_list(values.get(each)) for each in _OF_SPLITS]
+        blends = [entries[split] for split in _SPLITS]
+        return None, [get_blend_from_list(each.split() if isinstance(each, str) else each) for each in blends]
+    if any(values.get(each) is not None for each in _SPLIT_PATHS):
+        return None, [get_blend_from_list(values.get(each)) for each in _SPLIT_PATHS]
     return None, None
 
 
 def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
-    """Returns the counts in the file of `--per-dataset-sequences-path`; None without it.
+    """Returns `[num_sequences, num_documents + 1]` by path prefix, from the file of `--per-dataset-sequences-path`.
+
+    Returns None if the argument is not given.
 
     Raises:
-        ConfigError: the file has other contents.
-        StorageError: it cannot be read.
+        ConfigError: the file has invalid contents.
+        StorageError: the file cannot be read.
     """
     path = argument_values(args).get("per_dataset_sequences_path")
     if path is None:
@@ -314,8 +320,8 @@ def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
     counts = _read_json(path)
     for prefix, pair in counts.items():
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(number) is int for number in pair):
-            message = f"`{path}`: `{prefix}` needs two counts, got {pair!r}"
-            raise ConfigError(message, hint="`tokenloom sequences-per-dataset` writes such a file")
+            message = f"`{path}`: {prefix!r} must have two integers, got {pair!r}"
+            raise ConfigError(message, hint="write the file with `tokenloom sequences-per-dataset`")
     return counts
 
 
@@ -333,52 +339,52 @@ def _read(path: str) -> str:
     try:
         return map_whole(path).tobytes().decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"`{path}` is no text in UTF-8: {error}") from error
+        raise ConfigError(f"`{path}` is not UTF-8: {error}") from error
 
 
-# --- how many samples -------------------------------------------------------------------------------------------------
+# --- sample counts ----------------------------------------------------------------------------------------------------
 
 _MULTIPLES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def argument_values(args: Any) -> Mapping[str, Any]:
-    """Returns arguments by name, of a namespace or a mapping."""
+    """Returns the arguments of a namespace or a mapping by name."""
     return args if isinstance(args, Mapping) else vars(args)
 
 
 def global_batch_size(args: Any) -> int:
-    """Returns the samples of a step: as given, else a micro-batch of each data-parallel rank, as in the trainer.
+    """Returns `--global-batch-size`; if it is missing, `--micro-batch-size` times the data-parallel size.
 
     Raises:
-        ConfigError: neither is given.
+        ConfigError: both arguments are missing.
     """
     values = argument_values(args)
     if (size := values.get("global_batch_size")) is not None:
         return checked_integer("--global-batch-size", size, at_least=1)
-    micro = _required(values, "micro_batch_size", "counts need it or --global-batch-size")
+    micro = _required(values, "micro_batch_size", "sample counts need it or --global-batch-size")
     return checked_integer("--micro-batch-size", micro, at_least=1) * data_parallel_size(args)
 
 
 def data_parallel_size(args: Any) -> int:
-    """Returns the data-parallel ranks: as given, else all ranks divided by those that share a sample."""
+    """Returns the number of data-parallel ranks: as given, else world size / (tensor × pipeline × context size)."""
     values = argument_values(args)
     if (size := values.get("data_parallel_size")) is not None:
         return checked_integer("the data-parallel size", size, at_least=1)
     world = checked_integer("the world size", values.get("world_size") or 1, at_least=1)
-    shared = 1
+    model = 1
     for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
-        shared *= checked_integer(_flag(name), values.get(name) or 1, at_least=1)
-    if world % shared:
-        message = f"world size {world} is no multiple of the {shared} ranks that share a sample"
-        raise ConfigError(message, hint="choose other sizes of tensor, pipeline or context parallelism")
-    return world // shared
+        model *= checked_integer(_flag(name), values.get(name) or 1, at_least=1)
+    if world % model:
+        message = f"world size {world} is not a multiple of tensor * pipeline * context parallel size {model}"
+        raise ConfigError(message, hint="choose other parallel sizes")
+    return world // model
 
 
 def batch_sizes_of(args: Any) -> BatchSizes:
-    """Returns the size of each global batch: by step schedule, by the older ramp-up, or constant.
+    """Returns the size of each global batch: from the step schedule, the ramp-up, or constant.
 
     Raises:
-        ConfigError: a schedule is invalid, or excludes another argument.
+        ConfigError: the schedule is invalid, or excludes another argument that is given.
     """
     values = argument_values(args)
     schedule, rampup = values.get("step_batch_size_schedule"), values.get("rampup_batch_size")
@@ -398,17 +404,17 @@ def batch_sizes_of(args: Any) -> BatchSizes:
 
 
 def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchSizeSchedule:
-    """Returns the batch sizes of a `--step-batch-size-schedule`, equal to the reference's after any sample.
+    """Parses the value of `--step-batch-size-schedule` exactly as Megatron does.
 
-    `BatchSizeSchedule.parse` is stricter and exact. Here, as in the reference, items come in any order, suffixes with
-    and without a sequence length, and products are computed in double precision and truncated.
+    Items may be in any order. Thresholds are computed in float64 and truncated. `BatchSizeSchedule.parse` is stricter
+    and exact.
 
     Args:
-        text: items "THRESHOLD:SIZE" between blanks or commas; K, M, B and T are powers of 1000.
-        seq_length: tokens per sample, if thresholds are tokens; None if they are samples.
+        text: items `THRESHOLD:SIZE`, separated by spaces or commas; the suffixes K, M, B and T are powers of 1000.
+        seq_length: tokens per sample, if thresholds count tokens; None if thresholds count samples.
 
     Raises:
-        ConfigError: an item is malformed, no threshold is 0, two are equal, or a size is not positive.
+        ConfigError: an item is malformed, no threshold is 0, two thresholds are equal, or a size is not positive.
 
     Example:
         >>> step_batch_size_schedule("1.6K:8 0:4", seq_length=100).sizes
@@ -421,8 +427,8 @@ def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchS
         try:
             sizes.append((_number(threshold) // length, _number(size)))
         except (ValueError, OverflowError) as error:
-            message = f"--step-batch-size-schedule: {quoted(item)} is no threshold and batch size"
-            raise ConfigError(message, hint="write it as `0:768 250B:1536`") from error
+            message = f"--step-batch-size-schedule: items must be THRESHOLD:SIZE, got {quoted(item)}"
+            raise ConfigError(message, hint="write a schedule such as `0:768 250B:1536`") from error
     try:
         return BatchSizeSchedule(sizes=tuple(sorted(sizes)))
     except ConfigError as error:
@@ -430,19 +436,20 @@ def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchS
 
 
 def _number(text: str) -> int:
-    """Returns the integer of a text such as "1.5B", rounded as in the reference."""
+    """Parses a number such as "1.5B"; rounds like Megatron, in float64 and downwards."""
     digits = text.strip().upper()
     multiple = _MULTIPLES.get(digits[-1:], 1)
     return int(float(digits[:-1] if multiple > 1 else digits) * multiple)
 
 
 def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
-    """Returns the samples of train, valid and test that the trainer requests; None of valid for one whole epoch.
+    """Returns the number of train, valid and test samples that the trainer requests from the dataset builder.
 
-    As the reference's `get_train_valid_test_num_samples`, with its phases (`--phase-transition-iterations`).
+    Equals Megatron's `get_train_valid_test_num_samples`, including `--phase-transition-iterations`. The number of valid
+    samples is None with `--full-validation`: then a validation uses the whole split once.
 
     Raises:
-        ConfigError: a count is missing, or phases are invalid.
+        ConfigError: an argument is missing, or the phases are invalid.
     """
     values = argument_values(args)
     size = global_batch_size(args)
@@ -454,46 +461,45 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
         if num_steps is None:
             raise ConfigError("no --train-iters and no --train-samples given")
         if values.get("step_batch_size_schedule") is not None:
-            message = f"--train-iters with --step-batch-size-schedule counts {num_steps} steps of {size} samples only"
-            warnings.warn(f"{message}: give --train-samples", IgnoredSettingWarning, stacklevel=2)
+            message = f"--step-batch-size-schedule is ignored for --train-iters: {num_steps} steps of {size} samples"
+            warnings.warn(f"{message}; pass --train-samples instead", IgnoredSettingWarning, stacklevel=2)
         train = num_steps * size
-    valid = None if values.get("full_validation") else _eval_points(values, num_steps) * eval_iters * eval_size
+    valid = None if values.get("full_validation") else _num_validations(values, num_steps) * eval_iters * eval_size
     if phases := values.get("phase_transition_iterations"):
         train = _samples_of_phase(values, phases, size)
     return train, valid, eval_iters * eval_size
 
 
 def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
-    """Returns the samples of the run's current phase; phases are iterations, before or after validation."""
-    if isinstance(phases, str):
+    """Returns the number of samples in the current phase of the run; `phases` are the iterations of transitions."""
+    if isinstance(phases, str):  # before the trainer's validation
         where = f"--phase-transition-iterations {quoted(phases)}"
         phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]
     transitions = [checked_integer("a phase transition", each, at_least=1) for each in phases]
     total = _required(values, "train_samples", "--phase-transition-iterations needs it")
     if values.get("step_batch_size_schedule") is not None or values.get("rampup_batch_size") is not None:
-        raise ConfigError("--phase-transition-iterations needs a fixed batch size, got a schedule")
+        raise ConfigError("--phase-transition-iterations needs a constant batch size, got a schedule")
     bounds: list[int] = sorted([0, *(iteration * size for iteration in transitions), total])
     now = int(values.get("iteration") or 0) * size
     for begin, end in pairwise(bounds):
         if begin <= now < end:
             return end - begin
-    raise ConfigError(f"iteration at {now} samples is past the end of the run at {bounds[-1]}")
+    raise ConfigError(f"the current iteration is at sample {now}, past the end of the run at {bounds[-1]}")
 
 
-def _eval_points(values: Mapping[str, Any], num_steps: int | None) -> int:
-    """Returns how many times the run validates."""
+def _num_validations(values: Mapping[str, Any], num_steps: int | None) -> int:
     if values.get("skip_train"):
         return 1
     interval = int(values.get("eval_interval") or 0)
     if num_steps is None or interval == 0:
-        message = f"no {'--train-iters' if num_steps is None else '--eval-interval'} given: validation samples need it"
-        raise ConfigError(message)
+        missing = "--train-iters" if num_steps is None else "--eval-interval"
+        raise ConfigError(f"no {missing} given: the number of validation samples depends on it")
     skipped = int(values.get("start_eval_at_iter") or 0) // interval
     return max(0, num_steps // interval + 1 - skipped)
 
 
 def _train_iters(args: Any) -> int | None:
-    """Returns the steps of the run: as given, else those of its samples; None if neither is given."""
+    """Returns `--train-iters`, or the number of steps for `--train-samples`; None if neither is given."""
     values = argument_values(args)
     if values.get("train_iters"):
         return checked_integer("--train-iters", values["train_iters"], at_least=1)
@@ -502,10 +508,10 @@ def _train_iters(args: Any) -> int | None:
         return None
     sizes = batch_sizes_of(args)
     if isinstance(sizes, BatchSizeRampup):
-        grown = 0  # the first step of the full size
-        while grown <= sizes.rampup_samples:
-            grown += sizes.batch_size(grown)
-        return sizes.step_of_position(grown) + max(total - grown, 0) // sizes.global_batch_size
+        position = 0  # after the loop: start of the first step of the full size
+        while position <= sizes.rampup_samples:
+            position += sizes.batch_size(position)
+        return sizes.step_of_position(position) + max(total - position, 0) // sizes.global_batch_size
     if values.get("step_batch_size_schedule") is None:
         return total // global_batch_size(args)
     return sizes.step_of_position(total - 1) + 1

@@ -1,4 +1,4 @@
-"""Puts our modules in place of the reference's, for a process and its children."""
+"""Redirects imports of Megatron's data modules to tokenloom's, in a process and its children."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ OURS: dict[str, str] = {
     **{f"megatron.training.datasets.{name}": f"tokenloom.megatron.training.datasets.{name}" for name in _TRAINING},
     "megatron.legacy.data.data_samplers": "tokenloom.megatron.training.datasets.data_samplers",
 }
-"""Our module for each module of the reference; satellites add theirs as entry points."""
+"""The tokenloom module that replaces each Megatron module; other packages add theirs by entry points."""
 
 OURS.update((found.name, found.value) for found in entry_points(group="tokenloom.megatron_modules"))
 
 PACKAGES = frozenset(name.rsplit(".", depth)[0] for name in OURS for depth in range(1, name.count(".") + 1))
-"""The packages of these modules, at any depth; they stay the reference's where it is installed."""
+"""The packages that contain the replaced modules, at any depth; an installed Megatron keeps its own packages."""
 
 _EXPORTING = "megatron.core.datasets"
-"""The package that also exports classes by name, unlike the reference's."""
+"""The package that exports tokenloom's classes by name; Megatron's package exports none."""
 
 _LOCK = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallReport:
-    """Which of the reference's modules are replaced by ours.
+    """The Megatron modules that tokenloom replaces in this process.
 
     Attributes:
-        is_installed: whether imports of the reference's modules give ours now.
+        is_installed: whether `install` is in effect.
         version: version of megatron-core; None if it is not installed, empty if unknown.
-        is_checked: whether tokenloom is compared with that version; True if megatron-core is not installed.
-        modules: our module for each replaced module of the reference.
-        loaded: the replaced modules that this process has imported.
+        is_checked: whether tokenloom was tested against that version; True if megatron-core is not installed.
+        modules: name of each replaced Megatron module, and the tokenloom module that replaces it.
+        loaded: names of the replaced modules that this process has imported.
     """
 
     is_installed: bool
@@ -65,37 +65,37 @@ class InstallReport:
 
     def __str__(self) -> str:
         if not self.is_installed:
-            return "tokenloom.megatron is not installed: Megatron's modules are its own"
-        version = "none is installed" if self.version is None else self.version or "of unknown version"
-        checked = "" if self.is_checked else ", which tokenloom was not compared with"
+            return "tokenloom.megatron is not installed: Megatron's own modules are used"
+        version = "not installed" if self.version is None else self.version or "unknown version"
+        checked = "" if self.is_checked else " (not tested with tokenloom)"
         lines = [f"tokenloom.megatron is installed; megatron-core: {version}{checked}"]
         for name, ours in self.modules.items():
-            lines.append(f"  {name} is {ours}{' (imported)' if name in self.loaded else ''}")
+            lines.append(f"  {name} -> {ours}{' (imported)' if name in self.loaded else ''}")
         return "\n".join(lines)
 
 
 def install(*, unchecked: bool = False) -> InstallReport:
-    """Makes imports of Megatron's data modules give those of tokenloom, in this process and its children.
+    """Redirects imports of Megatron's data modules to tokenloom's, in this process and its children.
 
-    Call it before these modules are imported. A second call does nothing. Where megatron-core is not installed, its
-    packages are created with our modules in them.
+    Call `install` before the program imports any of these modules. A second call has no effect. If megatron-core is not
+    installed, the packages `megatron.core.datasets` and so on are created, with tokenloom's modules in them.
 
     Args:
-        unchecked: whether to accept a version of megatron-core that tokenloom is not compared with.
+        unchecked: whether to accept a megatron-core version that tokenloom was not tested against.
 
     Raises:
-        ConfigError: the version is not one of those, or Megatron's own modules were imported before.
+        ConfigError: the version was not tested, or the program has imported Megatron's own data modules.
     """
     with _LOCK:
         if _installed() is None:
             version = installed_version()
             if not unchecked and not _is_checked(version):
-                message = f"megatron-core {version or 'of unknown version'} is not compared with tokenloom"
-                hint = f"install {' or '.join(CHECKED)}; `install(unchecked=True)` or `--unchecked` accepts others"
+                message = f"tokenloom was not tested against megatron-core {version or 'of unknown version'}"
+                hint = f"install {' or '.join(CHECKED)}, or pass `install(unchecked=True)` or `--unchecked`"
                 raise ConfigError(message, hint=hint)
             if imported := [name for name in OURS if name in sys.modules]:
-                message = f"Megatron's data modules were imported before: {', '.join(imported)}"
-                hint = "call `tokenloom.megatron.install()` first, or run the program by `python -m tokenloom.megatron`"
+                message = f"Megatron's own data modules are already imported: {', '.join(imported)}"
+                hint = "call `tokenloom.megatron.install()` earlier, or run `python -m tokenloom.megatron SCRIPT`"
                 raise ConfigError(message, hint=hint)
             sys.meta_path.insert(0, _Finder(version))
             multiprocessing.spawn.get_preparation_data = _Preparation(multiprocessing.spawn.get_preparation_data)
@@ -103,17 +103,14 @@ def install(*, unchecked: bool = False) -> InstallReport:
 
 
 def uninstall() -> None:
-    """Makes imports of Megatron's data modules give its own again; does nothing without `install`.
-
-    Objects that a program has imported stay ours.
-    """
+    """Undoes `install`: later imports give Megatron's own data modules. Objects already imported do not change."""
     with _LOCK:
         finder = _installed()
         if finder is None:
             return
         sys.meta_path.remove(finder)
         preparation = multiprocessing.spawn.get_preparation_data
-        if isinstance(preparation, _Preparation):  # else another program has wrapped it
+        if isinstance(preparation, _Preparation):  # else other code has wrapped it
             multiprocessing.spawn.get_preparation_data = preparation.original  # type: ignore[assignment]
         for name in _loaded():
             _remove(name)
@@ -126,7 +123,7 @@ def uninstall() -> None:
 
 
 def report() -> InstallReport:
-    """Returns which of Megatron's modules are ours now."""
+    """Returns whether `install` is in effect, megatron-core's version, and the replaced modules."""
     with _LOCK:
         finder = _installed()
         version = installed_version() if finder is None else finder.version
@@ -135,7 +132,7 @@ def report() -> InstallReport:
 
 
 class _Finder(MetaPathFinder):
-    """Finds our modules under the reference's names, and creates their packages where these are missing."""
+    """An import hook that finds tokenloom's modules under Megatron's names, and creates missing packages."""
 
     def __init__(self, version: str | None) -> None:
         self.version = version
@@ -143,8 +140,8 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Returns the spec of one of our modules or their packages; None for other names."""
-        if fullname.rpartition(".")[0] == _EXPORTING:  # a module, or a name that the package lacks
+        """Returns the spec of a replaced module or of its package; None for other names."""
+        if fullname.rpartition(".")[0] == _EXPORTING:  # a module, or a class imported from the package
             vars(sys.modules[_EXPORTING]).setdefault("__getattr__", _exported)
         if fullname in OURS:
             return ModuleSpec(fullname, _OurModule(), origin=OURS[fullname])
@@ -156,7 +153,7 @@ class _Finder(MetaPathFinder):
 
 
 class _OurModule(Loader):
-    """Loads our module under another name: the same object with its own spec."""
+    """A loader that returns tokenloom's module object under Megatron's name; the object keeps its own spec."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(OURS[spec.name])
@@ -164,18 +161,18 @@ class _OurModule(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own_spec  # the import replaced it; reloading and pickling need it
+        module.__spec__ = self._own_spec  # the import system has overwritten it; reload and pickle need it
 
 
 class _CreatedPackage(Loader):
-    """Creates an empty package where the reference's is not installed."""
+    """A loader of an empty package, used if Megatron is not installed."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__doc__ = "A package of Megatron, which is not installed; its data modules are tokenloom's."
+        module.__doc__ = "A placeholder for a package of Megatron; its data modules are tokenloom's."
 
 
 class _Preparation:
-    """Makes spawned processes install before they import the program; forked ones inherit it."""
+    """Adds to the data sent to spawned processes an entry that calls `install` there, before the program's imports."""
 
     def __init__(self, original: Callable[[str], dict[str, Any]]) -> None:
         self.original = original
@@ -186,7 +183,7 @@ class _Preparation:
 
 
 class _Installs:
-    """Installs where it is unpickled: children unpickle this before they import anything."""
+    """An object whose unpickling calls `install`."""
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[str, dict[str, Any]]]:
         code = (
@@ -197,7 +194,7 @@ class _Installs:
 
 
 def _exported(name: str) -> Any:
-    """Returns a class of our data modules; the `__getattr__` of their package."""
+    """Returns a class by name; set as `__getattr__` of the package `_EXPORTING`."""
     return getattr(import_module(f"tokenloom.{_EXPORTING}"), name)
 
 
@@ -206,7 +203,7 @@ def _installed() -> _Finder | None:
 
 
 def _loaded() -> list[str]:
-    """Returns the names of the reference that are imported as ours."""
+    """Returns the names of the replaced modules that are imported."""
     return [name for name, ours in OURS.items() if name in sys.modules and sys.modules[name] is sys.modules.get(ours)]
 
 
@@ -215,45 +212,44 @@ def _is_checked(version: str | None) -> bool:
 
 
 def _remove(name: str) -> None:
-    """Removes a module from `sys.modules` and from its package."""
+    """Removes a module from `sys.modules` and from its parent package."""
     package, _, child = name.rpartition(".")
-    module, above = sys.modules.pop(name), sys.modules.get(package)
-    if above is not None and vars(above).get(child) is module:
-        delattr(above, child)
+    module, parent = sys.modules.pop(name), sys.modules.get(package)
+    if parent is not None and vars(parent).get(child) is module:
+        delattr(parent, child)
 
 
-# --- which version of the reference -----------------------------------------------------------------------------------
+# --- version of megatron-core -----------------------------------------------------------------------------------------
 
 CHECKED = ("0.16.1", "0.19.2", "0.20.0")
-"""The versions of megatron-core that this package is compared with, old to new; the last is a branch."""
+"""The tested versions of megatron-core, in ascending order; the last is a development branch."""
 
 NEWEST = (0, 20)
-"""The newest known version."""
 
 _FIELD = re.compile(r"^(MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*['\"]?([^'\"\s#]*)", re.MULTILINE)
 
 
 def reference_version() -> tuple[int, ...]:
-    """Returns the version of the installed reference, such as (0, 16, 1); without one, the newest known."""
+    """Returns the version of megatron-core, such as (0, 16, 1); `NEWEST` if it is unknown or not installed."""
     text = installed_version()
     return (version_numbers(text) if text else ()) or NEWEST
 
 
 def installed_version() -> str | None:
-    """Returns the version of the megatron-core that this process has or would import, such as "0.16.1".
+    """Returns the version of the megatron-core that this process has imported or would import, such as "0.16.1".
 
-    It is read from a file without an import, so a checkout that shadows an installed package counts. Empty if the
-    package does not contain its version; None without a package.
+    Empty if the version is unknown, None if megatron-core is not installed. The version is read from
+    `package_info.py` without importing it. A checkout on the import path takes precedence over an installed package.
     """
     core = sys.modules.get("megatron.core")
-    if core is not None and isinstance(said := vars(core).get("__version__"), str):
-        return said
-    try:  # which imports no more than the namespace above it
+    if core is not None and isinstance(version := vars(core).get("__version__"), str):
+        return version
+    try:  # `find_spec` imports only the package `megatron`
         spec = util.find_spec("megatron.core") if core is None else None
         origin = getattr(spec, "origin", None) if core is None else vars(core).get("__file__")
     except (ModuleNotFoundError, ValueError):
         return None
-    return None if origin is None else _written_version(str(Path(origin).with_name("package_info.py"))) or ""
+    return None if origin is None else _version_in(Path(origin).with_name("package_info.py"))
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
@@ -263,11 +259,10 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 
 @lru_cache
-def _written_version(path: str) -> str | None:
+def _version_in(path: Path) -> str:
+    """Returns the version in a `package_info.py`; empty if the file does not contain one."""
     try:
-        fields = dict(_FIELD.findall(Path(path).read_text()))
-    except OSError:
-        return None
-    if not {"MAJOR", "MINOR", "PATCH"} <= set(fields):
-        return None
-    return f"{fields['MAJOR']}.{fields['MINOR']}.{fields['PATCH']}{fields.get('PRE_RELEASE', '')}"
+        fields = dict(_FIELD.findall(path.read_text()))
+        return f"{fields['MAJOR']}.{fields['MINOR']}.{fields['PATCH']}{fields.get('PRE_RELEASE', '')}"
+    except (OSError, KeyError):
+        return ""

@@ -1,7 +1,7 @@
-"""The data settings in the arguments of a Megatron run, for `tokenloom run init --args-file`.
+"""Extracts the data settings from the arguments of a Megatron run, for `tokenloom run init --args-file`.
 
-A script, a list of arguments or flat YAML is read, not run: assignments in the file are substituted; other expansions
-of a shell are errors where a setting needs them. Arguments without a counterpart in a run are listed.
+The file is a shell script, a list of arguments or flat YAML. It is parsed, never executed: variables that the file
+assigns are substituted; other shell expansions in a data setting are errors.
 """
 
 from __future__ import annotations
@@ -15,41 +15,43 @@ from tokenloom.errors import ConfigError
 from tokenloom.numbers import parse_integer, quoted
 
 NOT_TAKEN = {
-    "split": "documents are held out by source; see `--holdout`",
-    "per-split-data-args-path": "a run has one blend, and a holdout",
-    "train-data-path": "name it with `--data-path`",
-    **dict.fromkeys(("valid-data-path", "test-data-path"), "make it a source without weight, or hold documents out"),
+    "split": "a run holds out documents per source: use `--holdout`",
+    "per-split-data-args-path": "a run has one blend: list its sources with `--data-path`, and use `--holdout`",
+    "train-data-path": "use `--data-path`",
+    **dict.fromkeys(
+        ("valid-data-path", "test-data-path"), "add the data as a source with weight 0, or use `--holdout`"
+    ),
     **dict.fromkeys(
         ("rampup-batch-size", "step-batch-size-schedule", "micro-batch-size"),
-        "batch sizes are no part of a run; samplers take them",
+        "a run has no batch sizes: pass them to the sampler",
     ),
-    "data-cache-path": "nothing is cached: the order is computed",
+    "data-cache-path": "a run has no index cache: its order is computed",
     "dataloader-type": "a run has one order",
-    "num-dataset-builder-threads": "nothing is built",
-    **dict.fromkeys(("eval-iters", "eval-interval", "full-validation"), "a holdout is read as often as you like"),
-    "multiple-validation-sets": "name sources for `Run.holdout`",
-    "mid-level-dataset-surplus": "a source begins another pass where it is short",
-    "mock-data": "a run reads data",
-    **dict.fromkeys(("vocab-file", "merge-file"), "name a `tokenizer.json` with `--tokenizer`"),
-    "vocab-size": "the tokenizer knows it",
-    "fim-data": 'set `dataset = "fim"` and [samples] by hand',
-    "num-workers": "loaders take it",
+    "num-dataset-builder-threads": "a run has no index cache to build",
+    **dict.fromkeys(("eval-iters", "eval-interval", "full-validation"), "your training loop decides when to validate"),
+    "multiple-validation-sets": "pass source names to `Run.holdout`",
+    "mid-level-dataset-surplus": "a source that runs out starts another epoch",
+    "mock-data": "a run needs real data",
+    **dict.fromkeys(("vocab-file", "merge-file"), "pass a `tokenizer.json` to `--tokenizer`"),
+    "vocab-size": "the tokenizer defines it",
+    "fim-data": 'set `dataset = "fim"` and the table [samples] in run.toml',
+    "num-workers": "pass it to the loader",
 }
-"""Arguments about data without a counterpart in a run, and why."""
+"""Data arguments that have no equivalent in a run, each with the reason or the replacement."""
 
 _FLAGS = ("reset-position-ids", "reset-attention-mask", "eod-mask-loss", "create-attention-mask-in-dataloader")
-"""Flags that become settings of samples."""
+"""Flags that become entries of the table [samples]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenArguments:
-    """The data settings in the arguments of a Megatron run; None or empty where absent.
+    """The data settings of a Megatron run; None or empty if an argument is absent.
 
     Attributes:
         entries: entries of the blend.
         sequence_length, samples, seed, tokenizer, settings: see `draft_text`.
-        not_taken: (argument about data without a counterpart in a run, why).
-        others: arguments that are not about data.
+        not_taken: (name, reason) of each data argument that has no equivalent in a run.
+        others: names of the arguments that do not affect data.
     """
 
     entries: tuple[str, ...] = ()
@@ -63,10 +65,10 @@ class TakenArguments:
 
 
 def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
-    """Returns the data settings in the arguments of a Megatron run: words by name without dashes.
+    """Returns the data settings of a Megatron run; `arguments` has the values of each option by name without dashes.
 
     Raises:
-        ConfigError: an argument is no number, or contains a shell expansion.
+        ConfigError: a value is not a number, or contains a shell expansion.
     """
     left = dict(arguments)
     not_taken: list[tuple[str, str]] = []
@@ -76,9 +78,9 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
     samples = _number("train-samples", left)
     iterations, batch = _number("train-iters", left), _number("global-batch-size", left)
     if iterations is not None and ("rampup-batch-size" in left or "step-batch-size-schedule" in left):
-        not_taken.append(("train-iters", "batch sizes change; give the samples with `--samples`"))
+        not_taken.append(("train-iters", "the batch size changes: pass the number of samples to `--samples`"))
     elif iterations is not None and batch is None:
-        not_taken.append(("train-iters", "there is no `--global-batch-size`; give the samples with `--samples`"))
+        not_taken.append(("train-iters", "no `--global-batch-size`: pass the number of samples to `--samples`"))
     elif iterations is not None and batch is not None:
         samples = iterations * batch
     flags = [name for name in _FLAGS if left.pop(name, None) is not None]
@@ -89,7 +91,7 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
         size = _number("vocab-size", left)
         tokenizer = None if size is None else f"null:{size}"
     elif kind is not None and tokenizer is None:
-        not_taken.append(("tokenizer-type", "name a `tokenizer.json`, a model or a folder with `--tokenizer`"))
+        not_taken.append(("tokenizer-type", "pass a `tokenizer.json`, a model or a folder to `--tokenizer`"))
     length, seed = _number("seq-length", left), _number("seed", left)
     reasons = {name: NOT_TAKEN.get("fim-data" if name.startswith("fim-") else name) for name in left}
     return TakenArguments(
@@ -105,11 +107,11 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
 
 
 def _plain(option: str, left: dict[str, Sequence[str]]) -> Sequence[str]:
-    """Removes and returns the words of an option; shell expansions are errors."""
+    """Removes and returns the values of an option; shell expansions are errors."""
     words = left.pop(option, ())
     if unknown := [word for word in words if "$" in word or "`" in word]:
-        message = f"`--{option}`: the file does not assign {quoted(unknown[0])}"
-        raise ConfigError(message, hint=f"write its value into the file, or give `--{option}` yourself")
+        message = f"`--{option}`: the file does not define the variable in {quoted(unknown[0])}"
+        raise ConfigError(message, hint=f"assign the variable in the file, or pass `--{option}`")
     return words
 
 
@@ -128,7 +130,7 @@ def _text_of(path: str) -> str:
         with open(path, encoding="utf-8") as stream:
             return stream.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"`{path}` cannot be read: {error}") from error
+        raise ConfigError(f"cannot read `{path}`: {error}") from error
 
 
 _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
@@ -137,18 +139,20 @@ _YAML_ITEM = re.compile(r"\s*- +(.*)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _COMMENT = re.compile(r"""(?<!\S)#[^"'\n]*$""", re.MULTILINE)
-"""A comment without quotes; with quotes it may be part of a word."""
+"""A comment without quotes; a # before a quote may be inside a string."""
 _SHELL_ARRAY = re.compile(r"\w+\+?=\(([^()]*)\)")
 _YAML_LIST = re.compile(r":\s*\[[^\[\]]*\]")
 
 
 def read_arguments(path: str) -> dict[str, list[str]]:
-    """Returns the words of each option in a file, by name without dashes and with `-` for `_`."""
+    """Returns the values of each option in a file, see `parse_arguments`."""
     return parse_arguments(_text_of(path), where=f"`{path}`")
 
 
 def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
-    """Returns the same of a text; `where` is its place, for errors.
+    """Returns the values of each option in a text, by name without dashes, `_` replaced by `-`.
+
+    `where` names the text in errors.
 
     Example:
         >>> parse_arguments('LENGTH=4096\\npython train.py --seq-length $LENGTH --data-path web "code"', where="")
@@ -176,7 +180,7 @@ def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yields lines without comments; those that end in a backslash, or within brackets, are joined."""
+    """Yields lines without comments; joins lines after a backslash or inside brackets."""
     text = _COMMENT.sub("", text).replace("\\\n", " ")
     text = _SHELL_ARRAY.sub(lambda array: array[1].replace("\n", " "), text)
     text = _YAML_LIST.sub(lambda values: values[0].replace("\n", " "), text)
@@ -194,7 +198,7 @@ def _words(line: str, where: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
     except ValueError as error:
-        raise ConfigError(f"{where}: {quoted(line.strip())} is no shell words: {error}") from error
+        raise ConfigError(f"{where}: cannot split the line {quoted(line.strip())}: {error}") from error
 
 
 def _options_of(words: Sequence[str]) -> dict[str, list[str]]:

@@ -1,1 +1,1 @@
-"""`megatron.core`, as far as it is about data."""
+"""The data modules of `megatron.core`."""

@@ -1,1 +1,1 @@
-"""`megatron.training`, as far as it is about data."""
+"""The data modules of `megatron.training`."""

@@ -30,7 +30,7 @@ def test_what_the_reference_takes_is_taken_as_it_is():
     [
         ({"blend": (["a"], None)}, "no `split` given for `blend`"),
         ({"blend": (["a"], [1.0, 2.0]), "split": "1"}, "`blend`: got 2 weights for 1 prefixes"),
-        ({"blend": (["a"], None), "split": "1,1,1,1"}, "split '1,1,1,1': has 4 weights, 3 at most"),
+        ({"blend": (["a"], None), "split": "1,1,1,1"}, "split '1,1,1,1': must have at most 3 weights, got 4"),
         ({"blend": (["a"], None), "split": "1e3,1"}, "split '1e3,1': a number has a sign or exponent"),
         ({"blend": (["a"], None), "split": "1", "fast_cache_load": True}, "`fast_cache_load` and `blend` exclude"),
         ({"blend_per_split": [(["a"], None)], "split": "1"}, "`split` and `blend_per_split` exclude"),

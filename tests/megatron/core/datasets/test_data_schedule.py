@@ -158,7 +158,7 @@ def test_what_is_not_given_is_megatrons(monkeypatch):
     """One argument: settings from its arguments, the number from its calculator, the groups from its state."""
     for name in ("megatron.training.global_vars", "megatron.core.num_microbatches_calculator"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ConfigError, match="no `config` given, and Megatron has none"):
+    with pytest.raises(ConfigError, match="no `config` given, and Megatron is not initialized"):
         wrap_data_iterator(iter([]))
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(_GLOBAL_ARGS=config()))
     with pytest.raises(ConfigError, match="no `num_microbatches` given"):

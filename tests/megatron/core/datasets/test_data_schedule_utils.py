@@ -49,7 +49,7 @@ def test_the_steps_one_by_one():
 
 def test_parts_of_packs_by_rank():
     assert utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 8, 2, 1).dtype == torch.int32
-    with pytest.raises(AssertionError, match="boundaries end at 8, but the pack has 7 tokens"):
+    with pytest.raises(AssertionError, match="`cu_seqlens`: must end at 7 tokens, got 8"):
         utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 7, 2, 1)
 
 

@@ -165,7 +165,7 @@ def test_replaced_functions_build_the_index_and_the_cache_is_used_again(tmp_path
 
 def test_replaced_functions_and_an_order_of_ours_exclude_each_other(tmp_path, monkeypatch):
     monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", lambda *given: None)
-    with pytest.raises(ConfigError, match="GPTDataset: hooks need the reference's order"):
+    with pytest.raises(ConfigError, match="GPTDataset: hooks need Megatron's order"):
         make(GPTDataset, tmp_path, window_policy="best_fit")
 
 

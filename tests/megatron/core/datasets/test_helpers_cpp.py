@@ -38,9 +38,9 @@ def test_arrays_that_are_too_short_are_refused():
 
 def test_wrong_numbers_are_refused():
     for weights in ([1.0], [0.0, 1.0], [np.nan, 1.0]):
-        with pytest.raises(ConfigError, match="weights must be 2 finite numbers above 0, got"):
+        with pytest.raises(ConfigError, match="`weights`: must be 2 finite numbers above 0, got"):
             ours.build_blending_indices(*filled(1), weights, 2, 1, False)
-    with pytest.raises(ConfigError, match=r"sizes must be 1 numbers from 0 on, got \[-1\]"):
+    with pytest.raises(ConfigError, match=r"`sizes`: must be 1 numbers ≥ 0, got \[-1\]"):
         ours.build_exhaustive_blending_indices(*filled(1), [-1], 1)
 
 
@@ -56,7 +56,7 @@ def test_the_dtype_is_chosen_by_the_longest():
     assert helpers.build_sample_idx(sizes, documents, 3, 1, 8).dtype == np.int32
     index = helpers.build_sample_idx(sizes.astype(np.int64) * 2**30, documents, 2**30, 1, 2**33, True, False)
     assert index.dtype == np.int64
-    with pytest.raises(ConfigError, match=r"rows -1 to 4 out of range \[0, 5\]"):
+    with pytest.raises(ConfigError, match=r"sample index out of range: must be in \[0, 5\], got -1 to 4"):
         helpers.build_sample_idx(np.array([5, 0], np.int32), documents[:2], 2, 1, 6, drop_last_partial_sequence=False)
 
 

@@ -48,8 +48,8 @@ def test_an_index_is_the_one_of_the_plain_builder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *((([1], None, ends), "document indices must go from 0 to 1 sequences") for ends in ([0], [1, 1], [])),
-        (([1], [1, 2], [0, 1]), "got 2 modes for 1 sequences"),
+        *((([1], None, ends), "`document_indices` must be 0 to 1 sequences") for ends in ([0], [1, 1], [])),
+        (([1], [1, 2], [0, 1]), "expected 1 modes, found 2"),
     ],
 )
 def test_lists_that_do_not_fit_leave_no_file(tmp_path, arguments, message):
@@ -173,7 +173,7 @@ def test_what_lay_beside_an_earlier_pair_goes(tmp_path, builder):
 
 @pytest.mark.parametrize("tokens", [[70000], [1, -1], np.array([70000]), [np.int64(70000)], [1 << 70], (1, 65536)])
 def test_ids_that_have_no_room_are_refused(tmp_path, builder, tokens):
-    with pytest.raises(TokenRangeError, match="in document 0"):
+    with pytest.raises(TokenRangeError, match="document 0: "):
         builder.add_document(tokens, [len(tokens)])
     with pytest.raises(TokenRangeError):
         builder.add_documents([tokens])
@@ -182,5 +182,5 @@ def test_ids_that_have_no_room_are_refused(tmp_path, builder, tokens):
 
 
 def test_lengths_have_to_add_up(builder):
-    with pytest.raises(ValueError, match="lengths add up to 5 tokens, but 2 were given"):
+    with pytest.raises(ValueError, match="`lengths`: must sum to 2 tokens, got 5"):
         builder.add_document([1, 2], [5])

@@ -35,7 +35,7 @@ def test_lines_that_are_not_blank_are_records(tmp_path, text, records):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"a": 1}\n{"a"\n', "record 1 is no JSON"), ("17\n", "record 0 must be a JSON object, got int")],
+    [('{"a": 1}\n{"a"\n', "record 1 is not JSON"), ("17\n", "record 0 must be a JSON object, got int")],
 )
 def test_a_record_that_is_none_is_named(tmp_path, text, message):
     (tmp_path / "file").write_text(text)

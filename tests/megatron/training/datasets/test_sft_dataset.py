@@ -163,7 +163,7 @@ def test_made_up_lengths_of_tokens_of_a_pair(tmp_path):
     dataset = made_up(settings)
     assert dataset[0]["tokens"].tolist() == [11, 12, 13, EOD]
     assert dataset[2]["tokens"].tolist() == [14, 15, 16, EOD]
-    with pytest.raises(AssertionError, match="mode 'odd': must be 'file'"):
+    with pytest.raises(AssertionError, match=r"`mode`: must be 'file'.*got 'odd'"):
         made_up('{"mode": "odd"}')
     with pytest.raises(KeyError, match="mean_seq_len"):
         made_up('{"mode": "distribution", "type": "lognormal"}')

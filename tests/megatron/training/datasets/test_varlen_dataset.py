@@ -104,5 +104,5 @@ def test_made_up_texts():
     lengths = [int(dataset[k]["original_seq_len"]) for k in range(20)]
     assert lengths == (dataset.dataset.sequence_lengths[:20] - 1).tolist()
     assert dataset[0]["tokens"].tolist() == [*range(1, lengths[0] + 1)]
-    with pytest.raises(AssertionError, match="`varlen_sbhd_validation` is for real data"):
+    with pytest.raises(AssertionError, match="`varlen_sbhd_validation`: must be False for mock data"):
         make_mock(varlen_sbhd_validation=True)[0]

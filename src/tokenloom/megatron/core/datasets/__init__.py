@@ -1,4 +1,4 @@
-"""`megatron.core.datasets`, with its classes by name, as published examples import them; the reference's has none."""
+"""`megatron.core.datasets`; unlike Megatron's package, it exports its classes by name."""
 
 import lazy_loader
 

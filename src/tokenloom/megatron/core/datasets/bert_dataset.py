@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.bert_dataset`: samples of BERT."""
+"""`megatron.core.datasets.bert_dataset`: BERT samples."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
 )
 from tokenloom.megatron.installation import reference_version
 
-_LOOK_UP_IN_ORDER = (0, 19)
-"""Since this version random tokens do not depend on the order of the vocabulary; the change came after 0.16.1."""
+_SORTED_LOOKUP = (0, 19)
+"""The first tested version in which random tokens do not depend on the order of the vocabulary."""
 
 
 @dataclass
 class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.BERTMaskedWordPieceDatasetConfig):
-    """The settings of BERT datasets, those of all datasets checked as the reference checks them."""
+    """Settings of BERT datasets, with Megatron's validation of the settings that all datasets have."""
 
 
 class BERTMaskedWordPieceDataset(masked.BERTMaskedWordPieceDataset, MaskedWordPieceDataset):
-    """BERT samples as the reference makes them, see `MaskedWordPieceDataset`.
+    """A dataset of BERT samples, see `MaskedWordPieceDataset`.
 
-    The padding mask goes by value: a random token that is the pad id counts as padding. Random tokens depend on the
-    order of the vocabulary where the installed version of the reference has it so.
+    As in Megatron, a random replacement that equals the pad id is masked as padding. The random tokens are those of the
+    installed Megatron version: before 0.19 they depend on the order of the vocabulary.
     """
 
     _masks_by_position = False
 
     @cached_property
     def token_lookup(self) -> list[int]:
-        """The ids of random replacements."""
+        """The token ids that random replacements are drawn from."""
         ids = super().token_lookup
-        return sorted(ids) if reference_version() >= _LOOK_UP_IN_ORDER else ids
+        return sorted(ids) if reference_version() >= _SORTED_LOOKUP else ids
 
     def _make_filler(self) -> BertFiller:
         return self._bert_filler(np.array(self.token_lookup, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.blended_dataset`: several datasets as one."""
+"""`megatron.core.datasets.blended_dataset`: a weighted blend of datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERBOSE = False
 
 
 class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.BlendedDataset` as a dataset of torch, whose arrays may be built or assigned; same args and errors."""
+    """`tokenloom.BlendedDataset` as a torch dataset; a program may override `_build_indices` or assign the arrays."""
 
     dataset_index = index_array("dataset_index")
     dataset_sample_index = index_array("dataset_sample_index")
@@ -31,12 +31,12 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
             name_paths(self, self.config.path_to_cache, self.split, "dataset_index", "dataset_sample_index")
         if overrides(self, "_build_indices"):
             index, sample_index = self._build_indices()
-            if index is not None:  # else deferred
+            if index is not None:  # None: loading is deferred
                 return self._given_order(index, sample_index)
         return super()._array_order()
 
     def _build_indices(self) -> tuple[Any, Any]:
-        """Returns the dataset of each sample, and its number in that dataset; None while deferred. A hook."""
+        """Returns `dataset_index` and `dataset_sample_index`; None for both with `defer_npy_index_mmap`. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None
         order = super()._array_order()
@@ -49,7 +49,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return index if name == "dataset_index" else sample_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces arrays; the others stay."""
+        """Replaces the given arrays and keeps the other."""
         index, sample_index = self._everything()
         self.order = self._given_order(**{"dataset_index": index, "dataset_sample_index": sample_index, **arrays})
 
@@ -59,10 +59,10 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return GivenBlendOrder(dataset_index, dataset_sample_index, identity=identity)
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Any]:
-        """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
+        """Returns `[dataset[k] for k in positions]`, read as one batch if no hook prevents it."""
         samples = super().__getitems__(positions)
         listed = list(samples)
-        if isinstance(samples, SampleBatch):  # else each was made by itself
+        if isinstance(samples, SampleBatch):
             for sample, number in zip(listed, samples.tensors["dataset_id"].numpy(), strict=True):
                 sample["dataset_id"] = number
         return listed

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.blended_megatron_dataset_builder`: the datasets of a run."""
+"""`megatron.core.datasets.blended_megatron_dataset_builder`: builds the train, valid and test datasets."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Matrix = Sequence[tuple[float, float] | None]
 
 
 class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
-    """`tokenloom.BlendedMegatronDatasetBuilder` with the hooks of the reference; same args and errors.
+    """`tokenloom.BlendedMegatronDatasetBuilder` with Megatron's hooks; arguments and errors are the same.
 
-    A class that overrides one of the four methods below builds step by step as in the reference: rank 0 first, the
-    others after a barrier of `torch.distributed`. Otherwise ranks build as in tokenloom.
+    If a subclass overrides a hook, the build calls all hooks as Megatron does: rank 0 builds first, the other ranks
+    after a `torch.distributed` barrier. Otherwise the build is that of the base class.
     """
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
 
     def build(self) -> list[Any]:
-        """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank."""
+        """Returns the train, valid and test datasets; None if the split is empty or not built on this rank."""
         if not overrides(self, *builder.BlendedMegatronDatasetBuilder.uncalled_hooks):
             return super().build()
         return self._build_blended_dataset_splits()
@@ -47,44 +47,44 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         return super()._looks_first and not overrides(self.cls, "_build_document_sample_shuffle_indices")
 
     def _build_blended_dataset_splits(self) -> list[Any]:
-        """Returns the datasets of train, valid and test, built step by step; a hook."""
+        """Returns the train, valid and test datasets; a hook."""
         matrix: Any = self.config.split_matrix
         if self.config.mock:
             return self._build_megatron_dataset_splits(None, matrix, self.sizes)
         if self.config.blend is None or (self.config.blend_per_split is not None and any(self.config.blend_per_split)):
-            return [None if quota is None else self._build_alone(quota) for quota in self.quotas]
+            return [None if quota is None else self._build_split(quota) for quota in self.quotas]
         first = next(quota for quota in self.quotas if quota is not None)
         if first.kind == "single":
             return self._build_megatron_dataset_splits(first.prefixes[0], matrix, self.sizes)
-        asked = [
+        sizes = [
             [0 if quota is None else quota.num_samples[number] for quota in self.quotas]
             for number in range(len(first.prefixes))
         ]
-        built = self._build_megatron_datasets_parallel(first.prefixes, matrix, asked)
+        built = self._build_megatron_datasets_parallel(first.prefixes, matrix, sizes)
         return [
             None if quota is None else self._build_blend(quota, datasets)
             for quota, datasets in zip(self.quotas, built, strict=True)
         ]
 
-    def _build_alone(self, quota: Quota) -> Any:
-        """Returns a split with data of its own."""
+    def _build_split(self, quota: Quota) -> Any:
+        """Returns the dataset of one split of `blend_per_split`."""
         place = quota.split.value
         matrix = [quota.bounds if split is quota.split else None for split in Split]
 
-        def alone(size: int | None) -> list[int | None]:
+        def sizes(size: int | None) -> list[int | None]:
             return [size if split is quota.split else 0 for split in Split]
 
         if not quota.is_blend:
             datasets = [
-                self._build_megatron_dataset_splits(prefix, matrix, alone(quota.size))[place]
+                self._build_megatron_dataset_splits(prefix, matrix, sizes(quota.size))[place]
                 for prefix in quota.prefixes
             ]
             return datasets[0] if quota.kind == "single" else datasets
-        asked = [alone(size) for size in quota.num_samples]
-        return self._build_blend(quota, self._build_megatron_datasets_parallel(quota.prefixes, matrix, asked)[place])
+        all_sizes = [sizes(size) for size in quota.num_samples]
+        built = self._build_megatron_datasets_parallel(quota.prefixes, matrix, all_sizes)
+        return self._build_blend(quota, built[place])
 
     def _build_blend(self, quota: Quota, datasets: Sequence[Any]) -> Any:
-        """Returns the blend of a split; without the datasets of other ranks."""
         arguments = quota.blend_arguments([0 if dataset is None else len(dataset) for dataset in datasets])
         waits = not self.config.fast_cache_load
         return self.build_generic_dataset(
@@ -94,15 +94,13 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Returns the datasets of each split, built by several threads; a hook."""
-        apart = False  # the ranks wait here, not for each prefix
+        """Returns the datasets of all prefixes for each split, built in a thread pool; a hook."""
+        build_splits = self._build_megatron_dataset_splits
 
         def build() -> list[list[Any]]:
             with ThreadPoolExecutor(max_workers=self.config.num_dataset_builder_threads) as executor:
-                tasks = [
-                    executor.submit(
-                        copy_context().run, self._build_megatron_dataset_splits, prefix, split, sizes, apart
-                    )
+                tasks = [  # False: the ranks synchronize once, below
+                    executor.submit(copy_context().run, build_splits, prefix, split, sizes, False)
                     for prefix, sizes in zip(prefixes, sizes_per_dataset, strict=True)
                 ]
                 return [list(datasets) for datasets in zip(*(task.result() for task in tasks), strict=True)]
@@ -113,7 +111,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_dataset_splits(
         self, dataset_path: str | None, split: Matrix, sizes: Sequence[int | None], synchronize_ranks: bool = True
     ) -> list[Any]:
-        """Returns the splits of one prefix; a hook."""
+        """Returns the train, valid and test datasets of one prefix; a hook."""
         if has_ranks() and not self.is_built_on_rank():
             for bounds in split:
                 if bounds is not None and synchronize_ranks:
@@ -134,9 +132,9 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def build_generic_dataset(
         cls: Callable[..., Any], is_built_on_rank: Callable[[], bool], synchronize_ranks: bool, *args: Any
     ) -> Any:
-        """Returns `cls(*args)`; None on ranks of `torch.distributed` that do not build.
+        """Returns `cls(*args)`; None on ranks for which `is_built_on_rank()` is False.
 
-        With `synchronize_ranks`, rank 0 builds first, and the others wait for it.
+        With `synchronize_ranks`, rank 0 builds first and the other ranks wait at a barrier.
         """
         return _one_rank_first(
             lambda: cls(*args) if not has_ranks() or is_built_on_rank() else None, waits=synchronize_ranks
@@ -144,7 +142,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
 
 def _one_rank_first(build: Callable[[], Any], *, waits: bool) -> Any:
-    """Builds, on rank 0 before the others if these wait for it."""
+    """Returns `build()`; if `waits`, rank 0 builds first and the other ranks wait at a barrier."""
     if not has_ranks() or not waits:
         return build()
     is_first = torch.distributed.get_rank() == 0

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.blended_megatron_dataset_config`: the settings of a builder."""
+"""`megatron.core.datasets.blended_megatron_dataset_config`: the settings that all datasets have."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tokenloom.storage.secrets import admit
 
 @dataclass
 class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
-    """`tokenloom.BlendedMegatronDatasetConfig` with the reference's checks only; other faults raise later."""
+    """`tokenloom.BlendedMegatronDatasetConfig` with Megatron's validation only; other faults raise on use."""
 
     def __post_init__(self) -> None:
-        """Checks the settings and computes `mock` and `split_matrix`."""
+        """Validates the settings and computes `mock` and `split_matrix`."""
         self._check_cache_folder()
         self._check_cache_options()
         if self.fast_cache_load and self.blend is not None:
             message = "`fast_cache_load` and `blend` exclude each other"
-            raise ConfigError(message, hint="name the data of each split in `blend_per_split`")
+            raise ConfigError(message, hint="use `blend_per_split` instead of `blend`")
         self._check_data()
 
     @staticmethod
     def _checked_blend(blend: Any, where: str) -> Blend:
-        """Returns a blend as given, or of pairs; the builder checks weights."""
+        """Validates the shape of a blend; the builder validates the weights."""
         if is_pairs(blend):
             return checked_blend(blend, where)
         prefixes, weights = blend
@@ -53,28 +53,30 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
 
 
 def parse_and_normalize_split(split: str) -> list[float]:
-    """Returns the shares of train, valid and test, which add up to 1: every run of digits and dots is a weight.
+    """Returns the shares of train, valid and test, which sum to 1; missing weights are 0.
 
     Example:
         >>> parse_and_normalize_split("8:1:1")
         [0.8, 0.1, 0.1]
 
     Raises:
-        ConfigError: more than three weights, or a sign or exponent, which the reference reads as two weights.
+        ConfigError: more than three weights, or a weight with a sign or exponent.
     """
-    if re.search(r"[0-9.][eE]|[-+][0-9.]", split):
+    if re.search(r"[0-9.][eE]|[-+][0-9.]", split):  # Megatron would read "1e3" as two weights
         raise ConfigError(f"split {quoted(split)}: a number has a sign or exponent", hint="write plain numbers")
     weights = [float(weight) for weight in re.findall(r"[.0-9]+", split)]
     weights += [0.0] * (len(Split) - len(weights))
     if len(weights) != len(Split):
-        raise ConfigError(f"split {quoted(split)}: has {len(weights)} weights, {len(Split)} at most")
+        raise ConfigError(f"split {quoted(split)}: must have at most {len(Split)} weights, got {len(weights)}")
     return normalize(weights)
 
 
 def convert_split_vector_to_split_matrix(
     vector_a: Sequence[float], vector_b: Sequence[float] | None = None
 ) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1], None where empty; of two vectors, the intersection.
+    """Returns the interval of each split in [0, 1]; None if the split is empty.
+
+    With two vectors, each interval is the intersection of the intervals of both.
 
     Example:
         >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0])

@@ -1,6 +1,6 @@
 """`megatron.core.datasets.data_schedule`: schedules the sub-samples of a global batch into packs.
 
-Groups, settings and numbers of microbatches default to those of an initialised Megatron.
+Process groups, settings and the number of microbatches default to those of an initialized Megatron.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from tokenloom.packing.plan import PackPlan
 Ids = list[list[list[int]]]
 
 Wrapped = tuple[Any, int, float, float]
-"""(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
+"""(iterator, list of iterators or None; number of microbatches; sum of padded lengths; sum of their squares)."""
 
 
 # --- schedulers -------------------------------------------------------------------------------------------------------
 
 
-class _Watched:
-    """An iterator that records its end."""
+class _RecordingIterator:
+    """An iterator that records whether the wrapped iterator has ended."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
@@ -66,9 +66,9 @@ class _Watched:
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
-    """A scheduler for the reference's loop: sums are floats of padded lengths; iterators can be rewound.
+    """The base class of packing schedulers for Megatron's training loop.
 
-    A user's class overrides `get_groups_and_subsamples` or `run`, and is registered in `scheduler_map`.
+    To add a scheduler, override `get_groups_and_subsamples` or `run`, and add the class to `scheduler_map`.
 
     Example:
         >>> class OneByOne(BasePackingScheduler):
@@ -85,7 +85,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
     """
 
     def plan(self, lengths: Any) -> PackPlan:
-        """Returns the plan of a global batch; see `tokenloom.packing.BasePackingScheduler`."""
+        """Returns the plan of a global batch, see `tokenloom.packing.BasePackingScheduler.plan`."""
         if not len(lengths):
             raise ConfigError(NO_TARGETS)
         return super().plan(lengths)
@@ -101,21 +101,21 @@ class BasePackingScheduler(base.BasePackingScheduler):
         dev: Any,
         config: Any,
     ) -> Wrapped:
-        """Returns the result of `wrap_data_iterator` for this scheduler; StopIteration at its end. Collective."""
+        """Schedules and exchanges one global batch with this scheduler, see `wrap_data_iterator`. Collective."""
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
-        several = isinstance(data_iterator, list)
-        given = data_iterator if several else [data_iterator]
-        watched = [None if one is None else _Watched(one) for one in given]
+        is_list = isinstance(data_iterator, list)
+        iterators = data_iterator if is_list else [data_iterator]
+        recording = [None if one is None else _RecordingIterator(one) for one in iterators]
         try:
-            found, count, total, squares = run_pipeline(
-                self, place, watched if several else watched[0], num_microbatches, config, sums_padding=True
+            packs, count, total, squares = run_pipeline(
+                self, place, recording if is_list else recording[0], num_microbatches, config, sums_padding=True
             )
         except Exception as error:
-            if any(one is not None and one.ended for one in watched):
+            if any(one is not None and one.ended for one in recording):
                 raise StopIteration from error
             raise
-        iterators = found if isinstance(found, list) else [found]
-        if self.is_dynamic_cp:  # packs have their number of ranks, even where all are equal
+        iterators = packs if isinstance(packs, list) else [packs]
+        if self.is_dynamic_cp:  # every pack needs `local_cp_size`, even if all are equal
             ranks = {"local_cp_size": place.cp.size}
             iterators = [None if one is None else iter([ranks | pack for pack in one]) for one in iterators]
         iterators = [rerunnable(one) for one in iterators]
@@ -124,35 +124,35 @@ class BasePackingScheduler(base.BasePackingScheduler):
 
 
 class DpBalancedScheduler(BasePackingScheduler, schedulers.DpBalancedScheduler):
-    """Packs sub-samples in order while they fit."""
+    """A scheduler that fills packs with sub-samples in order."""
 
 
 class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler):
-    """Chooses the number of ranks of each pack, microbatch by microbatch."""
+    """A scheduler that chooses the number of context-parallel ranks of each pack."""
 
     _plan = _DefaultDynamicCPScheduler._plan
 
     @property
     def max_seq_len_per_rank(self) -> int:
-        """Tokens of a pack per rank."""
+        """Maximum tokens of a pack per rank."""
         return self.max_seqlen_per_dp_cp_rank
 
     @property
     def total_hdp_gpus(self) -> int:
-        """dp × cp ranks."""
+        """Number of dp × cp ranks."""
         return self.num_ranks
 
 
 class CostBalancedScheduler(BasePackingScheduler, balanced.CostBalancedScheduler):
-    """Packs of equal cost; not in the reference."""
+    """A scheduler that makes packs of equal cost; tokenloom's own."""
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler, hybrid.HybridCostBalancedScheduler):
-    """Packs of equal cost, with groups of several sizes, from the whole global batch; not in the reference."""
+    """A scheduler that makes packs of equal cost and chooses the ranks of each pack; tokenloom's own."""
 
 
 class PackingSchedulerEnum(enum.StrEnum):
-    """The names of the schedulers, also as keys."""
+    """The names of the schedulers in `scheduler_map`."""
 
     DP_BALANCED = "dp_balanced"
     DEFAULT_DYNAMIC_CP = "default_dynamic_cp"
@@ -166,19 +166,22 @@ scheduler_map: dict[str, type[base.BasePackingScheduler]] = {
     PackingSchedulerEnum.COST_BALANCED: CostBalancedScheduler,
     PackingSchedulerEnum.HYBRID_COST_BALANCED: HybridCostBalancedScheduler,
 }
-"""The schedulers by name; programs may add theirs."""
+"""The schedulers by name; programs may add entries."""
 
 
 def wrap_data_iterator(
     data_iterator: Any, config: Any = None, num_microbatches: int | None = None, pg_collection: Any = None
 ) -> Wrapped:
-    """Schedules and exchanges one global batch. Collective over all ranks of the run.
+    """Schedules and exchanges one global batch, see `tokenloom.packing.wrap_data_iterator`. Collective over all ranks.
 
-    As `tokenloom.packing.wrap_data_iterator`, of an iterator that may have `__next__` only. None stands for Megatron's:
-    the arguments of its trainer, the count of its calculator, the groups of its parallel state.
+    Args:
+        data_iterator: iterator over samples; needs only `__next__`.
+        config: settings; None for the arguments of Megatron's trainer.
+        num_microbatches: samples to read from the iterator; None for Megatron's current number of microbatches.
+        pg_collection: process groups; None for those of Megatron's parallel state.
 
     Returns:
-        (iterator, number of microbatches, sum of padded lengths, sum of their squares).
+        (iterator over packs, number of microbatches, sum of padded lengths, sum of their squares).
 
     Raises:
         ConfigError: the scheduler is unknown or raises, or an argument is missing.
@@ -202,7 +205,7 @@ def wrap_data_iterator(
 
 
 def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
-    """Returns the largest number of sub-samples of a pack; None without a limit."""
+    """Returns the maximum number of sub-samples in a pack; None for no limit."""
     return PackingConfig.of(config).max_num_seqs
 
 
@@ -210,11 +213,11 @@ def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
 
 
 class BalancedCPScheduler:
-    """The planner of `HybridCPDataLoaderWrapper`: Megatron's own in programs that have loaded it, else ours.
+    """The scheduler of `HybridCPDataLoaderWrapper`: Megatron's own if the program has imported Megatron.
 
     Args:
-        max_seq_len_per_rank: tokens per rank.
-        dp_cp_group: the ranks; None for this process alone.
+        max_seq_len_per_rank: maximum tokens per rank.
+        dp_cp_group: process group of all dp × cp ranks; None for a single process.
     """
 
     def __init__(self, max_seq_len_per_rank: int, dp_cp_group: Any) -> None:
@@ -228,22 +231,24 @@ class BalancedCPScheduler:
     def get_groups_and_subsamples(
         self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None
     ) -> tuple[Ids, Ids]:
-        """Returns (lengths, ids) by microbatch and rank."""
+        """Returns the lengths and ids of sub-samples, each indexed `[microbatch][rank][k]`."""
         if self._theirs is not None:
-            found: tuple[Ids, Ids] = self._theirs.get_groups_and_subsamples(sample_id_seqlens, config)
-            return found
+            groups: tuple[Ids, Ids] = self._theirs.get_groups_and_subsamples(sample_id_seqlens, config)
+            return groups
         scheduler = hybrid.HybridCostBalancedScheduler(self.max_seq_len_per_rank, 1, self.total_hdp_gpus)
         ids, lengths = scheduler.get_groups_and_subsamples(sample_id_seqlens), dict(sample_id_seqlens)
         return [[[lengths[number] for number in rank] for rank in row] for row in ids], ids
 
 
 class HybridCPDataLoaderWrapper:
-    """An iterator over (sub-samples of this rank by id, ids by microbatch and rank), one per global batch. Collective.
+    """An iterator over global batches for hybrid context parallelism. Each step is collective.
+
+    Each item is (this rank's sub-samples by id, ids indexed `[microbatch][rank][k]`); (None, None) without an iterator.
 
     Args:
-        data_iterator: gives lists of packed samples, mappings with `cu_seqlens`; None on tensor-parallel ranks that
-            read nothing.
-        config: has `max_seqlen_per_dp_cp_rank`.
+        data_iterator: iterator over lists of packed samples, which are mappings with `cu_seqlens`; None on
+            tensor-parallel ranks that read no data.
+        config: object with the attribute `max_seqlen_per_dp_cp_rank`.
         pg_collection: process groups dp, dp_cp and tp; None for those of Megatron's parallel state.
     """
 
@@ -269,8 +274,8 @@ class HybridCPDataLoaderWrapper:
         lengths = torch.tensor([len(sample["tokens"]) for sample in batch], dtype=torch.int32)
         pairs, ids, offsets, _ = get_global_seqlens_and_ids(lengths, self.dp_group)
         _, plan = self.cp_balancing_scheduler.get_groups_and_subsamples(pairs, self.config)
-        found = reroute_samples_to_dcp_ranks(batch, ids, pairs, plan, offsets, self.dp_group, self.dp_cp_group)
-        return {number: {name: sample[name] for name in DTYPES} for number, sample in found.items()}, plan
+        own = reroute_samples_to_dcp_ranks(batch, ids, pairs, plan, offsets, self.dp_group, self.dp_cp_group)
+        return {number: {name: sample[name] for name in DTYPES} for number, sample in own.items()}, plan
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -288,16 +293,15 @@ def get_batch_on_this_rank_for_sequence_packing(
 ) -> Any:
     """Returns this rank's part of the next microbatch. Collective over tensor-parallel ranks.
 
-    As `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing`; in programs that have loaded Megatron,
-    packed_seq_params is of its class. `config` has settings for padded shapes and contiguous partition. With
-    `dynamic_cp`, packs need `local_cp_size`. `return_context_parallel_batch` must be False: there are no views of a
-    pack in several layouts.
+    See `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing`. If the program has imported Megatron, the
+    result has Megatron's `PackedSeqParams`. With `dynamic_cp`, every pack needs `local_cp_size`.
+    `return_context_parallel_batch` is not supported and must be False.
     """
-    if isinstance(pg_collection, bool):  # the newest version's order
+    if isinstance(pg_collection, bool):  # positional order of the newest version
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
     if return_context_parallel_batch:
         message = "`return_context_parallel_batch`: must be False, got True"
-        raise ConfigError(message, hint="take a batch of each layout, with `cp_partition_mode` in `config`")
+        raise ConfigError(message, hint="call this function once per layout, with `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
     *tensors, params, mask = batch_in(
@@ -305,19 +309,19 @@ def get_batch_on_this_rank_for_sequence_packing(
     )
     if dynamic_cp and params.local_cp_size is None:
         message = "`dynamic_cp`: a pack has no `local_cp_size`"
-        raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
+        raise ConfigError(message, hint="use a scheduler with `is_dynamic_cp = True`")
     return *tensors, as_megatrons_params(params), mask
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[T], True at padding, from the boundaries of a pack without and with padding."""
+    """Returns bool[T], True at padding, from a pack's boundaries without and with padding."""
     if len(cu_seqlens_padded) < 2:  # no sequence
         return torch.ones(int(cu_seqlens_padded[-1]), dtype=torch.bool, device=cu_seqlens.device)
     return padding_mask_of(cu_seqlens, cu_seqlens_padded)
 
 
 def _sanitize_thd_padding_values(batch: dict[str, Any], padding_mask: Any) -> None:
-    """Replaces tensors by copies with 0 at padding; a `ConfigError` for other shapes than the mask's."""
+    """Replaces each tensor of a batch by a copy with 0 at padding; its shape must be that of the mask."""
     for name in DTYPES:
         if (tensor := batch.get(name)) is None:
             continue

@@ -1,8 +1,7 @@
-"""`megatron.core.datasets.data_schedule_utils`: the steps of the exchange of sub-samples between ranks.
+"""`megatron.core.datasets.data_schedule_utils`: the steps that exchange sub-samples between ranks.
 
-The steps of `tokenloom.packing` with the reference's signatures, of all its versions, for schedulers that run the
-pipeline themselves. A sub-sample has its four tensors without padding, which packs fill with zeros, and its two lengths
-as numbers.
+The functions call `tokenloom.packing`, and accept the signatures of all tested Megatron versions. A sub-sample has four
+tensors without padding, and `original_seq_len` and `padded_seq_len` as integers.
 """
 
 from __future__ import annotations
@@ -24,20 +23,19 @@ from tokenloom.packing.batch import DTYPES, SubSample, context_parallel_indices,
 from tokenloom.packing.groups import Channel, Place
 from tokenloom.packing.pipeline import broadcast_to_stages, exchange_samples, gather_lengths, iterators_over
 
-_TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
+_EXCHANGED = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 
 NO_TARGETS = "packed global batch contains no sequences with supervised targets"
-"""The error of a global batch without loss."""
+"""Megatron's error message for a global batch in which no token has loss."""
 
 
 def get_batch_and_global_seqlens(
     data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any
 ) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
-    """Returns the sub-samples of the next items, and the padded lengths of all data-parallel ranks. Collective.
+    """Reads `num_microbatches` items, and gathers the padded lengths of all data-parallel ranks. Collective.
 
     Returns:
-        (sub-samples, (id, length) of all, int32 ids of this rank's, int32[dp size + 1] first id of each rank, lengths
-        by id).
+        This rank's sub-samples, then the values of `get_global_seqlens_and_ids`.
 
     Raises:
         StopIteration: the iterator ended.
@@ -53,17 +51,24 @@ def get_batch_and_global_seqlens(
 
 
 def unpack_batch(batch: Sequence[Any]) -> list[SubSample]:
-    """Returns the sub-samples of samples."""
+    """Splits packed samples into their sub-samples."""
     kinds = [{"cu_seqlens", "padded_seq_len"} & set(sample) for sample in batch if isinstance(sample, Mapping)]
     if len(set().union(*kinds)) > 1:
-        raise ConfigError("`padded_seq_len` and `cu_seqlens` exclude each other, also between samples")
+        raise ConfigError("a batch must have `padded_seq_len` or `cu_seqlens`, got both")
     return list(take_apart([list(batch)]))
 
 
 def get_global_seqlens_and_ids(
     subsample_seqlens: Any, dp_group: Any
 ) -> tuple[list[tuple[int, int]], Any, Any, list[int]]:
-    """Returns the ids and lengths of the sub-samples of all data-parallel ranks. Collective."""
+    """Numbers the sub-samples of all data-parallel ranks, and gathers their lengths. Collective.
+
+    Returns:
+        pairs: (id, length) of each sub-sample.
+        ids: int32 tensor, ids of this rank's sub-samples.
+        offsets: int32[dp size + 1] tensor, first id of each rank, and the number of sub-samples.
+        lengths: length of each sub-sample by id.
+    """
     dp = Channel(dp_group)
     mine = subsample_seqlens.to("cpu", torch.int64).reshape(-1, 1).numpy()
     gathered = dp.all_gather_rows(mine, "lengths over DP")
@@ -73,7 +78,7 @@ def get_global_seqlens_and_ids(
     return list(enumerate(lengths)), ids, offsets, lengths
 
 
-_unpack_batch, _get_global_seqlens_and_ids = unpack_batch, get_global_seqlens_and_ids  # the reference's names
+_unpack_batch, _get_global_seqlens_and_ids = unpack_batch, get_global_seqlens_and_ids  # Megatron's names
 
 
 def reroute_samples_to_dcp_ranks(
@@ -88,24 +93,24 @@ def reroute_samples_to_dcp_ranks(
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
 ) -> dict[int, SubSample]:
-    """Returns the sub-samples that the plan assigns to this rank, by id. Collective in the group dp.
+    """Sends sub-samples to the ranks that the plan assigns them to; returns this rank's by id. Collective in dp.
 
-    Ranks of one context-parallel index have the whole global batch between them, and exchange among themselves.
-    Without `dp_cp_group`, or with the newest version's `sample_keys` in its place, it is `tp_group`.
+    Newer versions of Megatron omit `tp_group`, so the process group dp × cp is then passed as `tp_group`.
 
     Raises:
-        ConfigError: sub-samples have other tensors than those of text.
+        ConfigError: a sub-sample has a key that is not exchanged.
     """
-    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # they follow from the batches
+    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # derived from the batches
     if dp_cp_group is None or isinstance(dp_cp_group, Collection):
         dp_cp_group = tp_group
-    if unsupported := sorted({name for sample in batch for name in sample} - _TRAVELS):
+    if unsupported := sorted({name for sample in batch for name in sample} - _EXCHANGED):
         message = f"exchange supports only the text sample schema, found unsupported sample keys {unsupported}"
-        raise ConfigError(message, hint=f"leave them out: {', '.join(DTYPES)} travel")
+        raise ConfigError(message, hint=f"remove all keys but {', '.join(DTYPES)}")
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     own = list(take_apart([list(batch)]))
-    lane = [dp_cp.global_ranks.index(rank) for rank in dp.global_ranks] if dp.size > 1 else [dp_cp.rank]
-    wanted = [np.unique([number for ranks in sample_id_groups for number in ranks[rank]]) for rank in lane]
+    # the dp ranks of one context-parallel index hold the whole global batch, so the exchange stays in dp
+    peers = [dp_cp.global_ranks.index(rank) for rank in dp.global_ranks] if dp.size > 1 else [dp_cp.rank]
+    wanted = [np.unique([number for ranks in sample_id_groups for number in ranks[rank]]) for rank in peers]
     return exchange_samples(gather_lengths(Attempt(lambda: own), dp), wanted, dp)
 
 
@@ -114,8 +119,8 @@ def build_packed_microbatches(
 ) -> list[dict[str, Any]]:
     """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
-    Takes the sub-samples of each microbatch and a device; or those of this rank by id, the ids by microbatch and rank,
-    this rank, a device, and whether packs get `local_cp_size`.
+    The first arguments depend on the Megatron version: (sub-samples of each microbatch, device), or (this rank's
+    sub-samples by id, ids indexed `[microbatch][rank][k]`, this rank, device, whether packs get `local_cp_size`).
     """
     sizes = None
     if dcp_rank is not None:
@@ -134,7 +139,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Sends the metadata of packs, and sums, from the first stage of a pipeline to its middle stages. Collective."""
+    """Sends the packs' metadata and the sums from the first pipeline stage to the middle stages. Collective."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -144,7 +149,10 @@ def broadcast_to_pp_group(
 
 
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
-    """Returns the numbers of rank 0 of a group, exact up to 2**53; others pass as many of any value. Collective."""
+    """Returns the numbers that rank 0 of the group passes, exact up to 2**53. Collective.
+
+    Other ranks pass a list of the same length; its values are ignored.
+    """
     channel = Channel(group)
     if channel.size == 1:
         return list(values)
@@ -155,7 +163,7 @@ def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = 
 
 
 def broadcast_tensor(item: Any, src_rank: int, group: Any) -> None:
-    """Copies the tensor of a rank of the run into `item`, if not None. Collective in the group."""
+    """Broadcasts `item` in place from the global rank `src_rank`; does nothing for None. Collective in the group."""
     channel = Channel(group)
     if item is not None and channel.size > 1:
         item.copy_(channel.broadcast(item, channel.global_ranks.index(src_rank), "tensors"))
@@ -169,14 +177,15 @@ def create_data_iterator(
     vpp_needs_data: Sequence[bool] | None = None,
     is_dynamic_cp: bool = False,
 ) -> Any:
-    """Returns an iterator over packs, with virtual stages a list of them; None on ranks that read nothing.
+    """Returns an iterator over packs; with virtual pipeline stages, a list of iterators, one per stage.
 
-    In older versions, the first virtual stage of the first rank of a pipeline and the last of the last get tokens,
-    others metadata. The newest version omits `pp_group` and passes the stages that get tokens.
+    None stands for an iterator on tensor-parallel ranks other than 0. In older versions, the first virtual stage of the
+    first pipeline rank and the last virtual stage of the last rank get tokens; others get metadata. The newest version
+    omits `pp_group`, and `vpp_needs_data` says which stages get tokens.
     """
     del is_dynamic_cp  # packs keep their `local_cp_size`
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
-    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # the newest version's order, by position
+    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # positional order of the newest version
         needs = list(config) if config is not None else needs or []
         tp_group, config = pp_group, tp_group
     stages = config.virtual_pipeline_model_parallel_size or 1
@@ -195,39 +204,40 @@ def create_data_iterator(
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:
-    """Returns the int32 positions of a context-parallel rank's tokens in a pack, as Transformer Engine's function.
+    """Returns the positions of a context-parallel rank's tokens in a pack, int32; equals Transformer Engine's function.
 
     Example:
         >>> get_thd_partitioned_indices(torch.tensor([0, 8, 12]), 12, 2, 1).tolist()
         [2, 3, 4, 5, 9, 10]
 
     Raises:
-        ConfigError: a sequence is no multiple of 2 × cp_size, or the pack has another number of tokens.
+        ConfigError: the length of a sequence is not a multiple of 2 × cp_size, or `cu_seqlens` does not end at
+            `total_tokens`.
     """
     if int(cu_seqlens[-1]) != total_tokens:
-        raise ConfigError(f"boundaries end at {int(cu_seqlens[-1])}, but the pack has {total_tokens} tokens")
+        raise ConfigError(f"`cu_seqlens`: must end at {total_tokens} tokens, got {int(cu_seqlens[-1])}")
     return context_parallel_indices(cu_seqlens, cp_size=cp_size, cp_rank=cp_rank).to(torch.int32)
 
 
-# --- Megatron's own state ---------------------------------------------------------------------------------------------
+# --- state of Megatron in this process --------------------------------------------------------------------------------
 
 _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 
 
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
-    """Returns process groups by name: of a collection, else of Megatron's parallel state, else None for one process.
+    """Returns the process groups dp, cp, dp_cp, tp and pp by name; None for each group of a single process.
 
     Args:
-        pg_collection: has the groups as attributes; None for Megatron's own.
-        names: the required ones of dp, cp, dp_cp, tp and pp.
+        pg_collection: object with the groups as attributes; None for the groups of Megatron's parallel state.
+        names: the groups that `pg_collection` must have.
 
     Raises:
-        ConfigError: a required group is missing, or all are in a run of several ranks.
+        ConfigError: a required group is missing, or a run of several ranks has no groups.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]
         if missing:
-            raise ConfigError(f"`pg_collection`: no process group {', '.join(missing)}")
+            raise ConfigError(f"`pg_collection`: has no process group {', '.join(missing)}")
         return {name: getattr(pg_collection, name, None) for name in _NAMES}
     state = sys.modules.get("megatron.core.parallel_state")
     if state is not None and state.model_parallel_is_initialized():
@@ -239,13 +249,13 @@ def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
             "pp": state.get_pipeline_model_parallel_group(),
         }
     if (ranks := current_ranks()) is not None and ranks.world_size > 1:
-        hint = "initialise Megatron's `parallel_state`, or pass `pg_collection`"
+        hint = "initialize Megatron's `parallel_state`, or pass `pg_collection`"
         raise ConfigError(f"no process groups given for {ranks.world_size} ranks", hint=hint)
     return dict.fromkeys(_NAMES)
 
 
 def place_of_run(pg_collection: Any, *names: str) -> Place:
-    """Returns the place of this process in those groups, with its context-parallel group of each size."""
+    """Returns this process's ranks in the groups of `groups_of_run`, and its context-parallel groups by size."""
     groups = groups_of_run(pg_collection, *names)
     own = getattr(pg_collection, "cp_of_size", None)
     dp, cp, tp, pp = (Channel(groups[name]) for name in ("dp", "cp", "tp", "pp"))
@@ -253,12 +263,12 @@ def place_of_run(pg_collection: Any, *names: str) -> Place:
 
 
 def own_device() -> Any:
-    """Returns the device of this process's tensors, on any backend: its GPU, or the CPU."""
+    """Returns this process's GPU; the CPU if CUDA is not available."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 class GroupsBySize(Mapping[int, Any]):
-    """This rank's context-parallel groups by their number of ranks, from Megatron."""
+    """Megatron's context-parallel groups that contain this rank, by number of ranks."""
 
     _NAMES = ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups")  # by version
 
@@ -281,25 +291,25 @@ class GroupsBySize(Mapping[int, Any]):
 
 
 def global_arguments() -> Any:
-    """Returns the parsed arguments of Megatron's trainer; a `ConfigError` without them."""
+    """Returns the parsed arguments of Megatron's trainer; raises `ConfigError` if there are none."""
     return _megatrons_global("megatron.training.global_vars", "_GLOBAL_ARGS", "`config`")
 
 
 def current_num_microbatches() -> int:
-    """Returns the current number of microbatches of Megatron's calculator; a `ConfigError` without one."""
+    """Returns Megatron's current number of microbatches; raises `ConfigError` if there is none."""
     name = "_GLOBAL_NUM_MICROBATCHES_CALCULATOR"
     return int(_megatrons_global("megatron.core.num_microbatches_calculator", name, "`num_microbatches`").get())
 
 
-def _megatrons_global(module: str, name: str, what: str) -> Any:
-    """Returns a global variable of Megatron, if the program has initialised it."""
-    if (found := getattr(sys.modules.get(module), name, None)) is None:
-        raise ConfigError(f"no {what} given, and Megatron has none", hint="pass it, or initialise Megatron first")
-    return found
+def _megatrons_global(module: str, name: str, argument: str) -> Any:
+    if (value := getattr(sys.modules.get(module), name, None)) is None:
+        message = f"no {argument} given, and Megatron is not initialized"
+        raise ConfigError(message, hint=f"pass {argument}, or initialize Megatron first")
+    return value
 
 
 def as_megatrons_params(params: Any) -> Any:
-    """Returns parameters of a pack as Megatron's own class, in programs that have loaded Megatron."""
+    """Converts a pack's parameters to Megatron's `PackedSeqParams` if the program has imported Megatron."""
     if "megatron.core" not in sys.modules:
         return params
     theirs, fields = _megatrons_params()
@@ -311,18 +321,18 @@ def as_megatrons_params(params: Any) -> Any:
 
 
 def tells_gaps() -> bool:
-    """Whether Megatron's attention takes boundaries without padding too, as on its development branch."""
+    """Returns whether Megatron's attention also accepts boundaries without padding, as on its development branch."""
     return "megatron.core" in sys.modules and "cp_partition_mode" in _megatrons_params()[1]
 
 
 def _megatrons_params() -> tuple[Any, set[str]]:
-    """Returns Megatron's class of parameters of a pack, and the names of its fields."""
+    """Returns Megatron's class `PackedSeqParams`, and the names of its fields."""
     theirs = import_module("megatron.core.packed_seq_params").PackedSeqParams
     return theirs, {field.name for field in dataclasses.fields(theirs)}
 
 
 def rerunnable(iterator: Any) -> Any:
-    """Returns an iterator that Megatron's rerun state machine can rewind, in programs that have loaded Megatron."""
+    """Wraps an iterator for Megatron's rerun state machine if the program has imported Megatron."""
     if iterator is None or "megatron.core" not in sys.modules:
         return iterator
     return import_module("megatron.core.rerun_state_machine").RerunDataIterator(iterator)

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.gpt_dataset`: samples of GPT models."""
+"""`megatron.core.datasets.gpt_dataset`: GPT samples."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from tokenloom.order.policies import ArrayOrder, ConcatWindows, OrderPolicy, Win
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
-THREE_VALUES = (0, 19)
-"""Since this version a query returns the lengths of documents too."""
+QUERY_HAS_LENGTHS = (0, 19)
+"""Since this Megatron version `_query_document_sample_shuffle_indices` also returns the lengths of documents."""
 
 
 @dataclass
 class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConfig):
-    """`tokenloom.GPTDatasetConfig` with the settings of all versions of the reference, and its checks.
+    """`tokenloom.GPTDatasetConfig` with the settings of all Megatron versions, and Megatron's validation.
 
     Attributes:
-        create_attention_mask: True, as in the reference.
-        sft_mock_dataset_config_json: lengths of mock conversations: JSON, or the path of a file with it.
-        varlen_mock_dataset_config_json: the same of mock samples of varying length.
+        create_attention_mask: whether samples have a dense attention mask; True by default.
+        sft_mock_dataset_config_json: settings of `MockSFTDataset`, as JSON or the path of a JSON file.
+        varlen_mock_dataset_config_json: settings of `MockVarlenDataset`, as JSON or the path of a JSON file.
         varlen_sbhd_validation: whether `VarlenDataset` pads its samples to `sequence_length`.
     """
 
@@ -64,7 +64,7 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
     varlen_sbhd_validation: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the settings and computes `token_dtype_code`."""
+        """Validates the settings and computes `token_dtype_code`."""
         BlendedMegatronDatasetConfig.__post_init__(self)
         for name in ("tokenizer", "reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:
@@ -81,20 +81,20 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
         self.token_dtype_code = None if vocab_size is None else 4 if vocab_size > 1 << 16 else 8
         if self.sequences_per_dataset is not None and self.token_dtype_code is None:
             message = "`sequences_per_dataset` needs a tokenizer with `vocab_size`"
-            raise ConfigError(message, hint="leave `sequences_per_dataset` out")
+            raise ConfigError(message, hint="omit `sequences_per_dataset`")
         self.policy_of(Split.train)
 
 
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
-    """`tokenloom.GPTDataset` with all hooks of the reference, whose index arrays may be assigned; same args and errors.
+    """`tokenloom.GPTDataset` with Megatron's hooks and assignable index arrays; arguments and errors are the same.
 
-    Kernels fill its samples, unless a class overrides a hook, a function of this module is replaced, or kernels cannot
-    read assigned arrays. Then each sample is made as in the reference, by `_query_document_sample_shuffle_indices` and
-    `_get_ltor_masks_and_position_ids`.
+    Native kernels fill the samples. They are bypassed if a subclass overrides a hook, a program replaces a function of
+    this module, or assigned arrays are irregular. Then each sample is made in Megatron's steps, by
+    `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
 
     Attributes:
-        masks_and_position_ids_are_cached: whether all samples share the next three.
-        cached_attention_mask: bool[1, S, S], True = masked; or None.
+        masks_and_position_ids_are_cached: whether all samples share the three cached tensors.
+        cached_attention_mask: bool[1, S, S], True = masked; None without an attention mask.
         cached_loss_mask: float32[S].
         cached_position_ids: int64[S].
     """
@@ -115,16 +115,16 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens the pair at a path."""
+        """Opens the `.bin`/`.idx` pair at a path prefix."""
         counts = config.sequences_per_dataset
         return open_pair(dataset_path, config, counts[dataset_path] if counts else None, config.token_dtype_code)
 
     def _get_num_tokens_per_epoch(self) -> int:
-        """Returns the tokens of one epoch; a hook."""
+        """Returns the number of tokens in one epoch; a hook."""
         return self.documents.count_tokens()
 
     def _get_num_epochs(self, num_tokens_per_epoch: int) -> int:
-        """Returns the epochs, of so many tokens, that the samples take; a hook."""
+        """Returns the number of epochs that `num_samples` samples need; a hook."""
         policy = self.config.policy_of(self.index_split)
         return policy.epochs(num_tokens_per_epoch, self.documents.length_blocks()).plan(self.num_samples).num_epochs
 
@@ -144,27 +144,27 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         config = self.config
         if config.defer_npy_index_mmap:
             name_paths(self, self._index_folder(), self.index_split, *NAMES)
-        is_hooked = overrides(self, "_build_document_sample_shuffle_indices")
-        builds_otherwise = self.epoch_plan.tokens_per_epoch != self.epochs.num_tokens or not all(
+        has_hook = overrides(self, "_build_document_sample_shuffle_indices")
+        has_functions = self.epoch_plan.tokens_per_epoch != self.epochs.num_tokens or not all(
             map(is_ours, (_build_document_index, helpers.build_sample_idx, _build_shuffle_index))
         )
-        if is_hooked or builds_otherwise:
+        if has_hook or has_functions:
             if config.window_policy != "concat" or config.block_shuffle is not None:
-                message = f"{type(self).__name__}: hooks need the reference's order"
-                raise ConfigError(message, hint="leave `window_policy` and `block_shuffle` out, or the hooks")
+                message = f"{type(self).__name__}: hooks need Megatron's order of samples"
+                raise ConfigError(message, hint="omit `window_policy` and `block_shuffle`, or remove the hooks")
             assert isinstance(policy, ConcatWindows)
-            if builds_otherwise:
+            if has_functions:
                 policy = cast("OrderPolicy", SimpleNamespace(order=partial(_WindowsOfFunctions, policy.shape)))
-        if not is_hooked:
+        if not has_hook:
             return super()._make_order(policy)
         self.order = super()._make_order(policy)
         arrays = dict(zip(NAMES, self._build_document_sample_shuffle_indices(), strict=True))
-        if arrays["shuffle_index"] is not None:  # else it is deferred
+        if arrays["shuffle_index"] is not None:  # None: loading is deferred
             self._assign(arrays)
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns document, sample and shuffle index, from the cache or built; None while deferred. A hook."""
+        """Returns document, sample and shuffle index, cached or built; None for each if deferred. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
@@ -172,7 +172,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return document_index, sample_index, shuffle_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces index arrays; the others stay."""
+        """Replaces the given index arrays and keeps the others."""
         self.order = GivenOrder(
             {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
@@ -186,7 +186,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The hook that kernels would bypass, so that samples are made one by one; None if there is none."""
+        """The name of the hook that native kernels would bypass; None if kernels may fill the samples."""
         if QUERY in self._overrides.found:
             return f"{type(self).__name__}.{QUERY}"
         if _get_ltor_masks_and_position_ids is not _MASKS:
@@ -197,16 +197,16 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def _is_regular(self) -> bool:
-        """Whether all samples are windows of one length."""
+        """Returns whether all samples are windows of the same length, as kernels need."""
         order = self.__dict__.get("order")  # unset until the order is built
         return type(order) is not GivenOrder or order.is_regular
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, to pad a batch."""
+        """Returns a sample as torch tensors; for None, a sample with an all-zero loss mask, to pad a batch."""
         return super().__getitem__(idx) if self.item_hook is None else self._item(idx)
 
     def _item(self, idx: int | None) -> Sample:
-        """Returns a sample made by the hooks, step by step as in the reference."""
+        """Returns a sample made by the hooks, in Megatron's steps."""
         config, pad = self.config, self._pad_token_id
         text, _, *lengths = self._query_document_sample_shuffle_indices(0 if idx is None else idx)
         given = torch.from_numpy(np.asarray(text)).long()
@@ -227,10 +227,10 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return sample | self._boundaries(lengths[0] if lengths else None) if config.inter_document_masking else sample
 
     def _boundaries(self, lengths: Sequence[int] | None) -> Sample:
-        """Returns the boundaries of documents of these lengths; padding belongs to the last one."""
+        """Returns `cu_seqlens`, `max_seqlen` and positions for documents; padding belongs to the last document."""
         if lengths is None:
             message = f"`{type(self).__name__}.{QUERY}` must return three values with `inter_document_masking`, got two"
-            raise ConfigError(message, hint="return the length of each document as a third value")
+            raise ConfigError(message, hint="return a list of the documents' lengths as the third value")
         counts = [int(count) for count in lengths]
         if self.config.add_extra_token_to_sequence:
             counts[-1] -= 1
@@ -249,12 +249,12 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def masks_and_position_ids_are_cacheable(self) -> bool:
-        """Whether all samples have the same."""
+        """Returns whether all samples have the same attention mask, loss mask and positions."""
         config = self.config
         return not (config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss)
 
     def _masks(self, tokens: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-        """Returns attention mask, loss mask (writable) and positions of a text."""
+        """Returns attention mask, loss mask and positions of a sample; the loss mask is a copy."""
         if self.masks_and_position_ids_are_cacheable and self.masks_and_position_ids_are_cached:
             assert self.cached_loss_mask is not None
             assert self.cached_position_ids is not None
@@ -266,27 +266,27 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         attention_mask, loss_mask, position_ids = _get_ltor_masks_and_position_ids(tokens, eod, *resets, with_mask)
         if self.masks_and_position_ids_are_cacheable:
             self.cached_attention_mask, self.cached_position_ids = attention_mask, position_ids
-            self.cached_loss_mask = loss_mask.clone()  # samples write into theirs
+            self.cached_loss_mask = loss_mask.clone()  # `_item` writes to the returned one
             self.masks_and_position_ids_are_cached = True
         return attention_mask, loss_mask, position_ids
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns the text of a sample, its documents, and since 0.19 of the reference their lengths; a hook.
+        """Returns the tokens of a sample and its documents; since Megatron 0.19 also their lengths. A hook.
 
         Returns:
-            text: int64[sequence_length + 1], padded; without the 1 where no extra token is read.
-            documents: int64[num_documents], rows in the `.idx` file, empty ones included.
-            lengths: list of the tokens of each document without padding.
+            text: int64[sequence_length + 1], padded; int64[sequence_length] without `add_extra_token_to_sequence`.
+            documents: int64[num_documents], rows of the `.idx` file, including empty documents.
+            lengths: list of each document's tokens, without padding.
         """
         parts, documents = self._parts(idx)
         lengths = [len(part) for part in parts]
         missing = max(self.config.sequence_length + self._extra - sum(lengths), 0)
         text = np.concatenate([*parts, np.full(missing, self._pad_token_id)], dtype=np.int64)
         values = text, np.array(documents, dtype=np.int64)
-        return values if reference_version() < THREE_VALUES else (*values, lengths)
+        return values if reference_version() < QUERY_HAS_LENGTHS else (*values, lengths)
 
     def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document of a sample, and the documents' rows."""
+        """Returns the tokens of each document in a sample, and the documents' rows."""
         if not self._is_regular:
             assert isinstance(self.order, GivenOrder)
             return self.order.read(self.dataset, idx)
@@ -300,7 +300,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
 
 class _WindowsOfFunctions(WindowOrder):
-    """The windows of the reference, built by the replaceable functions of these modules."""
+    """A window order whose arrays are built by Megatron's module functions, which programs may replace."""
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan
@@ -321,10 +321,12 @@ class _WindowsOfFunctions(WindowOrder):
 def _build_document_index(
     documents: NDArray[Any], num_epochs: int, numpy_random_state: np.random.RandomState, separate_final_epoch: bool
 ) -> NDArray[np.int32]:
-    """Returns the shuffled stream of documents, int32[num_epochs * num_documents], the last epoch apart or not."""
-    apart = separate_final_epoch and num_epochs > 1
+    """Returns the shuffled documents of all epochs, int32[num_epochs * num_documents].
+
+    With `separate_final_epoch`, the last epoch is shuffled separately from the others.
+    """
     parts = []
-    for epochs in [num_epochs - 1, 1] if apart else [num_epochs]:
+    for epochs in [num_epochs - 1, 1] if separate_final_epoch and num_epochs > 1 else [num_epochs]:
         part = np.tile(np.asarray(documents), epochs).astype(np.int32)
         numpy_random_state.shuffle(part)
         parts.append(part)
@@ -332,7 +334,7 @@ def _build_document_index(
 
 
 def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: np.random.RandomState) -> NDArray[Any]:
-    """Returns [0, total_size) as uint32 or int64; [0, num_samples) and the rest are shuffled separately."""
+    """Returns [0, total_size) as uint32 or int64, with [0, num_samples) and the rest shuffled separately."""
     dtype = np.int64 if total_size >= np.iinfo(np.uint32).max - 1 else np.uint32
     numbers: NDArray[Any] = np.arange(total_size, dtype=dtype)
     numpy_random_state.shuffle(numbers[:num_samples])
@@ -349,14 +351,17 @@ def _get_ltor_masks_and_position_ids(
     eod_mask_loss: bool,
     create_attention_mask: bool,
 ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """Returns the attention mask of a text (bool[1, S, S], True = masked; or None), its loss mask and positions."""
+    """Returns attention mask, loss mask and positions of the tokens `data`, int64[S].
+
+    The attention mask is bool[1, S, S], True = masked; None without `create_attention_mask`.
+    """
     size, device = data.numel(), data.device
     is_end = data == eod_token
     places = torch.arange(size, dtype=torch.long, device=device)
     loss_mask = torch.ones(size, dtype=torch.float, device=device)
     if eod_mask_loss:
         loss_mask[is_end] = 0.0
-    before = torch.cumsum(is_end, 0) - is_end.long()  # ends before each token
+    before = torch.cumsum(is_end, 0) - is_end.long()  # number of document ends before each token
     attention_mask = None
     if create_attention_mask:
         attention_mask = places[None, :] > places[:, None]
@@ -373,7 +378,7 @@ _MASKS = _get_ltor_masks_and_position_ids
 
 
 class MockGPTDataset(mock.MockGPTDataset, GPTDataset):
-    """GPT samples of mock data; replaces `GPTDataset` where a config names no data."""
+    """A dataset of GPT samples of mock data; the builder uses it if a config names no data."""
 
     def __init__(
         self, dataset: Any, dataset_path: str | None, indices: Any, num_samples: int, index_split: Any, config: Any

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.helpers`: index arrays of samples and blends."""
+"""`megatron.core.datasets.helpers`: builds the index arrays of datasets and blends."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def build_sample_idx(
     drop_last_partial_sequence: bool = True,
     add_extra_token_to_sequence: bool = True,
 ) -> NDArray[Any]:
-    """Returns the start of each sample, and the end of the last: int32[num_samples + 1, 2], or int64 for long streams.
+    """Returns the sample index, see `build_sample_idx_int32`; int64 if a document or length exceeds int32.
 
-    A row out of range, as with an empty last document, is a `ConfigError`.
+    Raises:
+        ConfigError: a row of the index is out of range, for example because the last document is empty.
     """
     largest = max(document_indices.shape[0], int(sizes.max()))
     build = build_sample_idx_int32 if largest <= np.iinfo(np.int32).max else build_sample_idx_int64
@@ -39,5 +40,5 @@ def build_sample_idx(
         1 if add_extra_token_to_sequence else 0,
     )
     if index.dtype == np.int32 and not (index.min() >= 0 and index.max() <= largest):
-        raise ConfigError(f"rows {index.min()} to {index.max()} out of range [0, {largest}]")
+        raise ConfigError(f"sample index out of range: must be in [0, {largest}], got {index.min()} to {index.max()}")
     return index

@@ -1,8 +1,8 @@
-"""`megatron.core.datasets.helpers_cpp`: the kernels of the reference, positional as there.
+"""`megatron.core.datasets.helpers_cpp`: Megatron's kernels, with positional arguments only.
 
-Arrays are converted to these dtypes; `verbose` has no effect. The functions of the same names in `tokenloom.order` and
-`tokenloom.kernels` document the parameters. Weights, sizes and numbers out of range are a `ConfigError`, too short
-arrays a `ValueError`, sequences that do not exist an `IndexError`.
+Arrays are converted to the dtypes that the kernels need. `verbose` has no effect. Arguments are documented at the
+functions of the same names in `tokenloom.order` and `tokenloom.kernels`. Invalid values raise `ConfigError`, too short
+arrays `ValueError`, and indices of missing sequences `IndexError`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def build_blending_indices(
     verbose: bool,
     /,
 ) -> None:
-    """Fills in the dataset of each sample of a weighted blend, and its number in that dataset."""
+    """Fills `dataset_index` and `dataset_sample_index` in place with a weighted blend of `size` samples."""
     values = _array(weights, np.float64)[:num_datasets]
     if len(values) < max(num_datasets, 1) or not (np.isfinite(values) & (values > 0)).all():
-        message = f"weights must be {num_datasets} finite numbers above 0, got {values.tolist()}"
-        raise ConfigError(message, hint="leave a dataset without weight out")
-    chosen, given = order.build_blending_indices(values, size=size)
-    dataset_index[:size] = chosen.astype(np.int16)
-    dataset_sample_index[:size] = given
+        message = f"`weights`: must be {num_datasets} finite numbers above 0, got {values.tolist()}"
+        raise ConfigError(message, hint="remove datasets with weight 0")
+    datasets, samples = order.build_blending_indices(values, size=size)
+    dataset_index[:size] = datasets.astype(np.int16)
+    dataset_sample_index[:size] = samples
 
 
 def build_exhaustive_blending_indices(
@@ -44,18 +44,18 @@ def build_exhaustive_blending_indices(
     num_datasets: int,
     /,
 ) -> None:
-    """Fills in the order of a blend that takes exactly `sizes[i]` samples from dataset i, evenly mixed."""
+    """Fills both arrays in place with an even mixture of exactly `sizes[i]` samples of each dataset i."""
     counts = _array(sizes, np.int64)[:num_datasets]
     if len(counts) < num_datasets or (counts < 0).any():
-        raise ConfigError(f"sizes must be {num_datasets} numbers from 0 on, got {counts.tolist()}")
+        raise ConfigError(f"`sizes`: must be {num_datasets} numbers ≥ 0, got {counts.tolist()}")
     size = int(counts.sum())
-    (taken,) = np.nonzero(counts)
     if size == 0:
         return
-    kept = counts[taken]
-    chosen, given = order.build_blending_indices(kept / float(size), size=size, sizes=kept)
-    dataset_index[:size] = taken[chosen].astype(np.int16)
-    dataset_sample_index[:size] = given
+    (nonempty,) = np.nonzero(counts)
+    counts = counts[nonempty]
+    datasets, samples = order.build_blending_indices(counts / float(size), size=size, sizes=counts)
+    dataset_index[:size] = nonempty[datasets].astype(np.int16)
+    dataset_sample_index[:size] = samples
 
 
 def build_sample_idx_int32(
@@ -70,9 +70,9 @@ def build_sample_idx_int32(
     *,
     dtype: Any = np.int32,
 ) -> NDArray[Any]:
-    """Returns the start of each sample, and the end of the last: int32[num_samples + 1, 2].
+    """Returns the start of each sample and the end of the last sample, int32[num_samples + 1, 2].
 
-    A row is (position in `document_idx`, token offset in that document). Samples past the end of the stream begin at
+    A row is (position in `document_idx`, token offset in that document). Samples past the end of the stream start at
     the end of the last document.
     """
     lengths, stream = _array(sizes, np.int32), _array(document_idx, np.int32)
@@ -80,21 +80,21 @@ def build_sample_idx_int32(
     num_tokens = num_epochs * tokens_per_epoch - extra
     if drop_last_partial_sequence:
         num_samples = int(num_tokens / seq_length) if num_tokens < 0 else num_tokens // seq_length
-    else:  # the reference computes with floats of 32 bits
+    else:  # Megatron computes this in float32
         num_samples = math.ceil(np.float32(num_tokens) / np.float32(seq_length))
-    held = int(lengths[stream].sum(dtype=np.int64))
-    within = max(0, min(num_samples, (held - extra) // seq_length))  # samples that end within the stream
+    stream_tokens = int(lengths[stream].sum(dtype=np.int64))
+    num_whole = max(0, min(num_samples, (stream_tokens - extra) // seq_length))  # samples that end within the stream
     index: NDArray[Any] = np.empty((num_samples + 1, 2), dtype=dtype)
-    index[: within + 1] = order.build_sample_index(
-        lengths, stream, window_length=seq_length, extra=extra, num_windows=within, dtype=np.dtype(dtype)
+    index[: num_whole + 1] = order.build_sample_index(
+        lengths, stream, window_length=seq_length, extra=extra, num_windows=num_whole, dtype=np.dtype(dtype)
     )
-    if within < num_samples:
-        index[within + 1 :] = (len(stream) - 1, lengths[stream[-1]] - extra)
+    if num_whole < num_samples:
+        index[num_whole + 1 :] = (len(stream) - 1, lengths[stream[-1]] - extra)
     return index
 
 
 def build_sample_idx_int64(*arguments: Any) -> NDArray[np.int64]:
-    """Returns the result of `build_sample_idx_int32` as int64[num_samples + 1, 2]."""
+    """Returns the sample index as int64[num_samples + 1, 2], see `build_sample_idx_int32`."""
     return build_sample_idx_int32(*arguments, dtype=np.int64)
 
 
@@ -110,9 +110,10 @@ def build_mapping(
     min_num_sent: int,
     /,
 ) -> NDArray[Any]:
-    """Returns (first sentence, one past the last, target length) of each sample, shuffled: uint32[num_samples, 3].
+    """Returns (first sentence, end sentence, target length) of each sample, shuffled: uint32[num_samples, 3].
 
-    As `tokenloom.order.sentences.build_mapping`; uint64 for more than 2**32 - 1 sentences.
+    The end is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
+    `tokenloom.order.sentences.build_mapping`.
     """
     return sentences.build_mapping(
         _array(docs, np.int64),
@@ -138,9 +139,10 @@ def build_blocks_mapping(
     use_one_sent_blocks: bool,
     /,
 ) -> NDArray[Any]:
-    """Returns (first sentence, one past the last, document, number in its pass) of blocks: uint32[num_blocks, 4].
+    """Returns (first sentence, end sentence, document, block number in the epoch) of blocks: uint32[num_blocks, 4].
 
-    As `tokenloom.order.sentences.build_blocks_mapping`; uint64 for more than 2**32 - 1 sentences.
+    The end is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
+    `tokenloom.order.sentences.build_blocks_mapping`.
     """
     return sentences.build_blocks_mapping(
         _array(docs, np.int64),

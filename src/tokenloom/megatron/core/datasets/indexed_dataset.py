@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.indexed_dataset`: `.bin`/`.idx` pairs."""
+"""`megatron.core.datasets.indexed_dataset`: reads and writes `.bin`/`.idx` pairs."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 
-_USUAL_CHUNK_BYTES = 256 << 20
-"""The reference's default chunk; ours reads the requested ranges, and blocks of its own default size."""
+_DEFAULT_CHUNK_BYTES = 256 << 20
+"""Megatron's default of `bin_chunk_nbytes`; tokenloom then uses its own default block size."""
 
-_COPIED_BYTES = 64 << 20
+_COPY_BYTES = 64 << 20
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
 
 
 class _IndexReader(Index):
-    """The contents of an `.idx` file; `reader[i]` is (pointer, length, mode) of sequence i."""
+    """The contents of an `.idx` file; `reader[i]` is (byte offset, length in tokens, mode) of sequence i."""
 
     def __init__(
         self,
@@ -67,49 +67,48 @@ class _IndexReader(Index):
             expected = (*sequences_per_dataset, header.dtype_code if dtype_code is None else dtype_code)
             if expected != (found := (header.num_sequences, header.num_boundaries, header.dtype_code)):
                 message = f"`{idx_path}`: expected sequences, documents and dtype code {expected}, found {found}"
-                raise DatasetFormatError(message, hint="the data changed after its counts were recorded")
-        self._take(parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal))
+                raise DatasetFormatError(message, hint="recreate the counts with `tokenloom sequences-per-dataset`")
+        self._copy(parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal))
 
-    def _take(self, index: Index, **changes: Any) -> Self:
-        """Takes the fields of an open index."""
+    def _copy(self, index: Index, **changes: Any) -> Self:
+        """Sets all fields to those of another index, or to `changes`."""
         Index.__init__(self, **{field.name: getattr(index, field.name) for field in fields(Index)} | changes)
         return self
 
     @property
     def dtype(self) -> Any:
-        """The scalar type of the tokens."""
+        """The NumPy scalar type of the tokens."""
         return self.header.dtype.type
 
     @property
     def dtype_size(self) -> int:
-        """The bytes of a token."""
+        """Bytes per token."""
         return self.header.dtype.itemsize
 
     @property
     def sequence_count(self) -> int:
-        """The number of sequences."""
+        """Number of sequences."""
         return self.header.num_sequences
 
     @property
     def document_count(self) -> int:
-        """The number of documents plus 1."""
+        """Length of `document_indices`: the number of documents plus 1."""
         return self.header.num_boundaries
 
     def __getitem__(self, idx: int) -> tuple[np.int64, np.int32, np.int8 | None]:
-        """Returns pointer, length and mode of a sequence."""
         mode = None if self.sequence_modes is None else self.sequence_modes[idx]
         return self.sequence_pointers[idx], self.sequence_lengths[idx], mode
 
 
 class _IndexWriter:
-    """Writes an `.idx` file, which appears whole at the end of the context, or not at all."""
+    """A context manager that writes an `.idx` file and publishes it atomically on exit; an error discards it."""
 
     def __init__(self, idx_path: str, dtype: Any) -> None:
         self.idx_path = idx_path
         self.dtype = dtype
 
     def __enter__(self) -> Self:
-        self._dtype_code = DType.code_from_dtype(self.dtype)  # may raise: before a file exists
+        self._dtype_code = DType.code_from_dtype(self.dtype)  # raises before the file is created
         self._file: PendingFile | PendingObject = open_pending(os.fspath(self.idx_path), durable=False)
         return self
 
@@ -125,15 +124,20 @@ class _IndexWriter:
         sequence_modes: Sequence[int] | NDArray[Any] | None,
         document_indices: Sequence[int] | NDArray[Any],
     ) -> None:
-        """Writes the whole index; a `ConfigError` or `OverflowError` for numbers that do not fit."""
+        """Writes the whole index.
+
+        Raises:
+            ConfigError: `document_indices` or `sequence_modes` do not match the sequences.
+            OverflowError: a number does not fit its dtype.
+        """
         lengths, boundaries = np.array(sequence_lengths, dtype=np.int32), np.array(document_indices, dtype=np.int64)
         modes = None if sequence_modes is None else np.array(sequence_modes, dtype=np.int8)
         if not len(boundaries) or (boundaries[0], boundaries[-1]) != (0, len(lengths)):
             ends = f"got {boundaries[:1]} to {boundaries[-1:]}"
-            message = f"`{self.idx_path}`: document indices must go from 0 to {len(lengths)} sequences, {ends}"
+            message = f"`{self.idx_path}`: `document_indices` must be 0 to {len(lengths)} sequences, {ends}"
             raise ConfigError(message, hint="call `end_document` after the last item of a document")
         if modes is not None and len(modes) != len(lengths):
-            raise ConfigError(f"`{self.idx_path}`: got {len(modes)} modes for {len(lengths)} sequences")
+            raise ConfigError(f"`{self.idx_path}`: expected {len(lengths)} modes, found {len(modes)}")
         header = Header(dtype_code=self._dtype_code, num_sequences=len(lengths), num_boundaries=len(boundaries))
         rows = _RowsWriter(self._file, header, multimodal=modes is not None)
         rows.add_rows(lengths, modes)
@@ -145,66 +149,69 @@ class _IndexWriter:
 
 
 class _BinReader(ABC):
-    """Reads numbers of a `.bin` file."""
+    """A reader of a `.bin` file."""
 
     @abstractmethod
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns numbers as dtype[count], from an offset in bytes on."""
+        """Returns `count` numbers as dtype[count], starting at the byte `offset`."""
 
 
 class _SourceReader(_BinReader):
-    """A reader over one of our byte sources."""
+    """A reader over a tokenloom byte source."""
 
     source: ByteSource
     _path: str
 
     @classmethod
     def _over(cls, bin_path: str, source: ByteSource) -> Self:
-        """Returns a reader of a file that is open."""
+        """Returns a reader over an open source; does not call `__init__`."""
         reader = cls.__new__(cls)
         reader._path, reader.source = bin_path, source
         return reader
 
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns numbers as dtype[count], of a mapped file as a read-only view; a negative count means all."""
+        """Returns dtype[count] at the byte `offset`, a read-only view if the file is mapped.
+
+        A negative `count` reads to the end of the file.
+        """
         wanted, begin, size = np.dtype(dtype), int(offset), self.source.num_bytes
         num_bytes = wanted.itemsize * (int(count) if count >= 0 else (size - begin) // wanted.itemsize)
         if not 0 <= begin <= size - num_bytes:
-            raise ValueError(f"bytes [{begin}, {begin + num_bytes}) out of range: `{self._path}` has {size}")
+            raise ValueError(f"bytes [{begin}, {begin + num_bytes}) out of range: `{self._path}` has {size} bytes")
         return self.source.read(begin, num_bytes).view(wanted)
 
 
 class _MMapBinReader(_SourceReader):
-    """Reads views of a local file that is mapped into memory."""
+    """A reader that returns views of a memory-mapped local file."""
 
     def __init__(self, bin_path: str) -> None:
         self._path, self.source = bin_path, MappedFile(os.fspath(bin_path))
 
 
 class _FileBinReader(_SourceReader):
-    """Reads a local file by position, without retries: the last two arguments have no effect."""
+    """A reader that reads a local file with `pread`; ignores the arguments about retries."""
 
     def __init__(self, bin_path: str, num_max_retries: int = 3, sleep_duration_start: float = 10) -> None:
         self._path, self.source = bin_path, PositionalFile(os.fspath(bin_path))
 
 
 class _S3BinReader(_SourceReader):
-    """Reads an object of `s3://` by exact ranges."""
+    """A reader that reads exact byte ranges of an `s3://` object."""
 
     def __init__(self, bin_path: str, object_storage_config: Any) -> None:
         self._path, self.source = bin_path, RemoteFile(bin_path, _settings_of(object_storage_config))
 
 
 class _MultiStorageClientBinReader(_S3BinReader):
-    """Reads an object of `msc://`, or of any other store."""
+    """A reader of an `msc://` object, or of an object in any other store."""
 
 
 OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiStorageClientBinReader}
-"""The reader of each kind of address; programs may add their own."""
+"""The reader class of each URL scheme; programs may add entries."""
 
 
 class _ReaderSource:
-    """A byte source over a user's reader, called with the dtype of the tokens; its size is that of `source`."""
+    """A byte source that calls a program's reader with the dtype of the tokens; `source` provides the size."""
 
     mapped = None
 
@@ -217,19 +224,19 @@ class _ReaderSource:
         size = self._dtype.itemsize
         first, stop = offset // size, -(-(offset + length) // size)
         numbers = self.reader.read(dtype=self._dtype.type, count=stop - first, offset=first * size)
-        found = np.ascontiguousarray(numbers, dtype=self._dtype).view(np.uint8)
-        return found[offset - first * size :][:length]
+        data = np.ascontiguousarray(numbers, dtype=self._dtype).view(np.uint8)
+        return data[offset - first * size :][:length]
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         return map(self.read, offsets, lengths)
 
 
 def _settings_of(config: Any) -> ObjectStorageSettings | None:
-    """Returns our settings for an `ObjectStorageConfig` of either package; our own as they are."""
+    """Converts an `ObjectStorageConfig` of Megatron or of this package to `ObjectStorageSettings`."""
     if config is None or isinstance(config, ObjectStorageSettings):
         return config
     settings = ObjectStorageSettings(cache_path=config.path_to_idx_cache)
-    if (size := config.bin_chunk_nbytes) == _USUAL_CHUNK_BYTES:
+    if (size := config.bin_chunk_nbytes) == _DEFAULT_CHUNK_BYTES:
         return settings
     return replace(settings, block_bytes=size, cache_bytes=max(settings.cache_bytes, size))
 
@@ -238,22 +245,25 @@ def _settings_of(config: Any) -> ObjectStorageSettings | None:
 
 
 class _OutsideSequence(IndexError, ValueError):
-    """A range outside of a sequence; the reference's callers catch `ValueError`."""
+    """The error for a range outside of a sequence; callers written for Megatron catch `ValueError`."""
 
 
 class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.IndexedDataset` with the interface of the reference.
+    """`tokenloom.IndexedDataset` with Megatron's interface.
 
-    `index[i]` is (pointer, length, mode), `bin_reader.read(dtype, count, offset)` returns numbers; both are called if
-    they are replaced or overridden. `dataset[i]` and `get` do not call each other.
+    `index[i]` is (byte offset, length, mode) of sequence i; `bin_reader.read(dtype, count, offset)` reads tokens. A
+    program may replace or override both. `dataset[i]` and `get` do not call each other.
 
-    Args are those of that class, also by position, and `object_storage_config` or `s3_config`: cache folder of remote
-    indices, and block size. `dtype_code` has an effect with `sequences_per_dataset` only.
+    Args:
+        path_prefix, multimodal, mmap, fast_cache_load, sequences_per_dataset, object_storage: as of
+            `tokenloom.IndexedDataset`.
+        object_storage_config, s3_config: cache folder of remote indices, and block size; at most one is used.
+        dtype_code: expected dtype code; ignored without `sequences_per_dataset`.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.
-        DatasetFormatError: the files are truncated, no such pair, or of two pairs.
-        ConfigError: `mmap` with objects.
+        DatasetFormatError: a file is truncated or damaged, or the two files do not match.
+        ConfigError: `mmap` is True with `object_storage_config`.
     """
 
     opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
@@ -291,7 +301,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         sequences_per_dataset: Sequence[int] | None = None,
         dtype_code: int | None = None,
     ) -> None:
-        """Opens the pair, on construction and unpickling; see the class."""
+        """Opens the pair; called by `__init__` and on unpickling."""
         if mmap and object_storage_config:
             message = "`mmap`: must be False with `object_storage_config`, got True"
             raise ConfigError(message, hint="objects cannot be mapped into memory")
@@ -303,46 +313,45 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
             multimodal,
             mmap,
             fast_cache_load=fast_cache_load,
-            sequences_per_dataset=counts,  # type: ignore[arg-type]  # compared as a whole
+            sequences_per_dataset=counts,  # type: ignore[arg-type]  # compared as a tuple
             dtype_code=dtype_code if counts else None,
             object_storage=self._storage or _settings_of(object_storage_config),
         )
         self.dtype_code = dtype_code
 
-    def __getstate__(self) -> tuple[Any, ...]:  # type: ignore[override]  # the reference's form
+    def __getstate__(self) -> tuple[Any, ...]:  # type: ignore[override]  # Megatron's form
         """Returns the arguments of `initialize`."""
         names = ("path_prefix", "multimodal", "mmap", "object_storage_config", "fast_cache_load")
         return tuple(getattr(self, name) for name in (*names, "sequences_per_dataset", "dtype_code"))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:  # type: ignore[override]
-        """Opens the pair of a state of four or seven entries."""
+        """Opens the pair; `state` has four or seven of the arguments of `initialize`."""
         self.initialize(*state)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Returns the state and the identities of the files."""
-        return _unpickled, (type(self), self.__getstate__(), self._files, self._storage, queries_for_child())
+        return _unpickle, (type(self), self.__getstate__(), self._files, self._storage, queries_for_child())
 
     def _make_files(self) -> DatasetFiles:
         files, self._pickled_files = self._pickled_files, None
         return files or super()._make_files()
 
     def _make_index(self, index: Index) -> Any:
-        return _IndexReader.__new__(_IndexReader)._take(index)
+        return _IndexReader.__new__(_IndexReader)._copy(index)
 
     def _make_reader(self, source: ByteSource) -> Any:
-        """Returns the reader of the tokens, of a class in this module's namespace: programs may replace it."""
+        """Returns the reader of the tokens; its class is a global of this module that programs may replace."""
         self._source = source
         path, kind = self.tokens_path, _MMapBinReader if self.mmap else _FileBinReader
         if self.is_remote:
             kind = OBJECT_STORAGE_BIN_READERS.get(path.partition("://")[0], _MultiStorageClientBinReader)
         if isinstance(kind, type) and issubclass(kind, _SourceReader) and not overrides(kind, "__init__"):
             return kind._over(path, source)
-        made: Callable[..., Any] = kind
-        return made(path, self.object_storage_config) if self.is_remote else made(path)
+        make: Callable[..., Any] = kind
+        return make(path, self.object_storage_config) if self.is_remote else make(path)
 
     @property
     def bin_reader(self) -> Any:
-        """The reader of the tokens: `read(dtype, count, offset)`; may be assigned."""
+        """The reader of the `.bin` file, an object with `read(dtype, count, offset)`; may be assigned."""
         return self._reader
 
     @bin_reader.setter
@@ -352,15 +361,15 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         self._take_source(reader.source if is_ours else _ReaderSource(reader, self._source, self._token_dtype))
 
     def __getitem__(self, idx: Any) -> Any:
-        """Returns the tokens of one sequence, or a list of them for a slice of step 1; see `tokenloom.IndexedDataset`.
+        """Returns the tokens of a sequence; for a slice, a list of one array per sequence.
 
-        An empty slice gives a list of one empty array.
+        In a multimodal dataset, returns (tokens, mode). An empty slice returns a list of one empty array.
         """
         if not isinstance(idx, slice):
             return plain.IndexedDataset.get(self, idx)
         start, stop, step = idx.indices(len(self))
         if step != 1:
-            raise ValueError(f"slices must be contiguous, got a step of {step}")
+            raise ValueError(f"slices must have step 1, got step {step}")
         if stop > start:
             sequences = self._read_run(start, stop)
         else:
@@ -372,22 +381,22 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
 
     @property
     def num_documents(self) -> int:
-        """The number of documents; each owns zero or more sequences."""
+        """Number of documents; a document has zero or more sequences."""
         return len(self.document_indices) - 1 if self.is_open else super().num_documents
 
     def set_document_indices(self, document_indices: NDArray[np.int64]) -> None:
-        """Replaces `document_indices` of this object."""
-        self.index = _IndexReader.__new__(_IndexReader)._take(self.index, document_indices=document_indices)
+        """Replaces `document_indices` in memory; the files do not change."""
+        self.index = _IndexReader.__new__(_IndexReader)._copy(self.index, document_indices=document_indices)
 
 
-def _unpickled(
+def _unpickle(
     cls: type[IndexedDataset],
     state: tuple[Any, ...],
     files: DatasetFiles,
     storage: ObjectStorageSettings | None,
     queries: dict[str, str],
 ) -> IndexedDataset:
-    """Opens a dataset of a pickle: the same files; replaced ones are errors."""
+    """Opens the pickled dataset; raises if its files have been replaced since."""
     remember(queries)
     dataset = cls.__new__(cls)
     dataset._storage, dataset._pickled_files = storage, files
@@ -396,22 +405,22 @@ def _unpickled(
 
 
 class IndexedDatasetBuilder:
-    """Writes a local `.bin`/`.idx` pair as the reference does: the `.bin` file exists from the start, and grows.
+    """A writer of a local `.bin`/`.idx` pair that appends to the `.bin` file as items are added, like Megatron's.
 
-    Clients may write to `data_file` and change the lists. A document with a token that does not fit the dtype is a
-    `TokenRangeError`, and is not added. `tokenloom.IndexedDatasetBuilder` is faster, writes objects too, and its pairs
-    appear whole.
+    Programs may write to `data_file` and change the lists. A token that does not fit the dtype raises
+    `TokenRangeError`; its document is not added. `tokenloom.IndexedDatasetBuilder` is faster, publishes the pair
+    atomically, and can write to object storage.
 
     Args:
-        bin_path: path of the tokens.
+        bin_path: path of the `.bin` file, which is created at once.
         dtype: dtype of the tokens.
         multimodal: whether each sequence has a mode.
 
     Attributes:
         data_file: the open `.bin` file.
         sequence_lengths: tokens of each sequence.
-        document_indices: 0 and the end of each document, counted in sequences.
-        sequence_modes: mode of each sequence; None for text.
+        document_indices: 0, then the end of each document as a sequence index.
+        sequence_modes: mode of each sequence; None if not multimodal.
     """
 
     def __init__(self, bin_path: str, dtype: Any = np.int32, multimodal: bool = False) -> None:
@@ -424,16 +433,16 @@ class IndexedDatasetBuilder:
         self.sequence_modes: list[int] | None = [] if multimodal else None
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
-        """Appends one sequence of anything `numpy.array` converts; `end_document` closes its document."""
+        """Appends one sequence to the current document; `tensor` is anything that `numpy.array` converts."""
         tokens = self._numbers(tensor)
         self.data_file.write(tokens.tobytes(order="C"))
         self._add_rows([tokens.size], [mode])
 
     def add_document(self, tensor: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
-        """Appends one document of sequences with the given lengths; a `ValueError` if they do not add up."""
+        """Appends one document; `lengths` has the tokens of each sequence, and must sum to the size of `tensor`."""
         tokens, sizes = self._numbers(tensor), [int(length) for length in lengths]
         if sum(sizes) != tokens.size:
-            raise ValueError(f"lengths add up to {sum(sizes)} tokens, but {tokens.size} were given")
+            raise ValueError(f"`lengths`: must sum to {tokens.size} tokens, got {sum(sizes)}")
         self.data_file.write(tokens.tobytes(order="C"))
         self._add_rows(sizes, modes)
         self.end_document()
@@ -445,13 +454,13 @@ class IndexedDatasetBuilder:
         eod_token: int | None = None,
         chunk_size: int = 1_000_000,
     ) -> None:
-        """Appends many documents of one sequence each.
+        """Appends documents of one sequence each.
 
         Args:
-            documents: rows of an awkward array, or a list of lists or arrays.
-            modes: mode of each, in a multimodal dataset; 0 if None.
-            eod_token: appended to each if given.
-            chunk_size: documents that are converted to lists at a time.
+            documents: an awkward array, or a list of lists or arrays.
+            modes: mode of each document in a multimodal dataset; None for mode 0.
+            eod_token: token to append to each document; None to append nothing.
+            chunk_size: number of documents to convert to lists at once.
         """
         end = [] if eod_token is None else [eod_token]
         for start in range(0, len(documents), chunk_size):
@@ -461,31 +470,31 @@ class IndexedDatasetBuilder:
                 self.add_document(tokens, [tokens.size], None if modes is None else [modes[number]])
 
     def end_document(self) -> None:
-        """Closes the document that `add_item` began."""
+        """Ends the current document; call it after `add_item`."""
         self.document_indices.append(len(self.sequence_lengths))
 
     def add_index(self, path_prefix: str) -> None:
-        """Appends a whole pair, after checking every row of its index.
+        """Appends all documents of another pair, after validating every row of its index.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
-            DatasetFormatError: the pair is damaged, or has another dtype. Nothing was added.
+            DatasetFormatError: the pair is damaged or has another dtype; nothing is appended.
         """
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         if dataset.dtype != np.dtype(self.dtype):
             message = f"`{dataset.idx_path}`: expected tokens of dtype {np.dtype(self.dtype)}, found {dataset.dtype}"
-            raise DatasetFormatError(message, hint="tokenize one of them again: only equal dtypes can be merged")
+            raise DatasetFormatError(message, hint="preprocess one of the pairs again with the other's dtype")
         first, index = len(self.sequence_lengths), dataset.index
         for number, offset, count in dataset.extents.pieces(0, dataset.extents.num_bytes):
             begin = dataset.sections[number].start + offset
-            for at in range(begin, begin + count, _COPIED_BYTES):
-                self.data_file.write(dataset.byte_source.read(at, min(_COPIED_BYTES, begin + count - at)).data)
+            for at in range(begin, begin + count, _COPY_BYTES):
+                self.data_file.write(dataset.byte_source.read(at, min(_COPY_BYTES, begin + count - at)).data)
         modes = None if index.sequence_modes is None else index.sequence_modes.tolist()
         self._add_rows(index.sequence_lengths.tolist(), modes)
         self.document_indices.extend((index.document_indices[1:] + first).tolist())
 
     def finalize(self, idx_path: str) -> None:
-        """Closes the tokens and writes the index; removes side files of an earlier pair."""
+        """Closes the `.bin` file and writes the `.idx` file; removes other files of an earlier pair of this name."""
         self.data_file.close()
         prefix = _prefix_of(idx_path)
         if get_bin_path(prefix) == self._bin_path:
@@ -501,9 +510,9 @@ class IndexedDatasetBuilder:
             self.sequence_modes.extend([0] * len(lengths) if modes is None else modes)
 
     def _numbers(self, tokens: Any) -> NDArray[Any]:
-        """Returns `numpy.array(tokens, dtype)`; integers that do not fit raise a `TokenRangeError`."""
+        """Returns `numpy.array(tokens, dtype)`; an integer that does not fit raises `TokenRangeError`."""
         given = np.asarray(tokens)
-        try:  # of a list, NumPy reads strings and large numbers one by one
+        try:  # NumPy converts strings and large numbers only from a list, not from `given`
             numbers = np.array(tokens if isinstance(tokens, (list, tuple)) else given, dtype=self.dtype)
             problem = None
             if given.dtype.kind in "iu" and numbers.dtype.kind in "iu" and (changed := numbers != given).any():
@@ -511,6 +520,6 @@ class IndexedDatasetBuilder:
         except OverflowError as error:
             problem = str(error)
         if problem is not None:
-            message = f"`{self._bin_path}`: {problem}, in document {len(self.document_indices) - 1}"
-            raise TokenRangeError(message, hint="choose the dtype with `DType.optimal_dtype(vocab_size)`")
+            message = f"`{self._bin_path}`: document {len(self.document_indices) - 1}: {problem}"
+            raise TokenRangeError(message, hint="pass `dtype=DType.optimal_dtype(vocab_size)`")
         return numbers

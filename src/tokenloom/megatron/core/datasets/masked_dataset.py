@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.masked_dataset`: the base of BERT and T5 datasets."""
+"""`megatron.core.datasets.masked_dataset`: the base classes of BERT and T5 datasets."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logge
 
 @dataclass
 class MaskedWordPieceDatasetConfig(masked.MaskedWordPieceDatasetConfig, BlendedMegatronDatasetConfig):
-    """The settings of masked datasets, those of all datasets checked as the reference checks them."""
+    """Settings of masked datasets, with Megatron's validation of the settings that all datasets have."""
 
 
 class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, MegatronDataset):
-    """`tokenloom.MaskedWordPieceDataset` as a dataset of torch; same args and errors.
+    """`tokenloom.MaskedWordPieceDataset` as a torch dataset; arguments and errors are the same.
 
-    A class may override `__getitem__`. Hooks that choose and mask sentences are errors, as kernels do that.
+    A subclass may override `__getitem__`. Overriding a hook that chooses or masks sentences raises `ConfigError`, as
+    native kernels do both.
     """
 
     @cached_property
     def token_lookup(self) -> list[int]:
-        """The ids of the vocabulary."""
+        """The token ids of the vocabulary, in its order."""
         tokenizer: Any = self.config.tokenizer
         return list(tokenizer.inv_vocab)
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
-        """Opens the pair at a path."""
+        """Opens the `.bin`/`.idx` pair at a path prefix."""
         if dataset_path is None:
             raise ConfigError("no data given in `blend` or `blend_per_split`", hint="only GPT has mock data")
         return open_pair(dataset_path, config)

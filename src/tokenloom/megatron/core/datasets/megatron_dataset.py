@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.megatron_dataset`: the base class of datasets."""
+"""`megatron.core.datasets.megatron_dataset`: the base class of datasets, and orders of assigned index arrays."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ LowLevelDataset = IndexedDataset | Iterable[Any]
 
 
 class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.MegatronDataset` as a dataset of torch with the reference's hooks; same args and errors."""
+    """`tokenloom.MegatronDataset` as a torch dataset with Megatron's hooks; arguments and errors are the same."""
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of elements that the splits divide; abstract."""
+        """Returns the number of elements to divide into splits; abstract."""
         raise NotImplementedError
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Returns the low-level dataset of a path; abstract."""
+        """Opens the low-level dataset at a path; abstract."""
         raise NotImplementedError
 
 
 class ListedSamples:
-    """A mixin before a class of ours: `collate_fn` gets a list, and may write into its dicts."""
+    """A mixin whose `__getitems__` returns a list, so that `collate_fn` may write to the samples."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
-        return list(super().__getitems__(positions))  # type: ignore[misc]  # of the class that comes next
+        """Returns `[dataset[k] for k in positions]`, read as one batch if no hook prevents it."""
+        return list(super().__getitems__(positions))  # type: ignore[misc]  # of the next class in the MRO
 
 
 def open_pair(path: str, config: Any, counts: Sequence[int] | None = None, dtype_code: int | None = None) -> Any:
-    """Opens the pair at a path as a configuration has it."""
+    """Opens the `.bin`/`.idx` pair at a path prefix with the settings of a configuration."""
     files = {"mmap": config.mmap_bin_files, "fast_cache_load": config.fast_cache_load}
     return IndexedDataset(
         path, **files, sequences_per_dataset=counts, dtype_code=dtype_code, object_storage=config.storage_settings
@@ -59,32 +59,32 @@ def open_pair(path: str, config: Any, counts: Sequence[int] | None = None, dtype
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 NAMES = ("document_index", "sample_index", "shuffle_index")
-"""The arrays of an order of windows."""
+"""The index arrays of a GPT dataset."""
 
 _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns an assignable attribute for an index array of a dataset or blend; None while deferred."""
+    """Returns a settable property for an index array of a dataset or blend; its value is None while deferred."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
         if dataset.config.defer_npy_index_mmap and isinstance(order, StoredOrder) and order.opened is None:
-            return None  # until the first sample, as in the reference
+            return None  # until the first sample is read, as in Megatron
         return dataset._index(name)
 
     return property(get, lambda dataset, array: dataset._assign({name: array}))
 
 
 def name_paths(dataset: Any, folder: Any, split: Any, *names: str) -> None:
-    """Sets `path_to_NAME` of arrays."""
+    """Sets the attributes `path_to_NAME` of a dataset to Megatron's cache paths."""
     for name in names:
         path = f"{folder}/{dataset.unique_description_hash}-{type(dataset).__name__}-{split.name}-{name}.npy"
         setattr(dataset, f"path_to_{name}", path)
 
 
 def window_reader(arrays: Arrays, lengths: NDArray[np.int32], *, window_length: int, extra: int) -> WindowReader:
-    """Returns the reader of windows over all tokens of the stream, which may be more than the plan counts."""
+    """Returns a reader of windows over all tokens of the document index, even beyond the planned epochs."""
     documents, rows, shuffle = (np.ascontiguousarray(arrays[name]) for name in NAMES)
     num_tokens = int(lengths[documents].sum(dtype=np.int64))
     return WindowReader(
@@ -93,7 +93,7 @@ def window_reader(arrays: Arrays, lengths: NDArray[np.int32], *, window_length: 
 
 
 class _GivenArrays(StoredOrder):
-    """Arrays in memory, without a cache."""
+    """A base class of orders over arrays in memory, without a cache."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], identity: str) -> None:
         self._given = arrays
@@ -110,7 +110,7 @@ class _GivenArrays(StoredOrder):
 
 
 class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
-    """A `BlendOrder` over a user's arrays: dataset and its sample of each position, integers[size]."""
+    """A `BlendOrder` over a program's `dataset_index` and `dataset_sample_index`, integers[num_samples] each."""
 
     def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
         arrays = {"dataset_index": dataset_index, "dataset_sample_index": dataset_sample_index}
@@ -119,15 +119,7 @@ class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
 
 
 class GivenOrder(_GivenArrays, WindowOrder):
-    """A `SpanOrder` over a user's document, sample and shuffle index.
-
-    Args:
-        arrays: the three arrays by name.
-        documents: their documents.
-        sequence_length: tokens from one window to the next.
-        extra: tokens that a window reads beyond its length, 0 or 1.
-        identity: distinguishes the order from others.
-    """
+    """A `SpanOrder` over a program's document, sample and shuffle index; `arrays` has them by name."""
 
     def __init__(
         self,
@@ -147,7 +139,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether all samples are windows of one length, so that kernels can fill them; one pass."""
+        """Returns whether all samples are windows of the same length, as kernels need; reads all arrays once."""
         if len(self.arrays["shuffle_index"]) != self.num_samples:
             return False
         try:
@@ -159,17 +151,12 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return True
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns the reader of spans, which raises an IndexError for irregular samples."""
+        """Returns a reader of spans; reading an irregular sample raises `IndexError`."""
         lengths = self._documents.lengths
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document of a sample, of any length, and the documents' rows.
-
-        Args:
-            source: the low-level dataset: `get(idx, offset, length)`.
-            idx: index into the shuffle index.
-        """
+        """Returns the tokens of each document in the sample `shuffle_index[idx]`, of any length, and the documents."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))

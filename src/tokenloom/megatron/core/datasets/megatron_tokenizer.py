@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.megatron_tokenizer`: the base of users' tokenizers."""
+"""`megatron.core.datasets.megatron_tokenizer`: the base class of custom tokenizers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def _refuse(tokenizer: object, name: str) -> NoReturn:
+def _raise_missing(tokenizer: object, name: str) -> NoReturn:
     raise NotImplementedError(f"{type(tokenizer).__name__} has no attribute or method {name!r}")
 
 
-def _missing(name: str, role: str) -> Any:
-    """Returns the property of a special token, for subclasses to override."""
-    doc = f"The id that {role}; NotImplementedError without one."
-    return property(lambda tokenizer: _refuse(tokenizer, name), doc=doc)
+def _special_token(name: str, role: str) -> Any:
+    """Returns a property that raises `NotImplementedError`, for subclasses to override."""
+    doc = f"The id of the token that {role}; raises `NotImplementedError` if not overridden."
+    return property(lambda tokenizer: _raise_missing(tokenizer, name), doc=doc)
 
 
 class MegatronLegacyTokenizer(ABC):
-    """A tokenizer with the attributes that datasets use; a subclass defines those that it has.
+    """The abstract base class of tokenizers; subclasses override the special tokens and methods that they have.
 
     Args:
-        tokenizer_paths: its files.
-        tokenizer_options: its settings.
+        tokenizer_paths: paths of the tokenizer's files.
+        tokenizer_options: settings of the tokenizer, by name.
 
     Attributes:
-        unique_identifiers: class, files and settings; part of the keys of caches.
-        unique_description: the same as indented JSON.
+        unique_identifiers: class name, paths and settings; part of the cache keys of datasets.
+        unique_description: `unique_identifiers` as indented JSON.
     """
 
     def __init__(self, *tokenizer_paths: str, **tokenizer_options: Any) -> None:
@@ -46,15 +46,15 @@ class MegatronLegacyTokenizer(ABC):
 
     @abstractmethod
     def tokenize(self, text: str) -> NDArray[Any] | list[int]:
-        """Returns the ids of a text."""
+        """Returns the token ids of a text."""
 
     def detokenize(self, ids: NDArray[Any] | Sequence[int]) -> str:
-        """Returns the text of ids; NotImplementedError without it."""
-        _refuse(self, "detokenize")
+        """Returns the text of token ids; raises `NotImplementedError` if not overridden."""
+        _raise_missing(self, "detokenize")
 
     def offsets(self, ids: list[int], text: str) -> list[int]:
-        """Returns the start of each id in the text; NotImplementedError without it."""
-        _refuse(self, "offsets")
+        """Returns the start of each token in the text; raises `NotImplementedError` if not overridden."""
+        _raise_missing(self, "offsets")
 
     @property
     @abstractmethod
@@ -69,16 +69,16 @@ class MegatronLegacyTokenizer(ABC):
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """The largest id plus 1."""
+        """The largest token id plus 1."""
 
-    cls: property = _missing("cls", "begins a BERT sample")
-    sep: property = _missing("sep", "ends a segment of a BERT sample")
-    pad: property = _missing("pad", "fills up samples")
-    eod: property = _missing("eod", "ends a document")
-    bos: property = _missing("bos", "begins a sequence")
-    eos: property = _missing("eos", "ends a sequence")
-    mask: property = _missing("mask", "stands in for a masked token")
+    cls: property = _special_token("cls", "starts a BERT sample")
+    sep: property = _special_token("sep", "ends a segment of a BERT sample")
+    pad: property = _special_token("pad", "pads samples")
+    eod: property = _special_token("eod", "ends a document")
+    bos: property = _special_token("bos", "starts a sequence")
+    eos: property = _special_token("eos", "ends a sequence")
+    mask: property = _special_token("mask", "replaces a masked token")
 
 
 MegatronTokenizer = MegatronLegacyTokenizer
-"""Its name in older versions."""
+"""The name of the class in older versions."""

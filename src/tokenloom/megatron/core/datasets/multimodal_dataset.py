@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.multimodal_dataset`: samples with images."""
+"""`megatron.core.datasets.multimodal_dataset`: mock samples of text and an image."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset
 
 
-def _as_it_is(sample: Sample) -> Sample:
+def _identity(sample: Sample) -> Sample:
     return sample
 
 
 @dataclass
 class MultimodalDatasetConfig(multimodal.MultimodalDatasetConfig, GPTDatasetConfig):
-    """The settings of multimodal datasets, those of GPT checked as the reference checks them."""
+    """Settings of multimodal datasets, with Megatron's validation of the settings of `GPTDatasetConfig`."""
 
     create_attention_mask: bool = True
-    preprocess_func: Callable[[Sample], Sample] | None = _as_it_is
+    preprocess_func: Callable[[Sample], Sample] | None = _identity
 
 
 class MockMultimodalDataset(multimodal.MockMultimodalDataset, MockGPTDataset):
-    """Samples of `MockGPTDataset`, each with a black image: float32[3, image_h, image_w] under "image"."""
+    """A dataset of `MockGPTDataset` samples with a black image, "image": float32[3, image_h, image_w]."""
 
     config: MultimodalDatasetConfig
 
     @property
     def item_hook(self) -> str | None:
-        """The hook that only `dataset[k]` calls: a preprocessing function, or one of GPT datasets."""
-        if self.config.preprocess_func not in (None, _as_it_is):
+        """The name of the hook that native kernels would bypass; None if kernels may fill the samples."""
+        if self.config.preprocess_func not in (None, _identity):
             return "preprocess_func"
         return super(multimodal.MockMultimodalDataset, self).item_hook
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a preprocessed sample as torch tensors."""
+        """Returns `preprocess_func(sample)`, where the sample has torch tensors."""
         sample = MockGPTDataset.__getitem__(self, idx)
-        if "image" not in sample:  # a sample made by hooks
+        if "image" not in sample:  # made by hooks, not by kernels
             sample["image"] = torch.zeros((3, self.config.image_h, self.config.image_w), dtype=torch.float32)
         return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.object_storage_utils`: datasets in object stores."""
+"""`megatron.core.datasets.object_storage_utils`: settings and paths of datasets in object storage."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MSC_PREFIX = "msc://"
 
 @dataclass
 class ObjectStorageConfig:
-    """Settings for reading a dataset in an object store.
+    """Settings for reading a dataset in object storage.
 
     Attributes:
-        path_to_idx_cache: local folder for copies of indices.
-        bin_chunk_nbytes: bytes of a read at most.
+        path_to_idx_cache: local folder for copies of `.idx` files.
+        bin_chunk_nbytes: maximum bytes per read of the `.bin` object.
     """
 
     path_to_idx_cache: str
@@ -31,46 +31,48 @@ class ObjectStorageConfig:
 
 
 S3Config = ObjectStorageConfig
-"""Its name in older versions."""
+"""The name of the class in older versions."""
 
 
 class S3Client(Protocol):
-    """The reference's interface of a boto3 client; empty here, where stores are read without it."""
+    """An empty protocol for annotations in programs; tokenloom does not use boto3."""
 
 
 def is_object_storage_path(path: str) -> bool:
-    """Whether a path begins with `s3://` or `msc://`."""
+    """Returns whether a path starts with `s3://` or `msc://`."""
     return path.startswith((S3_PREFIX, MSC_PREFIX))
 
 
 def get_index_cache_path(idx_path: str, object_storage_config: ObjectStorageConfig) -> str:
-    """Returns the path of the local copy of an index file: bucket and key below `path_to_idx_cache`."""
+    """Returns the path of the local copy of an `.idx` object: `path_to_idx_cache/BUCKET/KEY`."""
     _check_address(idx_path)
     return os.path.join(object_storage_config.path_to_idx_cache, idx_path.partition("://")[2])
 
 
 def parse_s3_path(path: str) -> tuple[str, str]:
-    """Returns bucket and key of an `s3://` address; the key of a bucket alone is empty."""
+    """Returns the bucket and the key of an `s3://` address; the key may be empty."""
     rest = path.removeprefix(S3_PREFIX)
     if rest == path or S3_PREFIX in rest:
-        raise ConfigError(f"`{path}` is no `{S3_PREFIX}BUCKET/KEY`")
+        raise ConfigError(f"address must be `{S3_PREFIX}BUCKET/KEY`, got `{path}`")
     bucket, _, key = rest.partition("/")
     return bucket, key
 
 
 def get_object_storage_access(path: str) -> str:
-    """Returns the client of a path: "s3", or else "msc"."""
+    """Returns the name of the client for a path: "s3" for `s3://`, else "msc"."""
     return "s3" if path.startswith(S3_PREFIX) else "msc"
 
 
 def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
-    """Whether both files of a pair are in the store; a `StorageError` if that is unknown."""
+    """Returns whether both objects of a pair exist; raises `StorageError` if the store cannot be read."""
     _check_address(path_prefix)
     return exists(idx_path) and exists(bin_path)
 
 
 def cache_index_file(remote_path: str, local_path: str) -> None:
-    """Copies an object to a local file, on rank 0 or without ranks. Other ranks need a barrier before they read it.
+    """Copies an object to a local file on rank 0, or if `torch.distributed` is not initialized.
+
+    Call `torch.distributed.barrier()` before other ranks call this function.
 
     Raises:
         DatasetNotFoundError: on another rank, the file does not exist yet.
@@ -81,10 +83,10 @@ def cache_index_file(remote_path: str, local_path: str) -> None:
         os.makedirs(os.path.dirname(local_path) or ".", exist_ok=True)
         publish_bytes(local_path, bytes(map_whole(remote_path)))
     if not os.path.exists(local_path):
-        message = f"no file `{local_path}`, the copy of `{remote_path}` by rank 0"
-        raise DatasetNotFoundError(message, hint="call `torch.distributed.barrier()` after rank 0")
+        message = f"no file `{local_path}`: rank 0 has not copied `{remote_path}` yet"
+        raise DatasetNotFoundError(message, hint="call `torch.distributed.barrier()` after rank 0 has copied it")
 
 
 def _check_address(path: str) -> None:
     if not is_object_storage_path(path):
-        raise ConfigError(f"`{path}` is no address with `{S3_PREFIX}` or `{MSC_PREFIX}`")
+        raise ConfigError(f"address must start with `{S3_PREFIX}` or `{MSC_PREFIX}`, got `{path}`")

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.t5_dataset`: samples of T5."""
+"""`megatron.core.datasets.t5_dataset`: T5 samples."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
 
 @dataclass
 class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.T5MaskedWordPieceDatasetConfig):
-    """The settings of T5 datasets, those of all datasets checked as the reference checks them."""
+    """Settings of T5 datasets, with Megatron's validation of the settings that all datasets have."""
 
 
 class T5MaskedWordPieceDataset(masked.T5MaskedWordPieceDataset, MaskedWordPieceDataset):
-    """T5 samples as a dataset of torch, see `MaskedWordPieceDataset`."""
+    """A dataset of T5 samples, see `MaskedWordPieceDataset`."""

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.utils`: splits and blends."""
+"""`megatron.core.datasets.utils`: weights, blends, and logging on one rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def compile_helpers() -> None:
-    """Does nothing: the kernels come compiled with the package."""
+    """Does nothing; tokenloom's kernels are compiled on installation."""
 
 
 def normalize(weights: Sequence[float] | npt.NDArray[np.float64]) -> list[float]:
@@ -33,16 +33,16 @@ def normalize(weights: Sequence[float] | npt.NDArray[np.float64]) -> list[float]
 
 
 def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[float] | None] | None:
-    """Returns (prefixes, weights or None) of a blend in any form; None for None.
+    """Returns (prefixes, weights) of a blend; weights are None if the blend has none. Returns None for None.
 
-    As `tokenloom.get_blend_from_list`, but anything that `float` reads is a weight, 0 included.
+    Extends `tokenloom.get_blend_from_list`: a weight is anything that `float` accepts, including 0.
 
     Example:
         >>> get_blend_from_list(["30", "books", "0", "web"])
         (['books', 'web'], [30.0, 0.0])
 
     Raises:
-        ConfigError: some of the first, third, … entries are numbers and some are not.
+        ConfigError: some of the entries 0, 2, 4, … are numbers and some are not.
     """
     if isinstance(blend, (list, tuple)) and blend and len(blend) % 2 == 0:
         weights = [_number_or_none(entry) for entry in blend[::2]]
@@ -53,12 +53,12 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[fl
 
 
 def has_ranks() -> bool:
-    """Whether `torch.distributed` has ranks."""
+    """Returns whether `torch.distributed` is initialized."""
     return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def log_single_rank(logger: logging.Logger, *args: Any, rank: int = 0, **kwargs: Any) -> None:
-    """Calls `logger.log` on one rank, or without ranks."""
+    """Calls `logger.log` on the rank `rank`, or if `torch.distributed` is not initialized."""
     if not has_ranks() or torch.distributed.get_rank() == rank:
         logger.log(*args, **kwargs)
 

@@ -1,1 +1,1 @@
-"""`megatron.training.datasets`."""
+"""The modules of `megatron.training.datasets`."""

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.data_samplers`: the samplers and the loader of a training loop."""
+"""`megatron.training.datasets.data_samplers`: the samplers and the data loader of Megatron's training loop."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
 from tokenloom.megatron.installation import reference_version
 
 _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
-"""Since this version an empty dataset has no loader; before, it is an error."""
+"""Since this Megatron version the loader of an empty dataset is None; before, an empty dataset is an error."""
 
 
 def __getattr__(name: str) -> Any:
-    """Returns `mpu`, whose parts programs replace; imported on first use."""
+    """Imports Megatron's `parallel_state` on first access to `mpu`; programs patch its functions."""
     if name == "mpu":
         return _parallel_state()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def get_args() -> Any:
-    """Returns the arguments of the running Megatron program."""
+    """Returns the arguments of Megatron's trainer."""
     return import_module("megatron.training").get_args()
 
 
@@ -49,16 +49,16 @@ def build_pretraining_data_loader(
     data_parallel_rank: int | None = None,
     data_parallel_size: int | None = None,
 ) -> Any:
-    """Returns the loader of a dataset by Megatron's arguments; None without a dataset.
+    """Returns a torch `DataLoader` configured by the arguments of Megatron's trainer; None if `dataset` is None.
 
     Args:
-        dataset: samples by number; its `split` or `index_split` selects the batch sizes of training or evaluation. With
-            the dataloader type "external", a loader, which is returned.
-        consumed_samples: samples already used, by all ranks.
-        args, data_parallel_rank, data_parallel_size: None for those of the running Megatron program.
+        dataset: a map-style dataset. Its attribute `split` or `index_split` selects the batch size of training or
+            evaluation. With `--dataloader-type external`, a loader, which is returned unchanged.
+        consumed_samples: number of samples that all ranks together have already consumed.
+        args, data_parallel_rank, data_parallel_size: arguments and ranks; None for those of the running program.
 
     Raises:
-        ConfigError: the dataloader type is unknown, or no samples are left.
+        ConfigError: `--dataloader-type` is unknown, or no samples are left.
     """
     if dataset is None or (reference_version() >= _NO_LOADER_WITHOUT_SAMPLES and _is_empty(dataset)):
         return None
@@ -70,7 +70,7 @@ def build_pretraining_data_loader(
     sampler = _sampler(dataset, consumed_samples, settings, rank, size)
     num_workers = settings.num_workers
     arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=True)
-    arguments["collate_fn"] = _as_they_are if getattr(settings, "hybrid_context_parallel", False) else whole
+    arguments["collate_fn"] = _identity if getattr(settings, "hybrid_context_parallel", False) else whole
     has_signal = num_workers > 0 and getattr(settings, "exit_signal_handler", False)
     return torch.utils.data.DataLoader(
         **arguments,
@@ -87,14 +87,13 @@ def _is_empty(dataset: Any) -> bool:
 
 
 def _sampler(dataset: Any, consumed_samples: int, settings: Any, rank: int, size: int) -> Any:
-    """Returns the sampler of the settings."""
     kind, total, place = settings.dataloader_type, len(dataset), (rank, size)
     member = getattr(dataset, "split", getattr(dataset, "index_split", None))
-    split = member.name if isinstance(member, Enum) else None  # of either package's enumeration
+    split = member.name if isinstance(member, Enum) else None  # Megatron's enumeration or tokenloom's
 
     def batch_size(name: str) -> int:
-        usual: int = getattr(settings, name)
-        return getattr(settings, f"eval_{name}", usual) if split in ("valid", "test") else usual
+        train: int = getattr(settings, name)
+        return getattr(settings, f"eval_{name}", train) if split in ("valid", "test") else train
 
     if split == "valid" and getattr(settings, "full_validation", False):
         return MegatronFullValidationSampler(total, *place)
@@ -114,33 +113,34 @@ def _sampler(dataset: Any, consumed_samples: int, settings: Any, rank: int, size
     raise ConfigError(f"{kind} dataloader type is not supported", hint="choose `single`, `cyclic` or `external`")
 
 
-def _as_they_are(samples: Any) -> Any:
+def _identity(samples: Any) -> Any:
     return samples
 
 
 def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
-    """Lets the signal that ends the program end a worker."""
+    """Installs Megatron's handler of the exit signal in a worker process."""
     import_module("megatron.training.dist_signal_handler").DistributedSignalHandler(exit_signal).__enter__()
 
 
 # --- samplers ---------------------------------------------------------------------------------------------------------
 
 
-class _CountsPositions(samplers.DataParallelSampler):
-    """A sampler whose length is all positions, not the remaining batches."""
+class _TotalLength(samplers.DataParallelSampler):
+    """A mixin whose `len` is the number of samples of the dataset, as in Megatron, not of remaining batches."""
 
     def __len__(self) -> int:
         return self.total_samples
 
 
-class MegatronPretrainingSampler(_CountsPositions, samplers.MegatronPretrainingSampler):
-    """That of `tokenloom`, whose length is all positions. `get_start_end_idx` is called for each batch."""
+class MegatronPretrainingSampler(_TotalLength, samplers.MegatronPretrainingSampler):
+    """`tokenloom.MegatronPretrainingSampler`, but `len` is `total_samples`. `get_start_end_idx` is a hook."""
 
 
-class HybridCPMegatronPretrainingSampler(_CountsPositions, samplers.HybridCPMegatronPretrainingSampler):
-    """That of `tokenloom`, whose length is all positions; global batches are rounded down to whole micro-batches.
+class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatronPretrainingSampler):
+    """`tokenloom.HybridCPMegatronPretrainingSampler`, but `len` is `total_samples`.
 
-    `get_start_end_idx` is called for each micro-batch.
+    `global_batch_size` is rounded down to whole micro-batches of all ranks. `get_start_end_idx` is called once per
+    micro-batch; a subclass may override it.
     """
 
     def __init__(
@@ -154,13 +154,13 @@ class HybridCPMegatronPretrainingSampler(_CountsPositions, samplers.HybridCPMega
         drop_last: bool = True,
     ) -> None:
         chunk = max(micro_batch_size * data_parallel_size, 1)
-        size = global_batch_size // chunk * chunk or global_batch_size  # less than a chunk is an error
+        size = global_batch_size // chunk * chunk or global_batch_size  # the base class rejects less than one chunk
         ranks = data_parallel_rank, data_parallel_size
         super().__init__(total_samples, consumed_samples, micro_batch_size, size, *ranks, drop_last)
 
 
 class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
-    """That of `tokenloom`, without padding: every position exactly once over the ranks; later ones may have fewer."""
+    """`tokenloom.MegatronFullValidationSampler` without padding: each sample once; the last ranks may get fewer."""
 
     def __init__(
         self, total_samples: int, data_parallel_rank: int, data_parallel_size: int, *, pad: bool = False
@@ -169,11 +169,11 @@ class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
 
 
 class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """A dataset whose sample k is made with the seed `seed + epoch + k` of torch, NumPy and Python.
+    """A dataset that seeds torch, NumPy and `random` with `seed + epoch + k` before it reads sample k.
 
     Args:
-        dataset: samples by number.
-        seed: seed of the run; None for that of Megatron's arguments.
+        dataset: the map-style dataset to wrap.
+        seed: seed of the run; None for `--seed` of Megatron's trainer.
     """
 
     def __init__(self, dataset: Any, seed: int | None = None) -> None:
@@ -185,23 +185,23 @@ class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  #
         return len(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the seeds."""
+        """Sets the epoch, which is added to the seed."""
         self.curr_seed = self.base_seed + epoch
 
     def __getitem__(self, idx: int) -> Any:
-        """Returns a sample; the global generators stay seeded."""
+        """Returns a sample; leaves the global generators seeded."""
         seed = idx + self.curr_seed
         torch.manual_seed(seed)
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - the global generator is what a dataset may draw from
+        np.random.seed(seed)  # noqa: NPY002 - datasets may draw from the global generator
         return self.dataset[idx]
 
 
-class MegatronPretrainingRandomSampler(_CountsPositions, samplers.MegatronPretrainingRandomSampler):
-    """That of `tokenloom`, whose length is all positions, with the reference's counts.
+class MegatronPretrainingRandomSampler(_TotalLength, samplers.MegatronPretrainingRandomSampler):
+    """`tokenloom.MegatronPretrainingRandomSampler` with Megatron's counts; `len` is `total_samples`.
 
-    Each batch moves `consumed_samples`, also one that a loader prefetches. Without sharding a rank may yield one batch
-    more than another. The epoch is set on a `RandomSeedDataset`.
+    Each yielded batch increases `consumed_samples`, even if a loader only prefetches the batch. Without
+    `data_sharding`, one rank may yield one batch more than another. Sets the epoch of a `RandomSeedDataset`.
     """
 
     epoch: int = 0
@@ -209,11 +209,11 @@ class MegatronPretrainingRandomSampler(_CountsPositions, samplers.MegatronPretra
 
     @property
     def last_batch_size(self) -> int:
-        """The samples outside of whole batches of all ranks."""
+        """Number of samples left over after dividing the dataset into micro-batches of all ranks."""
         return self.total_samples % self.micro_batch_times_data_parallel_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields the positions of each micro-batch, to the end of the epoch."""
+        """Yields the positions of each micro-batch until the end of the epoch."""
         self.epoch, offset = divmod(self.consumed_samples, self.samples_per_epoch)
         if isinstance(self.dataset, RandomSeedDataset):
             self.dataset.set_epoch(self.epoch)

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.fim_dataset`: fill in the middle, as the reference does it."""
+"""`megatron.training.datasets.fim_dataset`: GPT samples with fill-in-the-middle (FIM), equal to Megatron's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenloom.datasets import fim
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifests import optional_attribute
-from tokenloom.megatron.core.datasets.gpt_dataset import THREE_VALUES, GPTDataset, GPTDatasetConfig
+from tokenloom.megatron.core.datasets.gpt_dataset import QUERY_HAS_LENGTHS, GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split
 from tokenloom.megatron.installation import reference_version
@@ -27,28 +27,28 @@ Tokens = NDArray[Any]
 
 @dataclass
 class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
-    """The settings of fill-in-the-middle datasets, with the reference's checks."""
+    """Settings of FIM datasets, with Megatron's validation."""
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
         super().__post_init__()
         if self.columns:
-            raise ConfigError("`columns`: not supported here", hint="`tokenloom.GPTFIMDataset` carries them")
+            raise ConfigError("`columns`: not supported by this dataset", hint="use `tokenloom.GPTFIMDataset`")
 
 
 class GPTFIMDataset(GPTDataset):
-    """GPT samples whose texts are rearranged with the middle last, by one random state per dataset.
+    """A dataset of GPT samples in which the middle of a document is moved behind its suffix with some probability.
 
-    As in the reference, a sample depends on earlier reads, workers start from the same state, and a sample counts as
-    one document. In `tokenloom.GPTFIMDataset` sample k is always the same, with true boundaries.
+    As in Megatron, one random state serves all samples: a sample depends on the samples read before, and all workers
+    start from the same state. Each sample counts as one document. `tokenloom.GPTFIMDataset` has neither limitation.
 
-    A class may override `_fim_split_and_permute_sequence`, `_fim_permute_sequence` and `_permute`. Args and errors are
-    those of `GPTDataset`; a `TokenizerError` for unknown tokens.
+    A subclass may override `_fim_split_and_permute_sequence`, `_fim_permute_sequence` and `_permute`. Arguments and
+    errors are those of `GPTDataset`; an unknown FIM token raises `TokenizerError`.
 
     Attributes:
         np_rng: the random state.
-        fim_rate, fim_spm_rate, fragment_fim_rate, no_fim_prefix, fim_split_sample: the settings, the last one as an id.
-        prefix_tok_id, middle_tok_id, suffix_tok_id, pad_tok_id, eod_tok_id: the ids of the tokens.
+        fim_rate, fim_spm_rate, fragment_fim_rate, no_fim_prefix: the settings of the config.
+        fim_split_sample: id of the token that separates fragments; None if there is no such token.
+        prefix_tok_id, middle_tok_id, suffix_tok_id, pad_tok_id, eod_tok_id: ids of the FIM tokens.
     """
 
     config: GPTFIMDatasetConfig
@@ -64,9 +64,9 @@ class GPTFIMDataset(GPTDataset):
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self.np_rng: np.random.RandomState = np.random.RandomState(seed=config.random_seed)
-        logger.info("texts of %s are rearranged by the seed %d", self._name(), config.random_seed)
+        logger.info("FIM of %s: seed %d", self._name(), config.random_seed)
         tokenizer: Any = config.tokenizer
-        assert config.fim_rate is not None  # checked by the config, as the next two
+        assert config.fim_rate is not None  # the config validates all three
         assert config.fim_spm_rate is not None
         assert config.fim_extra_tokens is not None
         self.fim_rate: float = config.fim_rate
@@ -85,40 +85,40 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The hook that kernels would bypass: always the query."""
+        """The name of the hook that native kernels would bypass; never None, as no kernel applies FIM here."""
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns the rearranged text of a sample, its documents, and since 0.19 of the reference its length.
+        """Returns the tokens of a sample after FIM, and its documents; since Megatron 0.19 also the length.
 
         Returns:
             text: int64[sequence_length + 1].
-            documents: int64[num_documents], rows in the `.idx` file.
-            lengths: the length of the text in a list, as of one document.
+            documents: int64[num_documents], rows of the `.idx` file.
+            lengths: list of one number, the length of the text without padding.
         """
         parts, documents = self._parts(idx)
-        read = np.concatenate(parts)
-        moved = np.concatenate([read[:0], *self._texts(read)]).astype(np.int64)[: len(read)]
-        text = np.concatenate([moved, np.full(len(read) - len(moved), self.pad_tok_id, dtype=np.int64)])
-        missing = max(self.config.sequence_length + self._extra - len(text), 0)  # of a last, partial sample
-        text = np.concatenate([text, np.full(missing, self._pad_token_id, dtype=np.int64)])
+        tokens = np.concatenate(parts)
+        moved = np.concatenate([tokens[:0], *self._permuted_documents(tokens)]).astype(np.int64)[: len(tokens)]
+        missing = max(self.config.sequence_length + self._extra - len(tokens), 0)  # in a last, partial sample
+        padding = [self.pad_tok_id] * (len(tokens) - len(moved)) + [self._pad_token_id] * missing
+        text = np.concatenate([moved, np.array(padding, dtype=np.int64)])
         values = (text, np.array(documents, dtype=np.int64))
-        return values if reference_version() < THREE_VALUES else (*values, [len(read)])
+        return values if reference_version() < QUERY_HAS_LENGTHS else (*values, [len(tokens)])
 
-    def _texts(self, tokens: Tokens) -> Iterator[Tokens]:
-        """Yields the rearranged texts between ends of documents, with their ends; empty texts lose it."""
+    def _permuted_documents(self, tokens: Tokens) -> Iterator[Tokens]:
+        """Yields each document after FIM, then its end token; skips documents without text."""
         for text, end in fim.parted(tokens, self.eod_tok_id):
             if len(text) or not len(end):
                 yield self._fim_split_and_permute_sequence(text)
                 yield end
 
     def _fim_split_and_permute_sequence(self, sequence: Tokens) -> Tokens:
-        """Returns a text with rearranged fragments, or rearranged as a whole without fragments."""
+        """Applies FIM to each fragment of a document, or to the whole document if it has no fragments."""
         if self.fim_split_sample is None or not (sequence == self.fim_split_sample).any():
             return self._fim_permute_sequence(sequence, self.fim_rate)
         if not self.np_rng.binomial(1, self.fim_rate):
             return sequence
-        assert self.fragment_fim_rate is not None  # checked by the constructor
+        assert self.fragment_fim_rate is not None  # the config validates it
         pieces = [sequence[:0]]
         for fragment, split in fim.parted(sequence, self.fim_split_sample):
             if len(fragment) or not len(split):
@@ -126,7 +126,7 @@ class GPTFIMDataset(GPTDataset):
         return np.concatenate(pieces)
 
     def _fim_permute_sequence(self, sequence: Tokens, rate: float) -> Tokens:
-        """Returns a text, with probability `rate` rearranged."""
+        """Applies FIM to a text with probability `rate`."""
         names = ("suffix_tok_id", "prefix_tok_id", "middle_tok_id", "pad_tok_id", "no_fim_prefix")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return self._permute(
@@ -146,10 +146,10 @@ class GPTFIMDataset(GPTDataset):
         pad_tok_id: int | None = None,
         no_fim_prefix: str | None = None,
     ) -> Tokens:
-        """Returns a text, with probability `fim_rate` decoded, cut at two random characters, and rearranged.
+        """Applies FIM to a text with probability `fim_rate`: decodes it, cuts it at two random characters, reorders it.
 
-        With `truncate_or_pad` it keeps its length: the suffix is cut or padded, and a text with too short a suffix is
-        unchanged. So is one that begins with `no_fim_prefix`.
+        A text that starts with `no_fim_prefix` is unchanged. `truncate_or_pad` keeps the length: it truncates or pads
+        the suffix, and leaves a text unchanged if the suffix is too short.
         """
         if not self.np_rng.binomial(1, fim_rate):
             return sample
@@ -172,7 +172,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def _codec(tokenizer: Any) -> tuple[Callable[[Tokens], str], Callable[[str], Sequence[int]]]:
-    """Returns the functions that decode tokens without special ones, and encode a text."""
+    """Returns a function that decodes tokens without special tokens, and a function that encodes a text."""
     library = optional_attribute(tokenizer, "_tokenizer")
     if not (hasattr(library, "ids_to_text") and hasattr(library, "text_to_ids")):
         return lambda ids: tokenizer.detokenize(ids.tolist()), tokenizer.tokenize

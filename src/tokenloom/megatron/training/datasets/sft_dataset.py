@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.sft_dataset`: conversations of JSON lines, tokenized on access."""
+"""`megatron.training.datasets.sft_dataset`: samples of conversations in JSON lines, tokenized on access."""
 
 from __future__ import annotations
 
@@ -25,20 +25,16 @@ Message = dict[str, Any]
 
 
 class SFTLowLevelDataset:
-    """The "messages" of each line of a file of JSON lines: a list such as [{"role": "user", "content": "…"}, …].
-
-    Each system message begins a conversation.
-    """
+    """The "messages" of each line in a JSON-lines file: a list such as [{"role": "user", "content": "…"}, …]."""
 
     def __init__(self, dataset_path: str) -> None:
         self.dataset: JsonRecords = JsonRecords(dataset_path)
 
     def __len__(self) -> int:
-        """The number of lines."""
         return len(self.dataset)
 
     def __getitem__(self, idx: int) -> list[Message]:
-        """Returns the messages of a line; an `InputError` without them."""
+        """Returns the messages of a line; raises `InputError` if the line has no "messages"."""
         record = self.dataset[idx]
         if "messages" not in record:
             raise InputError(f"`{self.dataset.path}`: record {idx} has no `messages`, only {', '.join(record)}")
@@ -47,16 +43,17 @@ class SFTLowLevelDataset:
 
 
 class SFTDataset(MegatronDataset):
-    """Samples of `sequence_length` positions with the conversations of one line each, in the order of the file.
+    """A dataset whose samples are the conversations of one line each, in file order, tokenized on access.
 
-    A sample is cut at its end, or padded as part of its last conversation. With context parallelism conversations are
-    padded to a multiple of twice its size. A sample has tokens, labels, position_ids int64[S], loss_mask float32[S],
-    cu_seqlens int32[S + 1] (starts of conversations, padded with S) and max_seqlen, an int32.
+    A system message starts a new conversation. A sample has `sequence_length` tokens S: it is truncated, or padded as
+    part of its last conversation. With context parallelism, the length of each conversation is padded to a multiple of
+    2 × `context_parallel_size`. A sample has tokens, labels and position_ids int64[S], loss_mask float32[S], cu_seqlens
+    int32[S + 1] (starts of conversations, padded with S) and max_seqlen int32.
 
-    The tokenizer needs `tokenize_conversation`, as the reference's for fine-tuning. A label that is the pad id has no
-    loss. `tokenloom.SFTDataset` tokenizes once, shuffles, packs samples and masks by position.
+    The tokenizer must have the method `tokenize_conversation`, like Megatron's tokenizer for fine-tuning. Labels that
+    equal the pad id have no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, and packs samples.
 
-    Args are those of `MegatronDataset`: `num_samples` repeats lines; None for one sample per line.
+    Arguments are those of `MegatronDataset`. Lines repeat until `num_samples` is reached; None is one sample per line.
     """
 
     config: GPTDatasetConfig
@@ -68,15 +65,14 @@ class SFTDataset(MegatronDataset):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens a file of conversations."""
+        """Opens a JSON-lines file of conversations."""
         return SFTLowLevelDataset(dataset_path)
 
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.indices) if self.num_samples is None else self.num_samples
 
     def _split_conversations(self, merged_conversations: Iterable[Message]) -> list[list[Message]]:
-        """Returns the conversations of a line, split at system messages."""
+        """Splits the messages of a line into conversations; a system message starts a conversation."""
         conversations: list[list[Message]] = []
         for message in merged_conversations:
             if message["role"] == "system" or not conversations:
@@ -85,7 +81,7 @@ class SFTDataset(MegatronDataset):
         return conversations
 
     def _calculate_padding_divisor(self) -> int:
-        """Returns the divisor of the length of a sample of varying length."""
+        """Returns the number of which the length of a `VarlenDataset` sample must be a multiple."""
         config = self.config
         context = config.context_parallel_size or 1
         divisor = 2 * context if context > 1 or config.hybrid_context_parallel else 1
@@ -94,14 +90,13 @@ class SFTDataset(MegatronDataset):
         return int(divisor * max(config.sequence_parallel_size, 1))
 
     def _low_level(self, idx: int) -> Any:
-        """Returns the low-level item of a sample."""
         return self.dataset[int(self.indices[idx % len(self.indices)])]
 
     def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a conversation, and its targets: `IGNORE_INDEX` for tokens without loss."""
+        """Returns the tokens of a conversation, and the target of each; `IGNORE_INDEX` for a token without loss."""
         tokenizer: Any = self.config.tokenizer
         if not hasattr(tokenizer, "tokenize_conversation"):
-            hint = "use the reference's for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
+            hint = "use Megatron's tokenizer for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
             raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no `tokenize_conversation`", hint=hint)
         tokens, targets = tokenizer.tokenize_conversation(conversation, return_target=True, add_generation_prompt=False)
         return tokens.tolist(), targets.tolist()
@@ -109,10 +104,9 @@ class SFTDataset(MegatronDataset):
     def _check_masks(self) -> None:
         for name in ("reset_position_ids", "create_attention_mask", "reset_attention_mask"):
             if getattr(self.config, name):
-                raise ConfigError(f"`{name}`: must be False for conversations", hint="use `cu_seqlens`")
+                raise ConfigError(f"`{name}`: must be False for conversations", hint="separate them by `cu_seqlens`")
 
     def __getitem__(self, idx: int) -> Sample:
-        """Returns a sample as torch tensors."""
         self._check_masks()
         size, pad = self.config.sequence_length, fill_token_id(self.config.tokenizer)
         multiple = 2 * context if (context := self.config.context_parallel_size or 1) > 1 else 1
@@ -122,10 +116,10 @@ class SFTDataset(MegatronDataset):
         ends: list[int] = []
         for conversation in self._split_conversations(self._low_level(idx)):
             own, own_targets = self._tokenize(conversation)
-            filling = [pad] * (-(len(tokens) + len(own)) % multiple)
-            tokens += own + filling
-            targets += own_targets + filling
-            positions += range(len(own) + len(filling))  # padding counts on
+            padding = [pad] * (-(len(tokens) + len(own)) % multiple)
+            tokens += own + padding
+            targets += own_targets + padding
+            positions += range(len(own) + len(padding))
             ends.append(min(len(tokens), size))
             if len(tokens) > size:
                 break
@@ -139,9 +133,9 @@ class SFTDataset(MegatronDataset):
         boundaries = torch.tensor([0, *ends], dtype=torch.int32)
         cu_seqlens = torch.full((size + 1,), size, dtype=torch.int32)
         cu_seqlens[: len(boundaries)] = boundaries
-        filling = [pad] * missing
+        padding = [pad] * missing
         return {
-            **sample_of([*tokens, *filling], [*targets, *filling], without_loss=[pad, IGNORE_INDEX]),
+            **sample_of(tokens + padding, targets + padding, without_loss=[pad, IGNORE_INDEX]),
             "position_ids": torch.tensor(positions[:size], dtype=torch.int64),
             "cu_seqlens": cu_seqlens,
             "max_seqlen": (boundaries[1:] - boundaries[:-1]).max(),
@@ -149,16 +143,18 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts with lengths of a distribution, less a token for the end of text.
+    """Mock texts of random lengths. A text has one token less than its length, to leave room for the end-of-text token.
 
     Args:
-        mode: "distribution" for clipped lognormal lengths (`type` "lognormal", `min_seq_len`, `max_seq_len`,
-            `mean_seq_len`, `lognormal_sigma`); "file" for lengths in a file at `path`, after a heading; "verification"
-            for tokens of the pair at `data_path`, with lengths as of "distribution".
-        kwargs: settings of the mode; `format` "thd" for samples of their own length, "sbhd" for padded ones.
+        mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
+            [`min_seq_len`, `max_seq_len`]; `type` must be "lognormal". "file": lengths are read from the CSV file at
+            `path`, whose first line is skipped. "verification": like "distribution", but with the tokens of the pair at
+            `data_path`.
+        kwargs: settings of the mode. `format` "thd" keeps each sample's length; "sbhd" pads samples.
 
     Raises:
-        ConfigError, KeyError: the mode or distribution is unknown; a setting is missing.
+        ConfigError: the mode or the distribution is unknown.
+        KeyError: a setting of the mode is missing.
     """
 
     seed = 0
@@ -179,12 +175,12 @@ class MockSFTLowLevelDataset:
             names = ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")
             self.sequence_lengths = self.generate_lognormal_samples(self.size, *(kwargs[name] for name in names))
         else:
-            raise ConfigError(f"mode {mode!r}: must be 'file', 'verification' or a lognormal 'distribution'")
+            raise ConfigError(f"`mode`: must be 'file', 'verification' or a lognormal 'distribution', got {mode!r}")
 
     def generate_lognormal_samples(
         self, size: int, mean: float, sigma: float, min_seq_len: int, max_seq_len: int
     ) -> NDArray[np.int64]:
-        """Returns lengths, int64[size], from a fixed seed."""
+        """Draws lengths, int64[size], with a fixed seed."""
         drawn = np.random.RandomState(self.seed).lognormal(np.log(mean) - sigma**2 / 2, sigma, size)
         return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
 
@@ -192,7 +188,7 @@ class MockSFTLowLevelDataset:
         return self.size
 
     def __getitem__(self, idx: int) -> NDArray[np.int64]:
-        """Returns a text, int64[length - 1]: 1, 2, 3, …, or tokens of the pair."""
+        """Returns a text, int64[length - 1]: the numbers 1, 2, 3, …, or tokens of the pair."""
         length = int(self.sequence_lengths[idx % self.size]) - 1
         if self.indexed_dataset is None:
             return np.arange(1, length + 1, dtype=np.int64)
@@ -203,15 +199,14 @@ class MockSFTLowLevelDataset:
 
 
 class MockSFTDataset(SFTDataset):
-    """Samples of one mock text each, of its own length, or padded with `format` "sbhd"."""
+    """A dataset of mock samples of one text each; see `MockSFTLowLevelDataset` for lengths and padding."""
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockSFTLowLevelDataset:
-        """Returns the texts of `sft_mock_dataset_config_json`; the path has no effect."""
+        """Returns the mock texts that `sft_mock_dataset_config_json` describes; ignores the path."""
         return mock_data(config.sft_mock_dataset_config_json, config.sequence_length)
 
     def __getitem__(self, idx: int) -> Sample:
-        """Returns a sample as torch tensors."""
         tokenizer: Any = self.config.tokenizer
         size, pad = self.config.sequence_length, fill_token_id(tokenizer)
         tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
@@ -228,7 +223,7 @@ class MockSFTDataset(SFTDataset):
 
 
 def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int]) -> Sample:
-    """Returns the sample of a text; labels are the next targets, and some ids have no loss."""
+    """Returns tensors of a sample: labels are `targets` shifted by one; labels in `without_loss` have loss mask 0."""
     labels = torch.tensor(targets[1:], dtype=torch.int64)
     return {
         "tokens": torch.tensor(tokens[:-1], dtype=torch.int64),
@@ -239,7 +234,10 @@ def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int])
 
 
 def mock_data(settings: str | None, sequence_length: int) -> MockSFTLowLevelDataset:
-    """Returns mock texts of JSON settings, or of the path of a file; None for half a sample to a whole."""
-    usual = {"mode": "distribution", "type": "lognormal", "lognormal_sigma": 1.1, "max_seq_len": sequence_length}
-    usual |= {"min_seq_len": sequence_length // 2, "mean_seq_len": sequence_length // 4 * 3}
-    return MockSFTLowLevelDataset(**(usual if settings is None else load_json_arg(settings)))
+    """Returns mock texts; `settings` is JSON or the path of a JSON file.
+
+    None draws lengths between half of `sequence_length` and all of it.
+    """
+    default = {"mode": "distribution", "type": "lognormal", "lognormal_sigma": 1.1, "max_seq_len": sequence_length}
+    default |= {"min_seq_len": sequence_length // 2, "mean_seq_len": sequence_length // 4 * 3}
+    return MockSFTLowLevelDataset(**(default if settings is None else load_json_arg(settings)))

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.utils`: records of files, for several datasets of the trainer."""
+"""`megatron.training.datasets.utils`: reads records of JSON lines, Parquet and the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenloom.storage.local import MappedFile
 
 
 def load_json_arg(spec: str | None) -> Any:
-    """Returns the value of JSON, or of a JSON file at a path; None for None.
+    """Parses a JSON string, or the JSON file at a path; returns None for None.
 
     Example:
         >>> load_json_arg('{"mode": "distribution"}')
@@ -30,14 +30,13 @@ def load_json_arg(spec: str | None) -> Any:
 
 
 _NUM_PROBED = 1000
-"""Records whose keys decide the schema of a file."""
 
 
 class JsonRecords(Sequence[dict[str, Any]]):
-    """The records of a file of JSON lines, parsed on access, with 16 bytes each in memory.
+    """The records of a JSON-lines file, parsed on access; needs 16 bytes of memory per record.
 
-    A file of one JSON list of records is parsed whole. Pickles reopen the file. A record that is no JSON object is an
-    `InputError` on access.
+    A file that contains one JSON list is parsed at once. A pickle contains the path only. A record that is not a JSON
+    object raises `InputError` on access.
     """
 
     def __init__(self, path: str) -> None:
@@ -58,18 +57,17 @@ class JsonRecords(Sequence[dict[str, Any]]):
         try:
             return json.loads(text)
         except ValueError as error:
-            raise InputError(f"`{self.path}`: {where} is no JSON: {error}") from error
+            raise InputError(f"`{self.path}`: {where} is not JSON: {error}") from error
 
     @property
     def column_names(self) -> list[str]:
-        """The keys of the first 1,000 records, in order of appearance."""
+        """The distinct keys of the first 1,000 records, in order of first appearance."""
         return list(dict.fromkeys(key for k in range(min(len(self), _NUM_PROBED)) for key in self[k]))
 
     def __len__(self) -> int:
         return len(self._sizes if self._listed is None else self._listed)
 
     def __getitem__(self, number: Any) -> Any:
-        """Returns a record."""
         number = range(len(self))[number]
         listed = self._listed
         record = listed[number] if listed else self._parse(self._bytes(number), f"record {number}")
@@ -82,7 +80,7 @@ class JsonRecords(Sequence[dict[str, Any]]):
 
 
 class ParquetRecords(Sequence[dict[str, Any]]):
-    """The rows of a Parquet file as dicts. Pickles reopen the file."""
+    """The rows of a Parquet file as dicts. A pickle contains the path only."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -94,7 +92,6 @@ class ParquetRecords(Sequence[dict[str, Any]]):
         return int(self._table.num_rows)
 
     def __getitem__(self, number: Any) -> Any:
-        """Returns a row."""
         (row,) = self._table.slice(range(len(self))[number], 1).to_pylist()
         return row
 
@@ -103,5 +100,5 @@ class ParquetRecords(Sequence[dict[str, Any]]):
 
 
 def hub_records(name: str) -> Any:
-    """Returns the split "train" of a dataset of the Hugging Face Hub, by the library `datasets`."""
+    """Loads the split "train" of a Hugging Face Hub dataset."""
     return require("datasets", extra="hf").load_dataset(name, split="train")

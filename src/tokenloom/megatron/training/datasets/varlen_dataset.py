@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.varlen_dataset`: a conversation or text per sample, of its own length."""
+"""`megatron.training.datasets.varlen_dataset`: samples of different lengths, one conversation or text each."""
 
 from __future__ import annotations
 
@@ -42,61 +42,60 @@ MockVarlenLowLevelDataset = MockSFTLowLevelDataset
 
 
 def _looks_like_hf_id(path: str | None) -> bool:
-    """Whether a path is "owner/name" of the Hugging Face Hub, and no file."""
+    """Returns whether a path has the form "owner/name" of the Hugging Face Hub and is not a local file."""
     return bool(path and "/" in path and not path.startswith(("/", "./", "../")) and not os.path.exists(path))
 
 
 def _text(value: Any, where: str) -> str:
-    """Returns a text; None is an empty one."""
+    """Validates that a value is a string; returns "" for None."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        message = f"{where} must be a string, got {type(value).__name__}"
-        raise InputError(message, hint="only text is supported, no images or other parts")
+        message = f"{where}: must be a string, got {type(value).__name__}"
+        raise InputError(message, hint="convert the content to text; images and other parts are not supported")
     return value
 
 
 def _first_present(sample: Record, fields: Iterable[str]) -> str | None:
-    """Returns the first non-empty text of some fields."""
+    """Returns the first non-empty text in the given fields."""
     return next((text for name in fields if (text := _text(sample.get(name), f"`{name}`"))), None)
 
 
 def _with_system(messages: list[Message]) -> list[Message]:
-    """Returns messages that begin with a system message, an empty one if necessary."""
+    """Prepends an empty system message if there is none."""
     if messages and messages[0]["role"] == "system":
         return messages
     return [{"role": "system", "content": ""}, *messages]
 
 
 def _alpaca_to_messages(sample: Record) -> list[Message]:
-    """Returns the conversation of an instruction, an optional input, and an answer."""
+    """Converts a record with an instruction, an optional input and an answer to a conversation."""
     instruction, extra, output = (
         _first_present(sample, fields) or "" for fields in (_INSTRUCTION_FIELDS, _EXTRA_INPUT_FIELDS, _OUTPUT_FIELDS)
     )
-    asked = f"{instruction}\n\n{extra}" if extra else instruction
-    return _with_system([{"role": "user", "content": asked}, {"role": "assistant", "content": output}])
+    prompt = f"{instruction}\n\n{extra}" if extra else instruction
+    return _with_system([{"role": "user", "content": prompt}, {"role": "assistant", "content": output}])
 
 
 def _sharegpt_to_messages(sample: Record) -> list[Message]:
-    """Returns the conversation under "conversations"; unknown roles become users."""
+    """Converts a record with "conversations" to a conversation; unknown roles become "user"."""
     messages = []
     for turn in sample.get("conversations") or []:
         role = _SHAREGPT_ROLE_MAP.get((turn.get("from") or "").lower(), "user")
-        messages.append({"role": role, "content": _text(turn.get("value"), f"the content of a turn of {role}")})
+        messages.append({"role": role, "content": _text(turn.get("value"), f"content of a {role} message")})
     return _with_system(messages)
 
 
 def _messages_passthrough(sample: Record) -> list[Message]:
-    """Returns the conversation under "messages": roles and texts only."""
+    """Returns the roles and contents of "messages"; drops other fields."""
     messages = []
     for message in sample.get("messages") or []:
         role = message.get("role") or "user"
-        messages.append({"role": role, "content": _text(message.get("content"), f"the content of a turn of {role}")})
+        messages.append({"role": role, "content": _text(message.get("content"), f"content of a {role} message")})
     return _with_system(messages) if messages else messages
 
 
 def _raw_text_loader(sample: Record) -> str:
-    """Returns the plain text under "text"."""
     return _text(sample.get("text"), "`text`")
 
 
@@ -109,7 +108,7 @@ _CONVERTERS: dict[str, tuple[Converter, str]] = {
 
 
 def _select_converter(column_names: Sequence[str]) -> tuple[Converter, str]:
-    """Returns the converter of records with these columns, and the name of their schema."""
+    """Returns the converter for records with these columns, and the name of the schema."""
     try:
         return _CONVERTERS[detect_schema(column_names)]
     except ConfigError as error:
@@ -118,7 +117,7 @@ def _select_converter(column_names: Sequence[str]) -> tuple[Converter, str]:
 
 
 class VarlenLowLevelDataset:
-    """Conversations or texts of a file of JSON lines or Parquet, or of "owner/name" of the Hub."""
+    """The conversations or texts in a JSON-lines or Parquet file, or in the Hugging Face dataset "owner/name"."""
 
     def __init__(self, dataset_path: str) -> None:
         if _looks_like_hf_id(dataset_path):
@@ -131,14 +130,14 @@ class VarlenLowLevelDataset:
 
     @property
     def schema_name(self) -> str:
-        """The schema: "openai-messages", "sharegpt", "alpaca" or "pretrain-text"."""
+        """The schema of the records: "openai-messages", "sharegpt", "alpaca" or "pretrain-text"."""
         return self._schema_name
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, idx: int) -> Any:
-        """Returns the messages of a conversation, or a text."""
+        """Returns the messages of a conversation; the text if the schema is "pretrain-text"."""
         return self._converter(self.dataset[int(idx)])
 
 
@@ -146,23 +145,24 @@ class VarlenLowLevelDataset:
 
 
 class VarlenDataset(SFTDataset):
-    """Samples of one conversation or text each, padded for context parallelism, in the order of the file.
+    """A dataset whose samples are one conversation or text each, in file order, tokenized on access.
 
-    A sample of n tokens, the last an end of text, has tokens, labels, position_ids int64[P], loss_mask float32[P],
-    original_seq_len int32[1] (n - 1) and padded_seq_len int32[1] (P). Texts are cut to `sequence_length` with an end of
-    text. With `varlen_sbhd_validation` all are padded to that, without lengths. `tokenloom.VarlenDataset` tokenizes
-    once, shuffles, and knows lengths without reading.
+    A text of n tokens, including an end-of-text token, becomes a sample with tokens, labels and position_ids int64[P],
+    loss_mask float32[P], original_seq_len int32[1] = n - 1 and padded_seq_len int32[1] = P. P is n - 1 rounded up as
+    context parallelism requires. Longer texts are truncated to `sequence_length`. With `varlen_sbhd_validation`, all
+    samples are padded to `sequence_length` and have no lengths.
 
-    Args and errors are those of `SFTDataset`.
+    Arguments and errors are those of `SFTDataset`. `tokenloom.VarlenDataset` tokenizes once, shuffles, and returns
+    lengths without reading samples.
     """
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens a file of conversations or texts."""
+        """Opens a file or Hub dataset of conversations or texts."""
         return VarlenLowLevelDataset(dataset_path)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
-        """Returns the tokens and targets of a sample as `_tokenize` does, cut to the length of a sample."""
+        """Returns the tokens of a sample and the target of each, truncated to `sequence_length` + 1."""
         tokenizer: Any = self.config.tokenizer
         item = self._low_level(idx)
         if isinstance(item, str):
@@ -175,40 +175,35 @@ class VarlenDataset(SFTDataset):
             kept = min(len(tokens), longest - 1)
             tokens, targets = [*tokens[:kept], end], [*targets[:kept], end]
         if len(tokens) == 1:
-            tokens, targets = [end, end], [end, end]  # an input and a label
+            tokens, targets = [end, end], [end, end]  # one input and one label
         return tokens, targets
 
     def __getitem__(self, idx: int) -> Sample:
-        """Returns a sample as torch tensors."""
         self._check_masks()
         tokens, targets = self._tokens_and_targets(idx)
-        length, pad = len(tokens) - 1, fill_token_id(self.config.tokenizer)
-        padded_to_whole = self.config.varlen_sbhd_validation
+        length, is_fixed = len(tokens) - 1, self.config.varlen_sbhd_validation
         multiple = self._calculate_padding_divisor()
-        slots = self.config.sequence_length if padded_to_whole else -(-length // multiple) * multiple
-        filling = [pad] * (slots - length)
-        sample = sample_of([*tokens, *filling], [*targets, *filling], without_loss=[IGNORE_INDEX])
+        padded_length = self.config.sequence_length if is_fixed else -(-length // multiple) * multiple
+        padding = [fill_token_id(self.config.tokenizer)] * (padded_length - length)
+        sample = sample_of(tokens + padding, targets + padding, without_loss=[IGNORE_INDEX])
         sample["loss_mask"][length:] = 0.0
-        if padded_to_whole:
+        if is_fixed:
             return sample
-        return {
-            **sample,
-            "original_seq_len": torch.tensor([length], dtype=torch.int32),
-            "padded_seq_len": torch.tensor([slots], dtype=torch.int32),
-        }
+        lengths = {"original_seq_len": length, "padded_seq_len": padded_length}
+        return sample | {name: torch.tensor([value], dtype=torch.int32) for name, value in lengths.items()}
 
 
 class MockVarlenDataset(VarlenDataset):
-    """Samples of mock texts in the form of `VarlenDataset`."""
+    """A dataset of mock samples like those of `VarlenDataset`."""
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockSFTLowLevelDataset:
-        """Returns the texts of `varlen_mock_dataset_config_json`; the path has no effect."""
+        """Returns the mock texts that `varlen_mock_dataset_config_json` describes; ignores the path."""
         return mock_data(config.varlen_mock_dataset_config_json, config.sequence_length)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
         if self.config.varlen_sbhd_validation:
-            raise ConfigError("`varlen_sbhd_validation` is for real data")
+            raise ConfigError("`varlen_sbhd_validation`: must be False for mock data, got True")
         tokenizer: Any = self.config.tokenizer
         size = self.config.sequence_length
         tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
