@@ -33,14 +33,7 @@ outputs; the tool's file need not exist.
 
 
 def main(arguments: list[str]) -> None:
-    """Calls `install`, then runs a program as `python` would.
-
-    Args:
-        arguments: the command line after `python -m tokenloom.megatron`.
-
-    Raises:
-        SystemExit: the arguments are invalid, or the program exits.
-    """
+    """Calls `install`, then runs a program as `python` would; `arguments` follow `python -m tokenloom.megatron`."""
     options = [*takewhile(("--unchecked", "--report", "--as-is", "-h", "--help").__contains__, arguments)]
     arguments = arguments[len(options) :]
     if "-h" in options or "--help" in options:
@@ -146,15 +139,8 @@ def tool_command(
 ) -> list[str] | None:
     """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
 
-    Args:
-        script_name: path of the tool, such as "tools/preprocess_data.py"; the file need not exist.
-        argv: arguments of the tool.
-        note: called with each note for the user; None discards notes.
-        has_trainer: whether the script exists and Megatron's trainer can be imported. Then None is returned for
-            `prepare_cache.py`: the script itself runs, so its sample counts and cache names are the trainer's.
-
-    Raises:
-        ConfigError: an argument is invalid.
+    `note` is called with each note for the user. `has_trainer` says that the script and Megatron's trainer exist; then
+    `prepare_cache.py` runs itself, so that its sample counts and cache names are the trainer's.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])

@@ -66,10 +66,8 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "gpt": _Kind("core.datasets.gpt_dataset", "GPTDatasetConfig", _GPT),
+    **dict.fromkeys(("gpt", "sft", "varlen"), _Kind("core.datasets.gpt_dataset", "GPTDatasetConfig", _GPT)),
     "fim": _Kind("training.datasets.fim_dataset", "GPTFIMDatasetConfig", _GPT | _FIM),
-    "sft": _Kind("core.datasets.gpt_dataset", "GPTDatasetConfig", _GPT),
-    "varlen": _Kind("core.datasets.gpt_dataset", "GPTDatasetConfig", _GPT),
     "bert": _Kind(
         "core.datasets.bert_dataset",
         "BERTMaskedWordPieceDatasetConfig",
@@ -122,11 +120,7 @@ def dataset_kind(args: Any, kind: str | None = None) -> str:
 
     Arguments that only one of Megatron's training scripts has select the kind: `--fim-data`, `--sft`,
     `--use-varlen-dataset`, `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), or a word-piece
-    tokenizer (BERT). The default is gpt.
-
-    Args:
-        args: arguments of the trainer, a namespace or a mapping.
-        kind: the kind to return; None to derive the kind from `args`.
+    tokenizer (BERT). The default is gpt. `kind`, if given, replaces the default and the word-piece rule.
 
     Raises:
         ConfigError: the arguments select several kinds, or a kind other than `kind`.
@@ -188,10 +182,6 @@ def tokenizer_from_args(args: Any) -> Any:
     """Returns the tokenizer that the arguments name: Megatron's own if Megatron is installed, else tokenloom's.
 
     The tokenizer's class is part of the key of index caches, so the two tokenizers do not share caches.
-
-    Raises:
-        ConfigError: `--tokenizer-type` is missing, or an argument of the tokenizer is invalid.
-        TokenizerError: a file does not contain a tokenizer, or special tokens are missing.
     """
     values = argument_values(args)
     if values.get("tokenizer_type") is None:
@@ -278,10 +268,6 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
     """Returns `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
     At least one of them is None; both are None for mock data. Paths of files may be addresses in object storage.
-
-    Raises:
-        ConfigError: the arguments name data in several ways, or a file has invalid contents.
-        StorageError: a file cannot be read.
     """
     values = argument_values(args)
     is_given = {name: values.get(name) not in (None, False) for names in _SOURCES for name in names}
@@ -306,14 +292,7 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
 
 
 def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
-    """Returns `[num_sequences, num_documents + 1]` by path prefix, from the file of `--per-dataset-sequences-path`.
-
-    Returns None if the argument is not given.
-
-    Raises:
-        ConfigError: the file has invalid contents.
-        StorageError: the file cannot be read.
-    """
+    """Reads [num_sequences, num_documents + 1] by prefix from `--per-dataset-sequences-path`; None if not given."""
     path = argument_values(args).get("per_dataset_sequences_path")
     if path is None:
         return None
@@ -353,15 +332,12 @@ def argument_values(args: Any) -> Mapping[str, Any]:
 
 
 def global_batch_size(args: Any) -> int:
-    """Returns `--global-batch-size`; if it is missing, `--micro-batch-size` times the data-parallel size.
-
-    Raises:
-        ConfigError: both arguments are missing.
-    """
+    """Returns `--global-batch-size`; if it is missing, `--micro-batch-size` times the data-parallel size."""
     values = argument_values(args)
     if (size := values.get("global_batch_size")) is not None:
         return checked_integer("--global-batch-size", size, at_least=1)
-    micro = _required(values, "micro_batch_size", "sample counts need it or --global-batch-size")
+    if (micro := values.get("micro_batch_size")) is None:
+        raise ConfigError("no --global-batch-size and no --micro-batch-size given")
     return checked_integer("--micro-batch-size", micro, at_least=1) * data_parallel_size(args)
 
 
@@ -381,11 +357,7 @@ def data_parallel_size(args: Any) -> int:
 
 
 def batch_sizes_of(args: Any) -> BatchSizes:
-    """Returns the size of each global batch: from the step schedule, the ramp-up, or constant.
-
-    Raises:
-        ConfigError: the schedule is invalid, or excludes another argument that is given.
-    """
+    """Returns the size of each global batch: from the step schedule, the ramp-up, or constant."""
     values = argument_values(args)
     schedule, rampup = values.get("step_batch_size_schedule"), values.get("rampup_batch_size")
     if schedule is not None:
@@ -404,17 +376,10 @@ def batch_sizes_of(args: Any) -> BatchSizes:
 
 
 def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchSizeSchedule:
-    """Parses the value of `--step-batch-size-schedule` exactly as Megatron does.
+    """Parses the value of `--step-batch-size-schedule` exactly as Megatron does; `BatchSizeSchedule.parse` is stricter.
 
-    Items may be in any order. Thresholds are computed in float64 and truncated. `BatchSizeSchedule.parse` is stricter
-    and exact.
-
-    Args:
-        text: items `THRESHOLD:SIZE`, separated by spaces or commas; the suffixes K, M, B and T are powers of 1000.
-        seq_length: tokens per sample, if thresholds count tokens; None if thresholds count samples.
-
-    Raises:
-        ConfigError: an item is malformed, no threshold is 0, two thresholds are equal, or a size is not positive.
+    Items may be in any order. Thresholds are computed in float64 and truncated; they count tokens if `seq_length` is
+    given, else samples.
 
     Example:
         >>> step_batch_size_schedule("1.6K:8 0:4", seq_length=100).sizes
@@ -447,9 +412,6 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
 
     Equals Megatron's `get_train_valid_test_num_samples`, including `--phase-transition-iterations`. The number of valid
     samples is None with `--full-validation`: then a validation uses the whole split once.
-
-    Raises:
-        ConfigError: an argument is missing, or the phases are invalid.
     """
     values = argument_values(args)
     size = global_batch_size(args)
@@ -476,7 +438,8 @@ def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
         where = f"--phase-transition-iterations {quoted(phases)}"
         phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]
     transitions = [checked_integer("a phase transition", each, at_least=1) for each in phases]
-    total = _required(values, "train_samples", "--phase-transition-iterations needs it")
+    if (total := values.get("train_samples")) is None:
+        raise ConfigError("no --train-samples given: --phase-transition-iterations needs it")
     if values.get("step_batch_size_schedule") is not None or values.get("rampup_batch_size") is not None:
         raise ConfigError("--phase-transition-iterations needs a constant batch size, got a schedule")
     bounds: list[int] = sorted([0, *(iteration * size for iteration in transitions), total])
@@ -515,9 +478,3 @@ def _train_iters(args: Any) -> int | None:
     if values.get("step_batch_size_schedule") is None:
         return total // global_batch_size(args)
     return sizes.step_of_position(total - 1) + 1
-
-
-def _required(values: Mapping[str, Any], name: str, reason: str) -> Any:
-    if (value := values.get(name)) is None:
-        raise ConfigError(f"no {_flag(name)} given: {reason}")
-    return value

@@ -68,10 +68,8 @@ class InstallReport:
             return "tokenloom.megatron is not installed: Megatron's own modules are used"
         version = "not installed" if self.version is None else self.version or "unknown version"
         checked = "" if self.is_checked else " (not tested with tokenloom)"
-        lines = [f"tokenloom.megatron is installed; megatron-core: {version}{checked}"]
-        for name, ours in self.modules.items():
-            lines.append(f"  {name} -> {ours}{' (imported)' if name in self.loaded else ''}")
-        return "\n".join(lines)
+        rows = (f"\n  {name} -> {ours}{' (imported)' * (name in self.loaded)}" for name, ours in self.modules.items())
+        return f"tokenloom.megatron is installed; megatron-core: {version}{checked}{''.join(rows)}"
 
 
 def install(*, unchecked: bool = False) -> InstallReport:

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from tokenloom.errors import InputError, MissingExtraError
-from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords, hub_records
+from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords
+from tokenloom.megatron.training.datasets.varlen_dataset import VarlenLowLevelDataset
 
 
 @pytest.mark.parametrize(
@@ -55,4 +56,4 @@ def test_rows_of_a_table(tmp_path):
 def test_a_dataset_of_the_hub_needs_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtraError, match="`datasets` is not installed"):
-        hub_records("someone/texts")
+        VarlenLowLevelDataset("someone/texts")

@@ -58,9 +58,6 @@ def parse_and_normalize_split(split: str) -> list[float]:
     Example:
         >>> parse_and_normalize_split("8:1:1")
         [0.8, 0.1, 0.1]
-
-    Raises:
-        ConfigError: more than three weights, or a weight with a sign or exponent.
     """
     if re.search(r"[0-9.][eE]|[-+][0-9.]", split):  # Megatron would read "1e3" as two weights
         raise ConfigError(f"split {quoted(split)}: a number has a sign or exponent", hint="write plain numbers")

@@ -68,20 +68,8 @@ class _RecordingIterator:
 class BasePackingScheduler(base.BasePackingScheduler):
     """The base class of packing schedulers for Megatron's training loop.
 
-    To add a scheduler, override `get_groups_and_subsamples` or `run`, and add the class to `scheduler_map`.
-
-    Example:
-        >>> class OneByOne(BasePackingScheduler):
-        ...     def get_groups_and_subsamples(self, sample_id_seqlens):
-        ...         return [[[sample_id]] for sample_id, length in sample_id_seqlens]
-        >>> scheduler_map["one_by_one"] = OneByOne
-        >>> from tokenloom.packing import PackingConfig
-        >>> config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="one_by_one")
-        >>> row = {name: torch.tensor([1, 2, 3]) for name in ("tokens", "labels", "position_ids", "loss_mask")}
-        >>> packs, num_microbatches, total, squares = wrap_data_iterator(iter([row, row]), config, 2)
-        >>> num_microbatches, total, squares
-        (2, 6.0, 18.0)
-        >>> del scheduler_map["one_by_one"]
+    To add a scheduler, override `get_groups_and_subsamples` or `run`, and add the class to `scheduler_map`. See
+    `tokenloom.packing.BasePackingScheduler` for arguments and an example.
     """
 
     def plan(self, lengths: Any) -> PackPlan:
@@ -190,17 +178,15 @@ def wrap_data_iterator(
     config = global_arguments() if config is None else config
     num_microbatches = current_num_microbatches() if num_microbatches is None else num_microbatches
     groups = groups_of_run(pg_collection, "dp", "dp_cp", "tp", "pp")
-    dp_group, tp_group, pp_group, dp_cp_group = (groups[name] for name in ("dp", "tp", "pp", "dp_cp"))
-    place = place_in(dp_group, tp_group, pp_group, dp_cp_group, own_device())
+    dp, tp, pp, dp_cp = (groups[name] for name in ("dp", "tp", "pp", "dp_cp"))
+    place = place_in(dp, tp, pp, dp_cp, own_device())
     name = config.sequence_packing_scheduler
     if name not in scheduler_map and isinstance(name, str) and name.lower() in scheduler_map:
         name = name.lower()
     scheduler = schedulers.make_scheduler(
         config, cp_size=place.cp.size, dp_size=place.dp.size, schedulers=scheduler_map, name=name
     )
-    wrapped: Wrapped = scheduler.run(
-        data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, place.device, config
-    )
+    wrapped: Wrapped = scheduler.run(data_iterator, num_microbatches, dp, tp, pp, dp_cp, place.device, config)
     return wrapped
 
 
@@ -259,10 +245,9 @@ class HybridCPDataLoaderWrapper:
         self.dp_cp_group: Any = groups["dp_cp"]
         self.dp_group: Any = groups["dp"]
         self.tp_group: Any = groups["tp"]
-        self.cp_balancing_scheduler: BalancedCPScheduler = BalancedCPScheduler(
-            config.max_seqlen_per_dp_cp_rank, self.dp_cp_group
-        )
-        self.total_hdp_gpus: int = self.cp_balancing_scheduler.total_hdp_gpus
+        scheduler = BalancedCPScheduler(config.max_seqlen_per_dp_cp_rank, self.dp_cp_group)
+        self.cp_balancing_scheduler: BalancedCPScheduler = scheduler
+        self.total_hdp_gpus: int = scheduler.total_hdp_gpus
 
     def __iter__(self) -> HybridCPDataLoaderWrapper:
         return self

@@ -32,14 +32,9 @@ NO_TARGETS = "packed global batch contains no sequences with supervised targets"
 def get_batch_and_global_seqlens(
     data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any
 ) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
-    """Reads `num_microbatches` items, and gathers the padded lengths of all data-parallel ranks. Collective.
+    """Reads `num_microbatches` items; returns their sub-samples and the values of `get_global_seqlens_and_ids`.
 
-    Returns:
-        This rank's sub-samples, then the values of `get_global_seqlens_and_ids`.
-
-    Raises:
-        StopIteration: the iterator ended.
-        ValueError: an item is neither a mapping nor a list, or no rank has a sub-sample.
+    Collective. Raises `StopIteration` if the iterator has ended.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
     batch = unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
@@ -209,10 +204,6 @@ def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int
     Example:
         >>> get_thd_partitioned_indices(torch.tensor([0, 8, 12]), 12, 2, 1).tolist()
         [2, 3, 4, 5, 9, 10]
-
-    Raises:
-        ConfigError: the length of a sequence is not a multiple of 2 × cp_size, or `cu_seqlens` does not end at
-            `total_tokens`.
     """
     if int(cu_seqlens[-1]) != total_tokens:
         raise ConfigError(f"`cu_seqlens`: must end at {total_tokens} tokens, got {int(cu_seqlens[-1])}")
@@ -227,12 +218,7 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns the process groups dp, cp, dp_cp, tp and pp by name; None for each group of a single process.
 
-    Args:
-        pg_collection: object with the groups as attributes; None for the groups of Megatron's parallel state.
-        names: the groups that `pg_collection` must have.
-
-    Raises:
-        ConfigError: a required group is missing, or a run of several ranks has no groups.
+    The groups are attributes of `pg_collection`, which must have those in `names`; None uses Megatron's parallel state.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]

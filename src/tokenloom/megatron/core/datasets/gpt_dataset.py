@@ -107,15 +107,14 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     shuffle_index = index_array("shuffle_index")
 
     masks_and_position_ids_are_cached: bool = False
-    cached_attention_mask: torch.Tensor | None = None
-    cached_loss_mask: torch.Tensor | None = None
-    cached_position_ids: torch.Tensor | None = None
+    cached_attention_mask: Any = None
+    cached_loss_mask: Any = None
+    cached_position_ids: Any = None
 
     # --- building ---------------------------------------------------------------------------------------------
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens the `.bin`/`.idx` pair at a path prefix."""
         counts = config.sequences_per_dataset
         return open_pair(dataset_path, config, counts[dataset_path] if counts else None, config.token_dtype_code)
 
@@ -221,7 +220,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             ids[ids == pad] = 0  # a valid row of the embedding
         sample = {"tokens": tokens, "labels": labels}
         if config.create_attention_mask and not config.inter_document_masking:
-            assert attention_mask is not None
             sample["attention_mask"] = attention_mask
         sample |= {"loss_mask": torch.zeros_like(loss_mask) if idx is None else loss_mask, "position_ids": position_ids}
         return sample | self._boundaries(lengths[0] if lengths else None) if config.inter_document_masking else sample
@@ -253,14 +251,11 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         config = self.config
         return not (config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss)
 
-    def _masks(self, tokens: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    def _masks(self, tokens: torch.Tensor) -> tuple[Any, torch.Tensor, torch.Tensor]:
         """Returns attention mask, loss mask and positions of a sample; the loss mask is a copy."""
         if self.masks_and_position_ids_are_cacheable and self.masks_and_position_ids_are_cached:
-            assert self.cached_loss_mask is not None
-            assert self.cached_position_ids is not None
             return self.cached_attention_mask, self.cached_loss_mask.clone(), self.cached_position_ids
-        config = self.config
-        assert config.tokenizer is not None
+        config: Any = self.config
         resets = bool(config.reset_position_ids), bool(config.reset_attention_mask), bool(config.eod_mask_loss)
         eod, with_mask = config.tokenizer.eod, config.create_attention_mask
         attention_mask, loss_mask, position_ids = _get_ltor_masks_and_position_ids(tokens, eod, *resets, with_mask)

@@ -27,18 +27,11 @@ def build_sample_idx(
     drop_last_partial_sequence: bool = True,
     add_extra_token_to_sequence: bool = True,
 ) -> NDArray[Any]:
-    """Returns the sample index, see `build_sample_idx_int32`; int64 if a document or length exceeds int32.
-
-    Raises:
-        ConfigError: a row of the index is out of range, for example because the last document is empty.
-    """
+    """Returns the sample index, see `build_sample_idx_int32`; int64 if a document or length exceeds int32."""
     largest = max(document_indices.shape[0], int(sizes.max()))
     build = build_sample_idx_int32 if largest <= np.iinfo(np.int32).max else build_sample_idx_int64
-    index: NDArray[Any] = build(
-        *(sizes, document_indices, sequence_length, num_epochs, tokens_per_epoch),
-        drop_last_partial_sequence,
-        1 if add_extra_token_to_sequence else 0,
-    )
-    if index.dtype == np.int32 and not (index.min() >= 0 and index.max() <= largest):
+    stream = document_indices, sequence_length, num_epochs, tokens_per_epoch
+    index: NDArray[Any] = build(sizes, *stream, drop_last_partial_sequence, int(bool(add_extra_token_to_sequence)))
+    if index.dtype == np.int32 and not (index.min() >= 0 and index.max() <= largest):  # as with an empty last document
         raise ConfigError(f"sample index out of range: must be in [0, {largest}], got {index.min()} to {index.max()}")
     return index

@@ -82,12 +82,10 @@ class _IndexReader(Index):
 
     @property
     def dtype_size(self) -> int:
-        """Bytes per token."""
         return self.header.dtype.itemsize
 
     @property
     def sequence_count(self) -> int:
-        """Number of sequences."""
         return self.header.num_sequences
 
     @property
@@ -124,12 +122,7 @@ class _IndexWriter:
         sequence_modes: Sequence[int] | NDArray[Any] | None,
         document_indices: Sequence[int] | NDArray[Any],
     ) -> None:
-        """Writes the whole index.
-
-        Raises:
-            ConfigError: `document_indices` or `sequence_modes` do not match the sequences.
-            OverflowError: a number does not fit its dtype.
-        """
+        """Writes the whole index; raises `OverflowError` if a number does not fit its dtype."""
         lengths, boundaries = np.array(sequence_lengths, dtype=np.int32), np.array(document_indices, dtype=np.int64)
         modes = None if sequence_modes is None else np.array(sequence_modes, dtype=np.int8)
         if not len(boundaries) or (boundaries[0], boundaries[-1]) != (0, len(lengths)):
@@ -170,10 +163,7 @@ class _SourceReader(_BinReader):
         return reader
 
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns dtype[count] at the byte `offset`, a read-only view if the file is mapped.
-
-        A negative `count` reads to the end of the file.
-        """
+        """Returns dtype[count] at the byte `offset`, a read-only view if mapped; a negative count reads to the end."""
         wanted, begin, size = np.dtype(dtype), int(offset), self.source.num_bytes
         num_bytes = wanted.itemsize * (int(count) if count >= 0 else (size - begin) // wanted.itemsize)
         if not 0 <= begin <= size - num_bytes:
@@ -254,16 +244,11 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     `index[i]` is (byte offset, length, mode) of sequence i; `bin_reader.read(dtype, count, offset)` reads tokens. A
     program may replace or override both. `dataset[i]` and `get` do not call each other.
 
-    Args:
-        path_prefix, multimodal, mmap, fast_cache_load, sequences_per_dataset, object_storage: as of
-            `tokenloom.IndexedDataset`.
-        object_storage_config, s3_config: cache folder of remote indices, and block size; at most one is used.
-        dtype_code: expected dtype code; ignored without `sequences_per_dataset`.
+    Further arguments and errors are those of `tokenloom.IndexedDataset`.
 
-    Raises:
-        DatasetNotFoundError: one of the files does not exist.
-        DatasetFormatError: a file is truncated or damaged, or the two files do not match.
-        ConfigError: `mmap` is True with `object_storage_config`.
+    Args:
+        object_storage_config, s3_config: cache folder of remote indices, and block size; excludes `mmap`.
+        dtype_code: expected dtype code; ignored without `sequences_per_dataset`.
     """
 
     opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
@@ -454,13 +439,9 @@ class IndexedDatasetBuilder:
         eod_token: int | None = None,
         chunk_size: int = 1_000_000,
     ) -> None:
-        """Appends documents of one sequence each.
+        """Appends documents of one sequence each, from an awkward array or a list of lists or arrays.
 
-        Args:
-            documents: an awkward array, or a list of lists or arrays.
-            modes: mode of each document in a multimodal dataset; None for mode 0.
-            eod_token: token to append to each document; None to append nothing.
-            chunk_size: number of documents to convert to lists at once.
+        Appends `eod_token` to each document if given; converts `chunk_size` documents to lists at once.
         """
         end = [] if eod_token is None else [eod_token]
         for start in range(0, len(documents), chunk_size):
@@ -474,12 +455,7 @@ class IndexedDatasetBuilder:
         self.document_indices.append(len(self.sequence_lengths))
 
     def add_index(self, path_prefix: str) -> None:
-        """Appends all documents of another pair, after validating every row of its index.
-
-        Raises:
-            DatasetNotFoundError: one of the files does not exist.
-            DatasetFormatError: the pair is damaged or has another dtype; nothing is appended.
-        """
+        """Appends all documents of another pair; appends nothing if the pair is damaged or has another dtype."""
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         if dataset.dtype != np.dtype(self.dtype):
             message = f"`{dataset.idx_path}`: expected tokens of dtype {np.dtype(self.dtype)}, found {dataset.dtype}"

@@ -122,13 +122,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
     """A `SpanOrder` over a program's document, sample and shuffle index; `arrays` has them by name."""
 
     def __init__(
-        self,
-        arrays: Mapping[str, NDArray[Any]],
-        documents: Documents,
-        *,
-        sequence_length: int,
-        extra: int,
-        identity: str,
+        self, arrays: Mapping[str, Any], documents: Documents, *, sequence_length: int, extra: int, identity: str
     ) -> None:
         self.num_samples = arrays["sample_index"].shape[0] - 1
         super().__init__(arrays, identity)

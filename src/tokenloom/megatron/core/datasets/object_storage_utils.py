@@ -72,11 +72,7 @@ def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
 def cache_index_file(remote_path: str, local_path: str) -> None:
     """Copies an object to a local file on rank 0, or if `torch.distributed` is not initialized.
 
-    Call `torch.distributed.barrier()` before other ranks call this function.
-
-    Raises:
-        DatasetNotFoundError: on another rank, the file does not exist yet.
-        StorageError: the object cannot be read, or the file cannot be written.
+    Call `torch.distributed.barrier()` before other ranks call this function; they raise if the file does not exist.
     """
     _check_address(remote_path)
     if not has_ranks() or torch.distributed.get_rank() == 0:

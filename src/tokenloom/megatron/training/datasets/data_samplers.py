@@ -169,11 +169,9 @@ class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
 
 
 class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """A dataset that seeds torch, NumPy and `random` with `seed + epoch + k` before it reads sample k.
+    """A dataset that seeds torch, NumPy and `random` with `seed + epoch + k` before it reads sample k of `dataset`.
 
-    Args:
-        dataset: the map-style dataset to wrap.
-        seed: seed of the run; None for `--seed` of Megatron's trainer.
+    If `seed` is None, `--seed` of Megatron's trainer is used.
     """
 
     def __init__(self, dataset: Any, seed: int | None = None) -> None:

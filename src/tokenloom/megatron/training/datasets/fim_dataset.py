@@ -65,23 +65,19 @@ class GPTFIMDataset(GPTDataset):
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self.np_rng: np.random.RandomState = np.random.RandomState(seed=config.random_seed)
         logger.info("FIM of %s: seed %d", self._name(), config.random_seed)
-        tokenizer: Any = config.tokenizer
-        assert config.fim_rate is not None  # the config validates all three
-        assert config.fim_spm_rate is not None
-        assert config.fim_extra_tokens is not None
-        self.fim_rate: float = config.fim_rate
-        self.fim_spm_rate: float = config.fim_spm_rate
-        self.fragment_fim_rate: float | None = config.fim_fragment_rate
-        self.no_fim_prefix: str | None = config.fim_no_prefix
-        self.fim_split_sample: int | None = None
-        if config.fim_split_sample:
-            self.fim_split_sample = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
-        ids = token_ids(tokenizer, config.fim_extra_tokens)
+        settings: Any = config  # which has validated that no rate is None
+        self.fim_rate: float = settings.fim_rate
+        self.fim_spm_rate: float = settings.fim_spm_rate
+        self.fragment_fim_rate: Any = settings.fim_fragment_rate
+        self.no_fim_prefix: str | None = settings.fim_no_prefix
+        split = {"split": config.fim_split_sample} if config.fim_split_sample else {}
+        self.fim_split_sample: int | None = token_ids(settings.tokenizer, split).get("split")
+        ids = token_ids(settings.tokenizer, settings.fim_extra_tokens)
         self.prefix_tok_id: int = ids["prefix"]
         self.middle_tok_id: int = ids["middle"]
         self.suffix_tok_id: int = ids["suffix"]
         self.pad_tok_id: int = ids.get("pad", self._pad_token_id)
-        self.eod_tok_id: int = ids.get("eod", tokenizer.eod)
+        self.eod_tok_id: int = ids.get("eod", settings.tokenizer.eod)
 
     @property
     def item_hook(self) -> str | None:
@@ -118,7 +114,6 @@ class GPTFIMDataset(GPTDataset):
             return self._fim_permute_sequence(sequence, self.fim_rate)
         if not self.np_rng.binomial(1, self.fim_rate):
             return sequence
-        assert self.fragment_fim_rate is not None  # the config validates it
         pieces = [sequence[:0]]
         for fragment, split in fim.parted(sequence, self.fim_split_sample):
             if len(fragment) or not len(split):

@@ -60,12 +60,10 @@ class SFTDataset(MegatronDataset):
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of lines."""
         return len(low_level_dataset)
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens a JSON-lines file of conversations."""
         return SFTLowLevelDataset(dataset_path)
 
     def __len__(self) -> int:
@@ -91,6 +89,12 @@ class SFTDataset(MegatronDataset):
 
     def _low_level(self, idx: int) -> Any:
         return self.dataset[int(self.indices[idx % len(self.indices)])]
+
+    def _mock_tokens(self, idx: int, *, longest: int) -> list[int]:
+        """Returns a mock text and the end-of-text token; truncates to `sequence_length` if longer than `longest`."""
+        tokenizer: Any = self.config.tokenizer
+        tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
+        return tokens if len(tokens) <= longest else [*tokens[: self.config.sequence_length - 1], tokenizer.eod]
 
     def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
         """Returns the tokens of a conversation, and the target of each; `IGNORE_INDEX` for a token without loss."""
@@ -207,11 +211,8 @@ class MockSFTDataset(SFTDataset):
         return mock_data(config.sft_mock_dataset_config_json, config.sequence_length)
 
     def __getitem__(self, idx: int) -> Sample:
-        tokenizer: Any = self.config.tokenizer
-        size, pad = self.config.sequence_length, fill_token_id(tokenizer)
-        tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
-        if len(tokens) > size:
-            tokens = [*tokens[: size - 1], tokenizer.eod]
+        size, pad = self.config.sequence_length, fill_token_id(self.config.tokenizer)
+        tokens = self._mock_tokens(idx, longest=size)
         if self.dataset.format == "sbhd":
             padded = [*tokens, *[pad] * (size + 1 - len(tokens))]
             return sample_of(padded, padded, without_loss=[pad])

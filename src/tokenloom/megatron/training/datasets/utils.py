@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.utils`: reads records of JSON lines, Parquet and the Hugging Face Hub."""
+"""`megatron.training.datasets.utils`: reads records of JSON-lines and Parquet files."""
 
 from __future__ import annotations
 
@@ -97,8 +97,3 @@ class ParquetRecords(Sequence[dict[str, Any]]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)
-
-
-def hub_records(name: str) -> Any:
-    """Loads the split "train" of a Hugging Face Hub dataset."""
-    return require("datasets", extra="hf").load_dataset(name, split="train")

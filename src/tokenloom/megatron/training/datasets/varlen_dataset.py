@@ -19,7 +19,8 @@ from tokenloom.megatron.training.datasets.sft_dataset import (
     mock_data,
     sample_of,
 )
-from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords, hub_records
+from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords
+from tokenloom.optional import require
 from tokenloom.preprocess.schemas import detect_schema
 
 _INSTRUCTION_FIELDS = ("instruction", "prompt", "query", "question")
@@ -121,7 +122,7 @@ class VarlenLowLevelDataset:
 
     def __init__(self, dataset_path: str) -> None:
         if _looks_like_hf_id(dataset_path):
-            self.dataset: Any = hub_records(dataset_path)
+            self.dataset: Any = require("datasets", extra="hf").load_dataset(dataset_path, split="train")
         elif dataset_path.endswith(".parquet"):
             self.dataset = ParquetRecords(dataset_path)
         else:
@@ -158,7 +159,6 @@ class VarlenDataset(SFTDataset):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens a file or Hub dataset of conversations or texts."""
         return VarlenLowLevelDataset(dataset_path)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
@@ -204,9 +204,5 @@ class MockVarlenDataset(VarlenDataset):
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
         if self.config.varlen_sbhd_validation:
             raise ConfigError("`varlen_sbhd_validation`: must be False for mock data, got True")
-        tokenizer: Any = self.config.tokenizer
-        size = self.config.sequence_length
-        tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
-        if len(tokens) > size + 1:
-            tokens = [*tokens[: size - 1], tokenizer.eod]
+        tokens = self._mock_tokens(idx, longest=self.config.sequence_length + 1)
         return tokens, list(tokens)
