@@ -48,7 +48,8 @@ def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     assert (settings.seed, settings.stages[0].samples, settings.stages[0].sequence_length) == (6, 40, 16)
     assert settings.samples["reset_position_ids"] is True
     told = json.loads(run(capsys, "run", "init", "--args-file", "args.sh", "--force", "--json")[1])
-    assert told["not_taken"] == [{"argument": "split", "reason": "a run holds out documents per source: use `--holdout`"}]
+    reason = "a run holds out documents per source: use `--holdout`"
+    assert told["not_taken"] == [{"argument": "split", "reason": reason}]
     assert told["others"] == ["lr", "bf16"]
 
 

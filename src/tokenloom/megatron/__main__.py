@@ -33,7 +33,7 @@ outputs; the tool's file need not exist.
 
 
 def main(arguments: list[str]) -> None:
-    """Calls `install`, then runs a program as `python` would; `arguments` follow `python -m tokenloom.megatron`."""
+    """Calls `install`, then runs the program that `arguments` name, as `python` would."""
     options = [*takewhile(("--unchecked", "--report", "--as-is", "-h", "--help").__contains__, arguments)]
     arguments = arguments[len(options) :]
     if "-h" in options or "--help" in options:
@@ -139,8 +139,8 @@ def tool_command(
 ) -> list[str] | None:
     """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
 
-    `note` is called with each note for the user. `has_trainer` says that the script and Megatron's trainer exist; then
-    `prepare_cache.py` runs itself, so that its sample counts and cache names are the trainer's.
+    Calls `note` with each note for the user. If `has_trainer`, the script and Megatron's trainer exist: `prepare_cache.py`
+    is then not replaced, so that its sample counts and cache names are the trainer's.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])

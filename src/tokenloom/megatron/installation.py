@@ -170,7 +170,7 @@ class _CreatedPackage(Loader):
 
 
 class _Preparation:
-    """Adds to the data sent to spawned processes an entry that calls `install` there, before the program's imports."""
+    """A wrapper of `get_preparation_data` that makes spawned processes call `install` before the program's imports."""
 
     def __init__(self, original: Callable[[str], dict[str, Any]]) -> None:
         self.original = original

@@ -65,7 +65,7 @@ class TakenArguments:
 
 
 def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
-    """Returns the data settings of a Megatron run; `arguments` has the values of each option by name without dashes.
+    """Returns the data settings of a Megatron run from the result of `read_arguments`.
 
     Raises:
         ConfigError: a value is not a number, or contains a shell expansion.
@@ -150,7 +150,7 @@ def read_arguments(path: str) -> dict[str, list[str]]:
 
 
 def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
-    """Returns the values of each option in a text, by name without dashes, `_` replaced by `-`.
+    """Returns the values of each option in a text; keys are names without leading dashes, with `-` for `_`.
 
     `where` names the text in errors.
 

@@ -160,7 +160,7 @@ class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatron
 
 
 class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
-    """`tokenloom.MegatronFullValidationSampler` without padding: each sample once; the last ranks may get fewer."""
+    """`tokenloom.MegatronFullValidationSampler` without padding; the last ranks may yield fewer samples."""
 
     def __init__(
         self, total_samples: int, data_parallel_rank: int, data_parallel_size: int, *, pad: bool = False

@@ -91,7 +91,7 @@ class SFTDataset(MegatronDataset):
         return self.dataset[int(self.indices[idx % len(self.indices)])]
 
     def _mock_tokens(self, idx: int, *, longest: int) -> list[int]:
-        """Returns a mock text and the end-of-text token; truncates to `sequence_length` if longer than `longest`."""
+        """Returns a mock text with an end-of-text token, truncated to `sequence_length` if it exceeds `longest`."""
         tokenizer: Any = self.config.tokenizer
         tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
         return tokens if len(tokens) <= longest else [*tokens[: self.config.sequence_length - 1], tokenizer.eod]
@@ -147,7 +147,7 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts of random lengths. A text has one token less than its length, to leave room for the end-of-text token.
+    """Mock texts of random lengths. Each text is one token shorter than its drawn length: the end-of-text token follows.
 
     Args:
         mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
