@@ -180,8 +180,8 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, rng: np.random.Generato
         ({"part_bytes": 3}, "`part_bytes`: must be 1024 or more, got 3"),
         ({"row_group_bytes": 0}, "`row_group_bytes`: must be 1024 or more, got 0"),
         ({"file_format": "csv"}, "`file_format`: must be 'parquet' or 'arrow', got 'csv'"),
-        ({"compression": "nope"}, "parquet has no compression 'nope'"),
-        ({"output": "s3://bucket/out"}, "cannot export to `s3://bucket/out`: it is not on this machine"),
+        ({"compression": "nope"}, "`compression`: parquet does not support 'nope'"),
+        ({"output": "s3://bucket/out"}, "`output`: must be a local path, got 's3://bucket/out'"),
     ],
 )
 def test_settings_that_are_none(tmp_path: Path, prefix: str, settings: dict[str, object], message: str):

@@ -74,15 +74,14 @@ def test_a_dataset_in_memory_becomes_a_corpus(datasets: Any, tmp_path: Path):
 
 def test_something_else_is_not_overwritten(datasets: Any, tmp_path: Path):
     save_for_preprocessing(datasets.Dataset.from_dict({"text": TEXTS}), tmp_path / "saved")
-    with pytest.raises(OutputExistsError, match="is not this dataset"):
+    with pytest.raises(OutputExistsError, match="does not contain this dataset"):
         save_for_preprocessing(datasets.Dataset.from_dict({"text": ["other"]}), tmp_path / "saved")
 
 
 def test_splits_are_named_where_one_is_wanted(datasets: Any, tmp_path: Path):
     splits = datasets.DatasetDict({name: datasets.Dataset.from_dict({"text": TEXTS}) for name in ("train", "test")})
-    with pytest.raises(ConfigError, match=r"must be a `datasets\.Dataset`, got DatasetDict") as caught:
+    with pytest.raises(ConfigError, match=r"must be a `datasets\.Dataset`, got DatasetDict\nhint: pass one split"):
         save_for_preprocessing(splits, tmp_path / "saved")
-    assert caught.value.hint == "save each split in a folder of its own, as `dataset[name]`"
     splits.save_to_disk(tmp_path / "all")
     with pytest.raises(ConfigError, match="has several splits: train, test"):
         preprocess(tmp_path / "all", tmp_path / "a")

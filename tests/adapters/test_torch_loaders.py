@@ -41,7 +41,7 @@ def test_a_state_resumes_after_the_last_batch(batches):
 
 
 def test_a_state_of_something_else_is_refused(batches):
-    with pytest.raises(ConfigError, match="not a state of an iterable dataset, version 1: "):
+    with pytest.raises(ConfigError, match="`state`: must be a state of version 1, got"):
         batches.load_state_dict({"position": 3})
 
 

@@ -1,4 +1,4 @@
-"""Batches and samples as other frameworks want them: a few lines for each, over what the other namespaces have."""
+"""Adapters that give documents, samples and batches to other frameworks: Arrow, Hugging Face, JAX, Lightning, Ray, …"""
 
 import lazy_loader
 

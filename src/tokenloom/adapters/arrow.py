@@ -1,4 +1,4 @@
-"""Documents and samples as Arrow, without copies of mapped tokens where possible, and as files."""
+"""Documents and samples as Arrow record batches, and as Parquet or Arrow files."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from tokenloom.tokenizers.load import load_tokenizer
 
 _EXTRA = "parquet"
 _BATCH_BYTES = 32 << 20
-_MOST_ROWS = 1 << 16
-_MOST_TOKENS = (1 << 31) - 1
-"""Offsets of Arrow's lists are int32."""
+_MAX_ROWS = 1 << 16
+_MAX_TOKENS = (1 << 31) - 1
+"""The offsets of Arrow lists are int32."""
 
 _IDS = ("input_ids", "tokens", "labels", "position_ids")
-_NOT_EXPORTED = ("attention_mask",)  # dense, sequence length squared; position ids and boundaries say the same
+_NOT_EXPORTED = ("attention_mask",)  # sequence length squared; follows from positions and boundaries
 
 
 class DocumentRows:
-    """The documents of a pair as rows; see `document_batches`. Thread-safe."""
+    """The documents of a pair as Arrow rows, see `document_batches`. Thread-safe."""
 
-    what = "documents"
+    unit, tokens_column = "documents", "tokens"
 
     def __init__(self, prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> None:
         self._arrow = require("pyarrow", extra=_EXTRA)
@@ -55,23 +55,20 @@ class DocumentRows:
         bounds = self._pair.document_indices
         self._has_sequences = len(self._pair) != len(bounds) - 1 or bool((np.diff(bounds) != 1).any())
         manifest = manifest_of(self._pair)
-        said = {"rows": self.what, "manifest": None if manifest is None else manifest_document(manifest)}
-        self.schema: Any = _schema(self._arrow, self._columns(0, 0, np.zeros(1, dtype=np.int64)), said)
+        metadata = {"rows": self.unit, "manifest": None if manifest is None else manifest_document(manifest)}
+        self.schema: Any = _schema(self._arrow, self._columns(0, 0, np.zeros(1, dtype=np.int64)), metadata)
 
     def __len__(self) -> int:
         return len(self._pair.document_indices) - 1
 
-    def num_tokens(self, batch: Any) -> int:
-        return len(batch.column("tokens").flatten())
-
     def batches(self, *, batch_bytes: int) -> Iterator[Any]:
-        most = min(max(1, batch_bytes // self._pair.dtype.itemsize), _MOST_TOKENS)
-        for first in range(0, len(self), _MOST_ROWS):
-            last = min(first + _MOST_ROWS, len(self))
+        max_tokens = min(max(1, batch_bytes // self._pair.dtype.itemsize), _MAX_TOKENS)
+        for first in range(0, len(self), _MAX_ROWS):
+            last = min(first + _MAX_ROWS, len(self))
             ends = self._token_ends(first, last)
             start = 0
             while start < last - first:
-                stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)
+                stop = max(start + 1, int(np.searchsorted(ends, ends[start] + max_tokens, side="right")) - 1)
                 yield self._batch(first + start, first + stop, ends[start : stop + 1] - ends[start])
                 start = stop
 
@@ -80,16 +77,16 @@ class DocumentRows:
         return self._arrow.Table.from_batches([self._batch(first, last, self._token_ends(first, last))])
 
     def _token_ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Returns the cumulative tokens of documents [first, last): int64[last - first + 1], from 0."""
+        """Returns 0 and the cumulative tokens of documents [first, last), int64[last - first + 1]."""
         bounds = self._pair.document_indices[first : last + 1]
-        ends = np.append(0, np.cumsum(self._pair.sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64))
-        before: NDArray[np.int64] = ends[bounds - bounds[0]]
-        return before
+        sums = np.append(0, np.cumsum(self._pair.sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64))
+        ends: NDArray[np.int64] = sums[bounds - bounds[0]]
+        return ends
 
     def _batch(self, first: int, last: int, ends: NDArray[np.int64]) -> Any:
-        if ends[-1] > _MOST_TOKENS:
-            message = f"document {first} of `{self._pair.path_prefix}` has {ends[-1]} tokens: more than {_MOST_TOKENS}"
-            raise ConfigError(message)
+        if ends[-1] > _MAX_TOKENS:
+            where = f"`{self._pair.path_prefix}`: document {first}"
+            raise ConfigError(f"{where}: must have at most {_MAX_TOKENS} tokens, got {ends[-1]}")
         columns = self._columns(first, last, ends)
         return self._arrow.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
 
@@ -119,41 +116,37 @@ class DocumentRows:
         return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
-        """Returns the tokens of sequences [first, last) back to back, as a view of the mapping if they lie so."""
+        """Returns the concatenated tokens of sequences [first, last); a view if the mapped file has them in order."""
         pair = self._pair
         pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
         if mapped is not None and len(lengths):
             begin, num_bytes = int(pointers[0]), int(lengths.sum(dtype=np.int64)) * itemsize
-            in_a_row = bool((np.diff(pointers) == lengths[:-1].astype(np.int64) * itemsize).all())
-            if in_a_row and begin % itemsize == 0 and 0 <= begin <= len(mapped) - num_bytes:
+            is_contiguous = bool((np.diff(pointers) == lengths[:-1].astype(np.int64) * itemsize).all())
+            if is_contiguous and begin % itemsize == 0 and 0 <= begin <= len(mapped) - num_bytes:
                 pair.check_tokens(begin, num_bytes)
                 return mapped[begin : begin + num_bytes].view(pair.dtype)
         return pair.gather(np.arange(first, last), np.zeros(last - first, np.int64), lengths.astype(np.int64))
 
 
 class SampleRows:
-    """The samples of a dataset, blend or run as rows; see `sample_batches`."""
+    """The samples of a dataset, blend or run as Arrow rows, see `sample_batches`."""
 
-    what = "samples"
+    unit, tokens_column = "samples", "input_ids"
 
     def __init__(self, dataset: Any, *, num_samples: int | None = None) -> None:
         self._arrow = require("pyarrow", extra=_EXTRA)
         self._dataset = dataset
         self._num_rows = len(dataset) if num_samples is None else min(num_samples, len(dataset))
         if self._num_rows < 1:
-            raise ConfigError(f"no samples to write: the dataset has {len(dataset)}")
+            raise ConfigError(f"no samples to export: the dataset has {len(dataset)}")
         first = self._columns(0, 1)
         self._row_bytes = max(1, sum(array.nbytes for array in first.values()))
-        said = {"rows": self.what, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}
-        self.schema: Any = _schema(self._arrow, first, said)
+        metadata = {"rows": self.unit, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}
+        self.schema: Any = _schema(self._arrow, first, metadata)
 
     def __len__(self) -> int:
         return self._num_rows
-
-    def num_tokens(self, batch: Any) -> int:
-        """Returns the tokens of a batch, padding included."""
-        return len(batch.column("input_ids").flatten()) if "input_ids" in batch.schema.names else 0
 
     def batches(self, *, batch_bytes: int) -> Iterator[Any]:
         step = max(1, batch_bytes // self._row_bytes)
@@ -162,8 +155,7 @@ class SampleRows:
             yield self._arrow.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _columns(self, first: int, last: int) -> dict[str, Any]:
-        positions = np.arange(first, last)
-        arrays = {"sample": positions, **named_samples(self._dataset, positions)}
+        arrays = named_samples(self._dataset, np.arange(first, last))
         return {name: self._column(array) for name, array in arrays.items()}
 
     def _column(self, array: NDArray[Any]) -> Any:
@@ -177,10 +169,10 @@ Rows = DocumentRows | SampleRows
 def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, batch_bytes: int = _BATCH_BYTES) -> Any:
     """Returns a `pyarrow.RecordBatchReader` over the documents of a pair, in order.
 
-    Columns: `document`, its number; `tokens`, a list of the pair's dtype, a view of the mapped file if sequences are
-    contiguous there (after `preprocess` and `merge` they are); `sequence_lengths` if a document is not one sequence;
-    `part_stops` and `part_kinds` with roles (see `PartKind`); `file` and `record` with origins; `text` with a
-    tokenizer.
+    Columns: `document`, the document index; `tokens`, a list of the pair's dtype; `sequence_lengths` if some document
+    has not exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`); `file` and
+    `record` if the pair has origins; `text` with a tokenizer. Tokens are views of the mapped file if its sequences are
+    contiguous, as after `preprocess` and `merge`.
 
     Example:
         >>> import tempfile
@@ -194,38 +186,39 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
         {'document': [0, 1], 'tokens': [[5, 6, 7], [8]]}
 
     Args:
-        prefix: path of the pair without suffix, or its address.
-        tokenizer: adds the texts; a tokenizer, or an argument of `load_tokenizer`.
-        batch_bytes: most bytes of tokens in a batch, unless one document has more.
+        prefix: path or address of the pair without suffix.
+        tokenizer: tokenizer for the column `text`: an object, or an argument of `load_tokenizer`; None for no texts.
+        batch_bytes: maximum bytes of tokens in a batch; a larger document gets a batch of its own.
     """
     return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
 
 
 def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes: int = _BATCH_BYTES) -> Any:
-    """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, by position.
+    """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, in order.
 
-    Columns: `sample`, its position; `input_ids` and the other arrays of `dataset.batch` (`labels`, `loss_mask`,
-    `position_ids`) in lists of fixed size, ids as int32; no dense attention mask. **Labels are those of the next
-    token**: do not give them to models of Hugging Face, which shift labels themselves.
+    Columns: `sample`, the position; `input_ids`, `labels`, `loss_mask` and `position_ids` as lists of fixed size. Ids
+    are int32. There is no attention mask. **Labels are already shifted by one token**: do not pass them to Hugging Face
+    models, which shift labels themselves.
 
     Args:
-        dataset: anything with `batch`, or samples of one shape.
-        num_samples: the first so many; None for all.
-        batch_bytes: approximate bytes of a batch.
+        dataset: dataset with `batch`, or with samples of equal shapes.
+        num_samples: number of samples to read, from the start; None for all.
+        batch_bytes: approximate size of a batch, in bytes.
     """
     return _reader(SampleRows(dataset, num_samples=num_samples), batch_bytes)
 
 
 def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-    """Returns samples as arrays under Hugging Face's names, ids and positions as int32."""
+    """Returns the columns of `sample_batches` for the samples at `positions`, as arrays."""
     batch = {name: array for name, array in batch_of(dataset, positions).items() if name not in _NOT_EXPORTED}
-    return {"input_ids" if name == "tokens" else name: narrow(name, array) for name, array in batch.items()}
+    arrays = {"input_ids" if name == "tokens" else name: narrow(name, array) for name, array in batch.items()}
+    return {"sample": positions, **arrays}
 
 
 def narrow(name: str, array: Any) -> NDArray[Any]:
-    """Returns ids and positions as int32, other arrays unchanged."""
-    found = np.asarray(array)
-    return found.astype(np.int32) if name in _IDS and found.dtype == np.int64 else found
+    """Converts int64 ids and positions to int32; returns other arrays unchanged."""
+    values = np.asarray(array)
+    return values.astype(np.int32) if name in _IDS and values.dtype == np.int64 else values
 
 
 def _reader(rows: Rows, batch_bytes: int) -> Any:
@@ -233,14 +226,13 @@ def _reader(rows: Rows, batch_bytes: int) -> Any:
     return arrow.RecordBatchReader.from_batches(rows.schema, rows.batches(batch_bytes=batch_bytes))
 
 
-def _schema(arrow: Any, columns: Mapping[str, Any], said: Mapping[str, Any]) -> Any:
-    """Returns a schema with metadata of the rows."""
+def _schema(arrow: Any, columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> Any:
     fields = [(name, column.type) for name, column in columns.items()]
-    return arrow.schema(fields, metadata={b"tokenloom": json.dumps(said).encode()})
+    return arrow.schema(fields, metadata={b"tokenloom": json.dumps(metadata).encode()})
 
 
 def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
-    """Returns lists over flat values, without a copy."""
+    """Returns an Arrow array of lists over flat values, without a copy."""
     kind = arrow.from_numpy_dtype(values.dtype)
     flat = arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(np.ascontiguousarray(values))])
     return arrow.ListArray.from_arrays(arrow.array(ends.astype(np.int32)), flat)
@@ -249,13 +241,13 @@ def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")
 _PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
-_LEAST_BYTES = 1 << 10
+_MIN_BYTES = 1 << 10
 ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """Files of an export, in the order of their rows, and their counts; tokens include padding."""
+    """The paths of exported files, in row order, and total counts; `num_tokens` includes padding."""
 
     paths: tuple[str, ...]
     num_rows: int
@@ -274,17 +266,17 @@ def export_documents(
     compression: str | None = "zstd",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Writes the documents of a pair with the columns of `document_batches`; needs memory for one row group.
+    """Exports the documents of a pair to Parquet or Arrow files; needs memory for one row group.
 
     Args:
-        prefix, tokenizer: see `document_batches`.
+        prefix, tokenizer: see `document_batches`, which also describes the columns.
         output: a `.parquet` or `.arrow` file, or a folder for `part-00000.parquet` and so on.
-        file_format: of the parts of a folder: `parquet` or `arrow`.
-        row_group_bytes: tokens in a row group of Parquet, or in a record batch of Arrow, in bytes.
-        part_bytes: tokens in a file of a folder, in bytes.
-        compression: of Parquet `zstd`, `snappy`, `gzip`, …; of Arrow `zstd` or `lz4`; None for none, which lets files
-            of Arrow be mapped without a copy.
-        overwrite: replace an existing file, or a folder of nothing but such parts.
+        file_format: format of the parts in a folder: `parquet` or `arrow`.
+        row_group_bytes: maximum bytes of tokens in a row group (Parquet) or record batch (Arrow).
+        part_bytes: maximum bytes of tokens in a part of a folder.
+        compression: codec: for Parquet `zstd`, `snappy`, `gzip`, …; for Arrow `zstd` or `lz4`; None for no compression.
+            Only uncompressed Arrow files can be memory-mapped without a copy.
+        overwrite: whether to replace an existing file, or a folder that contains only parts.
 
     Raises:
         OutputExistsError: the output exists, and `overwrite` is False.
@@ -304,10 +296,10 @@ def export_samples(
     compression: str | None = "zstd",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Writes the samples of a dataset, blend or run with the columns of `sample_batches`.
+    """Exports the samples of a dataset, blend or run to Parquet or Arrow files.
 
     Args:
-        dataset, num_samples: see `sample_batches`.
+        dataset, num_samples: see `sample_batches`, which also describes the columns.
         output, file_format, row_group_bytes, part_bytes, compression, overwrite: see `export_documents`.
     """
     target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite)
@@ -328,29 +320,29 @@ class _Target:
     def __post_init__(self) -> None:
         if is_remote(self.output):
             hint = "export to a local folder, and copy it to the bucket"
-            raise ConfigError(f"cannot export to `{self.output}`: it is not on this machine", hint=hint)
+            raise ConfigError(f"`output`: must be a local path, got {self.output!r}", hint=hint)
         if self.file_format not in _SUFFIXES.values():
             raise ConfigError(f"`file_format`: must be 'parquet' or 'arrow', got {self.file_format!r}")
-        checked_integer("`row_group_bytes`", self.row_group_bytes, at_least=_LEAST_BYTES)
-        checked_integer("`part_bytes`", self.part_bytes, at_least=_LEAST_BYTES)
+        checked_integer("`row_group_bytes`", self.row_group_bytes, at_least=_MIN_BYTES)
+        checked_integer("`part_bytes`", self.part_bytes, at_least=_MIN_BYTES)
         self._path = self.output.rstrip("/") or self.output
         suffix = os.path.splitext(self._path)[1].lower()
         self._new, self._old = hidden_path(self._path, "export"), hidden_path(self._path, "export.old")
         self._is_file = suffix in _SUFFIXES and not self.output.endswith("/") and not os.path.isdir(self._path)
         self._format = _SUFFIXES[suffix] if self._is_file else self.file_format
         if suffix in _OTHER_FORMATS and not self.output.endswith("/"):
-            hint = "export to Parquet, and convert that"
-            raise ConfigError(f"`{self.output}`: must be a folder, or end in {' or '.join(_SUFFIXES)}", hint=hint)
+            message = f"`output`: must be a folder, or end with {' or '.join(_SUFFIXES)}, got {self.output!r}"
+            raise ConfigError(message, hint="export to Parquet, and convert the Parquet file")
 
     def write(self, rows: Rows) -> ExportReport:
-        """Writes all rows under a lock of the output."""
+        """Writes all rows while holding the lock of the output."""
         make_folder_of(self._path)
-        with task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance, OutputLock(self._path):
+        with task(f"export {rows.unit}", unit=rows.unit, total=len(rows)) as advance, OutputLock(self._path):
             self._recover()
             self._check_free()
             try:
                 paths, num_tokens = self._write_files(rows, advance)
-                if not self._is_file:  # the old folder is moved first, and restored after a kill in between
+                if not self._is_file:  # if killed between the renames, the next export restores the old folder
                     sync_folder(self._new)
                     with storage_errors("publish", self._path):
                         if os.path.lexists(self._path):
@@ -364,12 +356,12 @@ class _Target:
         return ExportReport(paths=tuple(paths), num_rows=len(rows), num_tokens=num_tokens, num_bytes=num_bytes)
 
     def _write_files(self, rows: Rows, advance: Task) -> tuple[list[str], int]:
-        """Writes the file, or parts into a hidden folder; returns paths and tokens."""
+        """Writes the file, or parts in a hidden folder; returns the paths and the number of tokens."""
         if not self._is_file:
             with storage_errors("create", self._new):
                 os.makedirs(self._new)
-        most = sys.maxsize if self._is_file else self.part_bytes
-        batches = rows.batches(batch_bytes=min(self.row_group_bytes, most))
+        max_bytes = sys.maxsize if self._is_file else self.part_bytes
+        batches = rows.batches(batch_bytes=min(self.row_group_bytes, max_bytes))
         batch = next(batches, None)
         paths: list[str] = []
         num_tokens = 0
@@ -378,9 +370,10 @@ class _Target:
             paths.append(path)
             num_bytes = 0
             with PendingFile(path) as file, storage_errors("write", path), self._opened(file, rows.schema) as writer:
-                while batch is not None and (not num_bytes or num_bytes + self.row_group_bytes <= most):
+                while batch is not None and (not num_bytes or num_bytes + self.row_group_bytes <= max_bytes):
                     writer.write_batch(batch)
-                    num_tokens += rows.num_tokens(batch)
+                    if rows.tokens_column in batch.schema.names:
+                        num_tokens += len(batch.column(rows.tokens_column).flatten())
                     num_bytes += batch.nbytes
                     advance(len(batch))
                     batch = next(batches, None)
@@ -388,7 +381,7 @@ class _Target:
 
     @contextmanager
     def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Any]:
-        """Yields a writer of batches, and closes it in any case, or it would write its footer later."""
+        """Yields a writer of record batches; closes it even on error, so that the writer adds no footer later."""
         arrow = require("pyarrow", extra="parquet")
         sink = arrow.PythonFile(pending.stream, mode="w")
         try:
@@ -396,36 +389,37 @@ class _Target:
                 options = arrow.ipc.IpcWriteOptions(compression=self.compression)
                 writer = arrow.ipc.new_file(sink, schema, options=options)
             else:
-                columns = ["file"] if "file" in schema.names else False  # the one whose values repeat
+                columns = ["file"] if "file" in schema.names else False  # the only column whose values repeat
                 writer = require("pyarrow.parquet", extra="parquet").ParquetWriter(
                     sink, schema, compression=self.compression or "none", use_dictionary=columns
                 )
         except (arrow.ArrowException, ValueError, TypeError) as error:
-            raise ConfigError(f"{self._format} has no compression {self.compression!r}: {error}") from error
+            message = f"`compression`: {self._format} does not support {self.compression!r}: {error}"
+            raise ConfigError(message) from error
         try:
             yield writer
         finally:
             try:
                 writer.close()
             finally:
-                writer.is_open = False  # or `ParquetWriter` would close a broken file once more
+                writer.is_open = False  # else `ParquetWriter` closes a broken file a second time
 
     def _recover(self) -> None:
-        """Removes files of an earlier export, and restores the folder that it was replacing."""
+        """Removes the hidden folders of a killed export; restores the folder that it was replacing."""
         if os.path.lexists(self._old) and not os.path.lexists(self._path):
             with storage_errors("recover", self._path):
                 os.rename(self._old, self._path)
-        for left in (self._new, self._old):
-            shutil.rmtree(left, ignore_errors=True)
+        for folder in (self._new, self._old):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _check_free(self) -> None:
-        """Refuses an existing output, unless `overwrite` covers it."""
+        """Raises if the output exists and may not be overwritten."""
         if os.path.isdir(self._path):
             with storage_errors("list", self._path):
                 names = os.listdir(self._path)
             others = sorted(name for name in names if not _PART.fullmatch(name))
             if others and self.overwrite:
-                message = f"cannot replace the folder `{self._path}`: it has another file, {others[0]!r}"
+                message = f"cannot overwrite `{self._path}`: contains {others[0]!r}, which no export has written"
                 raise StorageError(message, hint="export to a new folder")
             is_free = self.overwrite or not names
         else:

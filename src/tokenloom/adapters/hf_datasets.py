@@ -1,4 +1,4 @@
-"""Hugging Face `datasets`: documents and samples as its datasets, and its datasets as input of a corpus."""
+"""Hugging Face `datasets`: converts documents and samples to its datasets, and its datasets to preprocessing input."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EXTRA = "hf"
 def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> Any:
     """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`.
 
-    The tokens are the mapped `.bin`; other columns take 16 bytes per document, and the texts. Other processes, as of
-    `map(num_proc=…)`, get a copy: prefer `export_documents` and `load_dataset` there.
+    Tokens are views of the mapped `.bin` file; other columns need 16 bytes of memory per document, plus the texts.
+    `map(num_proc=…)` copies all columns to each process: use `export_documents` and `load_dataset` instead.
     """
     datasets = require("datasets", extra=_EXTRA)
     table = document_batches(prefix, tokenizer=tokenizer).read_all().replace_schema_metadata(None)
@@ -33,11 +33,11 @@ def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) 
 
 
 def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
-    """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads them on access.
+    """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads samples on access.
 
-    It holds only positions, so it is shuffled, selected, sharded and pickled in no time; rows are NumPy arrays under
-    the names of `sample_batches`. **Labels are those of the next token**: give `input_ids` alone to models that shift
-    labels themselves, or use `TransformersCollator`.
+    The result stores only positions, so shuffling, selecting, sharding and pickling are fast. Rows are NumPy arrays
+    with the columns of `sample_batches`. **Labels are already shifted by one token**: pass only `input_ids` to models
+    that shift labels themselves, or use `TransformersCollator`.
     """
     datasets = require("datasets", extra=_EXTRA)
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
@@ -47,36 +47,33 @@ def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
 
 
 def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
-    positions = np.asarray(rows["sample"], dtype=np.int64)
-    return {"sample": positions, **named_samples(dataset, positions)}
+    return named_samples(dataset, np.asarray(rows["sample"], dtype=np.int64))
 
 
 def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
-    """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` reads; returns the folder.
+    """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` can read; returns the path of the folder.
 
-    A folder with the dataset's fingerprint is not written again, so a script that calls this and then
-    `preprocess_corpus` resumes when it is run again. Selected or shuffled rows come in that order.
+    Rows are written in the order of the dataset, after selection and shuffling. If the folder already contains this
+    dataset, as its fingerprint shows, nothing is written: a script that is started again resumes `preprocess_corpus`.
 
     Args:
         dataset: a `datasets.Dataset`, such as a split of a `DatasetDict`.
-        folder: path of the folder, for this dataset alone.
+        folder: path of a folder for this dataset only.
 
     Raises:
-        OutputExistsError: the folder has something else.
-        StorageError: it cannot be written.
+        OutputExistsError: the folder exists and does not contain this dataset.
     """
     datasets = require("datasets", extra=_EXTRA)
     path = os.fspath(folder).rstrip("/")
     if not isinstance(dataset, datasets.Dataset):
-        is_splits = isinstance(dataset, datasets.DatasetDict)
         message = f"`dataset`: must be a `datasets.Dataset`, got {type(dataset).__name__}"
-        hint = "save each split in a folder of its own, as `dataset[name]`" if is_splits else "write its rows to files"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="pass one split of a `DatasetDict`, as `dataset[name]`")
     fingerprint = dataset._fingerprint
     if os.path.lexists(path):
         if _saved_fingerprint(path) == fingerprint:
             return path
-        raise OutputExistsError(f"`{path}` exists, and is not this dataset", hint="choose another folder, or remove it")
+        message = f"`{path}` exists and does not contain this dataset"
+        raise OutputExistsError(message, hint="choose another folder, or remove it")
     hidden = hidden_path(path, f"{secrets.token_hex(4)}.tmp")
     try:
         with storage_errors("write", hidden):
@@ -92,7 +89,7 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
 
 
 def _saved_fingerprint(path: str) -> str | None:
-    """Returns the fingerprint in a folder of `save_to_disk`, or None."""
+    """Returns the fingerprint of a dataset in a folder; None if the folder has no readable fingerprint."""
     try:
         with open(os.path.join(path, "state.json"), "rb") as stream:
             return json.load(stream).get("_fingerprint")  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""JAX: samples by position, as NumPy arrays, for grain."""
+"""JAX: a data source for grain, with samples as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ from tokenloom.datasets.shortcuts import sample_of
 
 
 class SampleSource:
-    """A `RandomAccessDataSource` of grain over a dataset, blend or run: for its `DataLoader` and `MapDataset`.
+    """A `RandomAccessDataSource` for grain's `DataLoader` and `MapDataset`, over a dataset, blend or run.
 
-    Needs neither grain nor torch; safe from several threads and picklable. Ids and positions are int32, as **JAX
-    converts int64 unless `jax_enable_x64` is set**, with a copy and a warning for each array. The `repr` identifies
-    data and order: grain's `DataLoader` refuses a checkpoint with another one.
+    Needs neither grain nor torch. Thread-safe and picklable. Ids and positions are int32: **JAX would convert int64
+    arrays unless `jax_enable_x64` is set**, with a copy and a warning per array. The `repr` identifies data and order;
+    grain's `DataLoader` rejects a checkpoint with another `repr`.
 
     Example:
-        >>> import tempfile
-        >>> from tokenloom import IndexedDatasetBuilder, load
-        >>> prefix = f"{tempfile.mkdtemp()}/corpus"
-        >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
-        ...     builder.add_document(list(range(100)), [100])
-        ...     builder.finalize(f"{prefix}.idx")
-        >>> source = SampleSource(load(prefix, sequence_length=16, tokenizer="null:1000"))
+        >>> source = SampleSource([{"tokens": np.arange(16)}, {"tokens": np.arange(16, 32)}])
         >>> len(source), source[0]["tokens"].dtype, source[0]["tokens"].shape
-        (6, dtype('int32'), (16,))
+        (2, dtype('int32'), (16,))
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -41,7 +35,7 @@ class SampleSource:
         return len(self._dataset)
 
     def __getitem__(self, index: SupportsIndex) -> dict[str, NDArray[Any]]:
-        """Returns a sample, arrays by name; an `IndexError` if it is out of range."""
+        """Returns the arrays of a sample by name; raises `IndexError` if `index` is out of range."""
         position, count = operator.index(index), len(self)
         if not -count <= position < count:
             raise IndexError(f"sample index {position} out of range: the source has {count} samples")
@@ -50,7 +44,7 @@ class SampleSource:
 
     def __repr__(self) -> str:
         name = type(self._dataset).__name__
-        if (order := order_of(self._dataset)) is not None:  # whose length may change without moving a position
+        if (order := order_of(self._dataset)) is not None:  # without the length: an amended run keeps its positions
             return f"SampleSource({name}, run={order.order_state(0)['run']!r})"
         known = ""
         if isinstance(self._dataset, (MegatronDataset, BlendedDataset)):

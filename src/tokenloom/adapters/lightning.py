@@ -1,4 +1,4 @@
-"""Lightning: a `DataModule` whose loaders follow the trainer's ranks."""
+"""Lightning: a `LightningDataModule` whose loaders use the trainer's ranks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tokenloom.optional import require
 def lightning_data_module(
     datasets: Any | Sequence[Any] | Callable[[], Any], *, batch_size: int, **settings: Any
 ) -> Any:
-    """Returns a `lightning.pytorch.LightningDataModule` of datasets for train, valid and test.
+    """Returns a `lightning.pytorch.LightningDataModule` with loaders for train, valid and test.
 
-    Its loaders are `ThreadLoader`s over the samples in order, dealt to the ranks of the trainer's strategy. Their
-    states are in Lightning's checkpoints: `trainer.fit(…, ckpt_path=…)` continues with the next batch, on as many
-    ranks; over a run, on any number of them.
+    Each loader is a `ThreadLoader` over the samples in order, for the ranks of the trainer's strategy. Lightning's
+    checkpoints contain the loaders' states: `trainer.fit(…, ckpt_path=…)` continues with the next batch. The number of
+    ranks must not change, unless the dataset is a run.
 
     Args:
-        datasets: train, valid and test, as `tokenloom.load(…, split=…)` returns them, None for those without data; or
-            one dataset for training; or a function that returns either, called on every rank once the trainer has its
-            ranks, so that one of them builds the indices for all.
+        datasets: a list of the train, valid and test dataset, as from `tokenloom.load(…, split=…)`, with None for a
+            split without data; or the train dataset; or a function that returns either. The function is called on every
+            rank in `setup`, so that one rank builds the index cache for all.
         batch_size: samples per batch and rank.
         settings: further arguments of `ThreadLoader`, such as `num_threads`.
     """
@@ -34,9 +34,9 @@ def lightning_data_module(
 
 
 class Loaders:
-    """The methods of a `DataModule`: one loader for each of train, valid and test."""
+    """The methods of a `LightningDataModule`: this rank's loader for each split; an empty list if it has no data."""
 
-    trainer: Any = None  # which Lightning sets
+    trainer: Any = None  # set by Lightning
 
     def __init__(self, datasets: Any, batch_size: int, settings: dict[str, Any]) -> None:
         super().__init__()
@@ -47,20 +47,17 @@ class Loaders:
         self._datasets: Sequence[Any] | None = None if is_function else _three(datasets)
 
     def setup(self, stage: str) -> None:
-        """Calls the function that makes the datasets, if one was given."""
+        """Creates the datasets if they were given as a function."""
         if self._datasets is None:
             self._datasets = _three(self._given())
 
     def train_dataloader(self) -> Any:
-        """Returns this rank's loader for training."""
         return self._loader(Split.train)
 
     def val_dataloader(self) -> Any:
-        """Returns this rank's loader for validation; an empty list without data."""
         return self._loader(Split.valid)
 
     def test_dataloader(self) -> Any:
-        """Returns this rank's loader for testing; an empty list without data."""
         return self._loader(Split.test)
 
     def _loader(self, split: Split) -> Any:
@@ -76,6 +73,6 @@ def _three(datasets: Any) -> Sequence[Any]:
     if not isinstance(datasets, (list, tuple)):
         return [datasets, None, None]
     if len(datasets) != len(Split) or datasets[0] is None:
-        message = f"`datasets`: must be one for training, or train, valid and test, got {datasets!r}"
-        raise ConfigError(message, hint="None stands for a split without data; train needs some")
+        message = f"`datasets`: must be a train dataset, or a list of train, valid and test, got {datasets!r}"
+        raise ConfigError(message, hint="pass None for valid or test without data")
     return datasets

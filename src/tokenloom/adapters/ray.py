@@ -1,4 +1,4 @@
-"""Ray: documents and samples as datasets, and the loader of a training worker."""
+"""Ray: documents and samples as Ray datasets, and the loader of a Ray Train worker."""
 
 from __future__ import annotations
 
@@ -15,27 +15,23 @@ from tokenloom.optional import require
 
 
 def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int | None = None) -> Any:
-    """Returns a `ray.data.Dataset` of the samples of a dataset, blend or run, with the columns of `sample_batches`.
+    """Returns the samples of a dataset, blend or run as a `ray.data.Dataset` with the columns of `sample_batches`.
 
-    A task gets the dataset's settings and a range of positions; it opens the files, which its node must see.
+    Each task unpickles the dataset and opens its files, so all nodes need access to the files.
 
     Args:
-        dataset: anything with `batch`, or samples of one shape; picklable, as ours are.
-        num_samples: the first so many; None for all.
+        dataset, num_samples: see `sample_batches`; the dataset must be picklable.
         num_blocks: number of tasks; None lets Ray choose.
     """
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
 
-    def read(batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return {"sample": batch["id"], **named_samples(dataset, batch["id"])}
-
-    return _mapped(count, num_blocks, read, "samples")
+    return _map_blocks(count, num_blocks, lambda batch: named_samples(dataset, batch["id"]), "samples")
 
 
 def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_blocks: int | None = None) -> Any:
-    """Returns a `ray.data.Dataset` of the documents of a pair, with the columns of `document_batches`.
+    """Returns the documents of a pair as a `ray.data.Dataset` with the columns of `document_batches`.
 
-    Each node must see the pair; a tokenizer is an argument of `load_tokenizer`, or picklable. See `ray_samples`.
+    All nodes need access to the pair. A tokenizer must be picklable, or an argument of `load_tokenizer`.
     """
     count = len(DocumentRows(prefix, tokenizer=tokenizer))
     path = os.fspath(prefix)
@@ -44,23 +40,23 @@ def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_
         numbers = batch["id"]
         return DocumentRows(path, tokenizer=tokenizer).table(int(numbers[0]), int(numbers[-1]) + 1)
 
-    return _mapped(count, num_blocks, read, "documents")
+    return _map_blocks(count, num_blocks, read, "documents")
 
 
-def _mapped(count: int, num_blocks: int | None, read: Callable[[Any], Any], what: str) -> Any:
+def _map_blocks(count: int, num_blocks: int | None, read: Callable[[Any], Any], unit: str) -> Any:
     if count < 1:
-        raise ConfigError(f"no {what} to read")
+        raise ConfigError(f"no {unit} to read")
     ray_data = require("ray.data", extra="ray")
     blocks = ray_data.range(count, override_num_blocks=num_blocks)
     return blocks.map_batches(read, batch_format="numpy", batch_size=None, zero_copy_batch=True)
 
 
 def ray_train_loader(dataset: Any, *, batch_size: int, **settings: Any) -> ThreadLoader:
-    """Returns the loader of a worker of Ray Train, to be called in the function that it runs.
+    """Returns the `ThreadLoader` of a Ray Train worker; call it in the training function.
 
-    Together the workers read every sample of the dataset once. To resume from a checkpoint, keep `loader.state_dict()`
-    in it, the same on every worker, and give it to `load_state_dict`. `ray.train.torch.prepare_data_loader` is not
-    needed. `settings` are further arguments of `ThreadLoader`.
+    Each sample is read by exactly one worker. To resume, save `loader.state_dict()` in a checkpoint and pass it to
+    `load_state_dict`; the state is the same on every worker. Do not call `ray.train.torch.prepare_data_loader`.
+    `settings` are further arguments of `ThreadLoader`.
     """
     context = require("ray.train", extra="ray").get_context()
     ranks = {"data_parallel_rank": context.get_world_rank(), "data_parallel_size": context.get_world_size()}

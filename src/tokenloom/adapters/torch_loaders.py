@@ -1,4 +1,4 @@
-"""torch: batches as its `IterableDataset`, and torchdata's `StatefulDataLoader`."""
+"""torch: batches as an `IterableDataset`, and torchdata's `StatefulDataLoader`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _VERSION = 1
 
 
 def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
-    """Returns a `torch.utils.data.IterableDataset` of the batches of a sampler, as dicts of torch tensors.
+    """Returns a `torch.utils.data.IterableDataset` that yields a sampler's batches as dicts of torch tensors.
 
-    Give it to a loader with `batch_size=None`. With W worker processes, worker w yields every W-th batch from the w-th
-    on, which loaders put into the sampler's order. torchdata's `StatefulDataLoader` uses its `state_dict` to resume,
-    with as many workers. Prefer `ThreadLoader` or `build_dataloader` where a framework takes them.
+    Pass it to a loader with `batch_size=None`. Worker w of W yields the batches w, w + W, w + 2W, …, and the loader
+    restores the sampler's order. torchdata's `StatefulDataLoader` resumes it with the same number of workers. Prefer
+    `ThreadLoader` or `build_dataloader` if the framework accepts them.
 
     Example:
         >>> import torch
@@ -36,7 +36,7 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
 
 
 class BatchStream:
-    """The batches of a sampler, of all workers or of this one."""
+    """The methods of the `IterableDataset`: the batches of a sampler, or this worker's part of the batches."""
 
     def __init__(self, dataset: Any, sampler: Iterable[Batch]) -> None:
         self.dataset = dataset
@@ -47,7 +47,7 @@ class BatchStream:
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the batches of this worker, from the first one or from a loaded state."""
+        """Yields this worker's batches, from the start or from a loaded state."""
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._num_yielded, self._num_to_skip = self._num_to_skip, 0
@@ -59,35 +59,29 @@ class BatchStream:
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the number of batches that this worker yielded."""
         return {"version": _VERSION, "num_yielded": self._num_yielded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration start after the last batch of the state."""
+        """Makes the next iteration start after the last batch that the state counts."""
         if state.get("version") != _VERSION:
-            raise ConfigError(f"not a state of an iterable dataset, version {_VERSION}: {dict(state)!r}")
+            raise ConfigError(f"`state`: must be a state of version {_VERSION}, got {dict(state)!r}")
         self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
 
 
 def _reduce(stream: BatchStream) -> Any:
-    """Pickles the class, which is made at run time, as a call of its function."""
+    """Pickles a stream as a call of `iterable_dataset`, as its class is created at run time."""
     return iterable_dataset, (stream.dataset, stream.sampler), vars(stream)
 
 
 def stateful_dataloader(
-    dataset: Any,
-    sampler: Iterable[Batch],
-    *,
-    num_workers: int = 0,
-    pin_memory: bool | None = None,
-    **settings: Any,
+    dataset: Any, sampler: Iterable[Batch], *, num_workers: int = 0, pin_memory: bool | None = None, **settings: Any
 ) -> Any:
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
-    It is `build_dataloader` with a state: `load_state_dict`, with as many workers, continues with the next batch.
-    `ThreadLoader` does that too, without torchdata and without processes. `settings` are further arguments of the
-    class, such as `snapshot_every_n_steps`, `prefetch_factor`.
+    Unlike the result of `build_dataloader`, it resumes: `load_state_dict` continues with the next batch, with the same
+    number of workers. `ThreadLoader` resumes too, without torchdata and worker processes. `settings` are further
+    arguments of the class, such as `snapshot_every_n_steps` and `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
-    given = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)
-    return loader_class(**{**given, **settings})
+    arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)
+    return loader_class(**{**arguments, **settings})

@@ -1,4 +1,4 @@
-"""torchtitan: its loader, built from its configuration."""
+"""torchtitan: a data loader class for its trainer configuration."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tokenloom.optional import require
 
 @cache
 def torchtitan_loader() -> Any:
-    """Returns the class of a loader for torchtitan, a `BaseDataLoader` with a `Config`.
+    """Returns a loader class for torchtitan, a `BaseDataLoader` with a `Config`.
 
-    In the configuration of a trainer, set `trainer_config.dataloader` to
+    Set `trainer_config.dataloader` in the configuration of a trainer to
 
         torchtitan_loader().Config(dataset_path="data/corpus_text_document")
 
-    Settings of that `Config`, beside torchtitan's own:
+    The `Config` has torchtitan's settings and these:
 
-    - `dataset_path`: data of `tokenloom.load`: a prefix, a glob, a folder, a catalogue, a `run.toml`
-    - `settings`: its further arguments, such as `{"split": "99,1,0", "seed": 1}`; `inter_document_masking` is on by
-      default, as torchtitan separates documents by positions that restart at 0
-    - `part`: with `split`, the one to read: "train", "valid" or "test"
-    - `infinite`: start again after the last batch; torchtitan sets it for validation
-    - `num_threads`: threads that fill batches
+    - `dataset_path`: the data, as of `tokenloom.load`: a prefix, a glob, a folder, a catalogue or a `run.toml`
+    - `settings`: further arguments of `tokenloom.load`, such as `{"split": "99,1,0", "seed": 1}`;
+      `inter_document_masking` is True by default, because torchtitan separates documents by positions that restart at 0
+    - `part`: the split to read if `settings` has `split`: "train", "valid" or "test"
+    - `infinite`: whether to start again after the last batch; torchtitan sets it for validation
+    - `num_threads`: number of threads that fill batches
 
-    Sequence length, batch size and ranks are those of the trainer, and labels without loss are -100. Checkpoints keep
-    the position: training continues with the next batch, on as many data-parallel ranks, over a run on any number.
+    The trainer sets sequence length, batch size and ranks. Labels without loss are -100. A checkpoint resumes with the
+    next batch. The number of data-parallel ranks must not change, unless the data is a run.
     """
     base = require("torchtitan.components.dataloader", extra="torchtitan").BaseDataLoader
 
@@ -50,7 +50,7 @@ def torchtitan_loader() -> Any:
 
 
 class Batches:
-    """The methods of a torchtitan loader: batches as inputs and labels, and a state."""
+    """The methods of a torchtitan loader: iteration over inputs and labels, and a state."""
 
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
@@ -65,22 +65,21 @@ class Batches:
         )
 
     def open(self, config: Any, seq_len: int) -> Any:
-        """Returns the dataset of a configuration; a class may override it. All ranks call it."""
+        """Opens the dataset of a configuration; called on all ranks. A subclass may override it."""
         if config.dataset_path is None:
-            hint = "give a prefix, a folder or a `run.toml`, as to `tokenloom.load`"
-            raise ConfigError("no `dataset_path` given in the configuration of the loader", hint=hint)
+            hint = "set it to a prefix, a folder or a `run.toml`, as for `tokenloom.load`"
+            raise ConfigError("no `dataset_path` given in the loader's configuration", hint=hint)
         settings = {**config.settings}
         if not os.fspath(config.dataset_path).endswith(".toml"):
             settings = {"sequence_length": seq_len, "inter_document_masking": True, **settings}
         loaded = load(config.dataset_path, **settings)
         dataset = loaded[Split[config.part].value] if "split" in settings else loaded
         if dataset is None or (found := len(dataset[0]["tokens"])) != seq_len:
-            problem = "has no data" if dataset is None else f"has samples of {found} tokens"
-            raise ConfigError(f"{config.part} {problem}: the trainer needs samples of {seq_len} tokens")
+            got = "no data" if dataset is None else f"samples of {found} tokens"
+            raise ConfigError(f"{config.part}: must have samples of {seq_len} tokens, as the trainer, got {got}")
         return dataset
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Yields inputs and labels of each batch."""
         while True:
             for batch in self.loader:
                 yield {"input": batch["tokens"], "positions": batch["position_ids"]}, labels_with_loss(batch)
@@ -88,10 +87,10 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position, the same on every rank, as one string, since checkpoints split a dict."""
+        """Returns the position, the same on every rank; one string, as checkpoints split nested dicts."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continues after the last batch of the state; an empty state begins at the first batch."""
+        """Makes the next iteration start after the last batch of the state; an empty state has no effect."""
         if state_dict:
             self.loader.load_state_dict(json.loads(state_dict["tokenloom"]))

@@ -139,8 +139,8 @@ def tool_command(
 ) -> list[str] | None:
     """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
 
-    Calls `note` with each note for the user. If `has_trainer`, the script and Megatron's trainer exist: `prepare_cache.py`
-    is then not replaced, so that its sample counts and cache names are the trainer's.
+    Calls `note` with each note for the user. If the script and Megatron's trainer exist (`has_trainer`), it does not
+    replace `prepare_cache.py`, so that sample counts and cache names are the trainer's.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])

@@ -35,5 +35,5 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
         if dataset_path is None:
-            raise ConfigError("no data given in `blend` or `blend_per_split`", hint="name the data; only GPT has mock data")
+            raise ConfigError("no data given", hint="set `blend` or `blend_per_split`; only GPT has mock data")
         return open_pair(dataset_path, config)

@@ -147,7 +147,7 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts of random lengths. Each text is one token shorter than its drawn length: the end-of-text token follows.
+    """Mock texts of random lengths; each text is one token shorter, as an end-of-text token follows.
 
     Args:
         mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
