@@ -60,7 +60,10 @@ def test_json_is_the_plan(capsys, prefixes):
 def test_full_validation_and_a_size_for_valid_exclude_each_other(capsys, prefixes):
     words = ("--split", "8,2,0", "--full-validation", "--valid-samples", 9)
     status, _, err = planned(capsys, "--data-path", *prefixes, *words)
-    assert (status, "error: --full-validation and a size for valid exclude each other, got 9\n" in err) == (1, True)
+    assert (status, "error: --full-validation and a number of valid samples exclude each other, got 9\n" in err) == (
+        1,
+        True,
+    )
 
 
 def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path):
@@ -71,7 +74,7 @@ def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path)
     assert status == 1
     assert [line.split()[-1] for line in out.splitlines() if prefixes[0] in line] == ["short"]
     assert err == (
-        f"problem: train takes 2 samples from `{prefixes[0]}`, which has 1\n"
+        f"problem: train needs 2 samples of `{prefixes[0]}`, which has 1\n"
         "hint: set `--extend-short-datasets` to take further epochs, or `--mid-level-dataset-surplus "
         "0.5` or more, or lower the weight\n"
     )
@@ -241,7 +244,7 @@ def test_the_trainers_counts_give_the_same_indices_as_sizes(books, capsys):
         ("--train-iters 10 --eval-interval 5 --valid-samples 1", "--valid-samples and --train-iters both"),
         ("--train-iters 10 --global-batch-size 2", "no --eval-interval given"),
         ("--train-iters 10 --eval-interval 5", "--micro-batch-size"),
-        ("--mock-data", "--mock-data has no indices"),
+        ("--mock-data", "--mock-data has no indices to build"),
         ("--phase-transition-iterations 3 --global-batch-size 2 --train-iters 9 --eval-interval 3", "--train-samples"),
         (
             "--step-batch-size-schedule 50:2 --micro-batch-size 1 --train-samples 9 --eval-interval 3",

@@ -175,7 +175,7 @@ def test_json_has_the_problems_of_each(capsys, tmp_path, prefix):
 def test_a_manifest_is_compared(capsys, tmp_path):
     prefix = write_recorded(tmp_path / "recorded", [[[10, 11]]])
     assert cli.main(["verify", prefix]) == 0
-    assert capsys.readouterr().out == f"{prefix}: ok, 2 tokens from 10 to 11, as the manifest says\n"
+    assert capsys.readouterr().out == f"{prefix}: ok, 2 tokens from 10 to 11, matches the manifest\n"
     with open(f"{prefix}.bin", "r+b") as stream:
         stream.write(b"\x09")
     assert cli.main(["verify", prefix]) == 1
@@ -347,8 +347,11 @@ def test_rows_of_documents_become_a_column(capsys, tmp_path, valued, form, rows,
     ("rows", "message"),
     [
         ([(1, 2)], "no row for document 0"),
-        ([(1, 2), (1, 3)], "record 2: needs `w` and another `document` below 2, got {'document': 1, 'w': 3}"),
-        ([(2, 2)], "record 1: needs `w` and another `document` below 2, got {'document': 2"),
+        (
+            [(1, 2), (1, 3)],
+            "record 2: must have `w`, and a `document` below 2 that no earlier record has, got {'document': 1, 'w': 3}",
+        ),
+        ([(2, 2)], "record 1: must have `w`, and a `document` below 2 that no earlier record has, got {'document': 2"),
         ([(0, "a")], "record 1: `w` must be numbers, got 'a'"),
     ],
 )
@@ -369,14 +372,14 @@ def test_rows_that_do_not_fit_are_named_and_leave_nothing(capsys, tmp_path, valu
         ("add PREFIX w FOLDER/values.npy --kind document", "a row for each of 2 documents, found 3"),
         ("remove PREFIX w", "`PREFIX` has no column `w`"),
         ("add PREFIX w", "a file of values"),
-        ("add PREFIX w FOLDER/bad.jsonl", "add --kind document"),
+        ("add PREFIX w FOLDER/bad.jsonl", "needs --kind document"),
         ("info PREFIX w", "takes a prefix"),
     ],
 )
 def test_mistakes_about_columns_are_named(capsys, tmp_path, valued, words, message):
     (tmp_path / "bad.jsonl").write_text("oops\n")
     words, message = (text.replace("PREFIX", valued).replace("FOLDER", str(tmp_path)) for text in (words, message))
-    is_usage = message in ("a file of values", "add --kind document", "takes a prefix")
+    is_usage = message in ("a file of values", "needs --kind document", "takes a prefix")
     assert (said := refusal(capsys, "column", *words.split()))[0] == (2 if is_usage else 1)
     assert message in said[1]
 

@@ -18,7 +18,7 @@ import pytest
 from tests.inspect.drawn import sample
 
 from tokenloom import cli
-from tokenloom.cli.messages import TerminalReporter, error_lines, hint_in_options, warnings_in_options
+from tokenloom.cli.messages import TerminalReporter, error_lines, hint_in_options, print_warnings
 from tokenloom.cli.options import CommandParser
 from tokenloom.cli.output import look_of, print_lines, table
 from tokenloom.errors import ConfigError, IgnoredSettingWarning
@@ -77,7 +77,7 @@ def test_an_error_says_where_more_stands():
 
 
 def test_warnings_have_no_file_and_no_source(capsys):
-    with warnings_in_options(parser_of("plan")):
+    with print_warnings(parser_of("plan")):
         warned = IgnoredSettingWarning("`window_policy` is\x1b[2J ignored")
         text = warnings.formatwarning(warned, IgnoredSettingWarning, "file.py", 3, "source")
         logging.getLogger("tokenloom.indexed").warning("`%s` is slow", "path_to_cache")

@@ -95,7 +95,7 @@ FAILED = [
     (
         f"preprocess body.jsonl --output-prefix body {BYTE}",
         "`body.jsonl` line 1: no key 'text'; found 'body'",
-        "name the key of the texts with `--json-keys`, or correct the line, or let bad lines be set aside in a "
+        "give the key of the texts with `--json-keys`, or correct the line, or let bad lines be set aside in a "
         "file with `--max-bad-records`",
         "inputerror",
     ),
@@ -113,8 +113,8 @@ FAILED = [
     ),
     (
         "show images --sample 0 --sequence-length 2 --split 1 --tokenizer byte",
-        "`images` holds text and images",
-        *("samples are of text: show a document with --document", "configerror"),
+        "`images` has images, which samples cannot contain",
+        *("show a document with --document", "configerror"),
     ),
     (
         "show corpus_text_document --document 0 --tokenizer null:9",
@@ -126,7 +126,7 @@ FAILED = [
 
 @pytest.mark.parametrize(("command", "error"), REFUSED.items())
 def test_wrong_usage(capsys, command, error):
-    hint = f"`tokenloom {command.split()[0]} --help` shows all options"
+    hint = f"`tokenloom {command.split()[0]} --help` lists all options"
     assert said(capsys, command) == (2, f"error: {error}\nhint: {hint}\n")
 
 
@@ -155,7 +155,7 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch)
     (folder / "tokenizer.json").unlink()
     lost = f"cannot read tokenizer `{folder}/tokenizer.json`: No such file or directory"
     lost = f"no `tokenizer` given, and {lost}"
-    assert said(capsys, f"{show} --document 0") == (0, f"{lost}: ids are shown\n")
+    assert said(capsys, f"{show} --document 0") == (0, f"{lost}: showing ids\n")
     assert said(capsys, f"{show} {sample}") == (
         1,
         f"error: {lost}\nhint: name the tokenizer that made the data, such as `--tokenizer tokenizer.json`\n"
@@ -188,12 +188,12 @@ def test_folders_of_outputs_are_made(capsys):
 
 
 DEALT = "--global-batch-size 8 --micro-batch-size 2 --data-parallel-size 2"
-SCHEDULE = "a step needs --global-batch-size"
+SCHEDULE = "steps need --global-batch-size"
 OF_RUNS = [
     # wrong usage
-    ("run init", 2, "missing: --data-path, --args-file, or folders"),
-    ("run lock RUN --consumed-step 1", 2, "`tokenloom run lock --help` shows"),
-    ("run digest RUN --at-step 3", 2, "`tokenloom run digest --help` shows"),
+    ("run init", 2, "missing: FOLDER…, --data-path or --args-file"),
+    ("run lock RUN --consumed-step 1", 2, "`tokenloom run lock --help` lists"),
+    ("run digest RUN --at-step 3", 2, "`tokenloom run digest --help` lists"),
     ("run init data --tokens 5X", 2, "5X"),
     ("run amend RUN --weights web=1", 2, "--at-"),
     ("run amend RUN --at-step 1 --grow", 2, SCHEDULE),
@@ -206,14 +206,18 @@ OF_RUNS = [
     ("deny RUN --document web:3", 2, "missing: --from-step or --from-position"),
     ("when RUN", 2, "missing: --document, --record, --text-file, --tokens or --ids"),
     ("when RUN --ids 1,x", 2, "'1,x': item 2 'x' at column 3 is no whole number"),
-    ("when RUN --document code:5 --micro-batch-size 3", 2, "belong together"),
+    ("when RUN --document code:5 --micro-batch-size 3", 2, "must be given together"),
     ("trace RUN", 2, "missing: --step or --position"),
     ("trace RUN --step 1 --position 2", 2, "`--position`: cannot be combined with `--step`"),
     ("trace RUN --step 1", 2, SCHEDULE),
     ("trace RUN --position 1 --rank 1", 2, "--rank needs --micro-batch-size and"),
-    ("trace RUN --position 1 --micro-batch-size 1 --data-parallel-size 2", 2, "ranks need --global-batch-size or"),
-    ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout has positions, no steps"),
-    ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 is empty"),
+    (
+        "trace RUN --position 1 --micro-batch-size 1 --data-parallel-size 2",
+        2,
+        "--micro-batch-size needs --global-batch-size or",
+    ),
+    ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout needs --position, not steps"),
+    ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 is an empty range"),
     ("replay RUN --from-step 1", 2, SCHEDULE),
     # what is not there
     ("run lock none.toml", 1, "none.toml"),
@@ -233,7 +237,11 @@ OF_RUNS = [
     ("when RUN --tokens 'some words here'", 1, "text is needed, but run.toml has no `tokenizer`"),
     ("when RUN --text-file missing", 1, "`missing` cannot be read: No such file"),
     ("trace RUN --position 3,90:101", 1, "position 100 out of range: the run has 100 positions"),
-    (f"trace RUN --step 12 {DEALT}", 1, "step 12, which reads positions 96 to 103, is out of range"),
+    (
+        f"trace RUN --step 12 {DEALT}",
+        1,
+        "step 12 out of range: it reads positions 96 to 103; the run has 100 positions",
+    ),
     (f"trace RUN --step 1 {DEALT} --rank 2", 1, "rank 2 out of range: --data-parallel-size is 2"),
     ("trace RUN --holdout --position 5000", 1, "position 5,000 out of range: the held-out part has "),
 ]

@@ -18,8 +18,9 @@ import pytest
 import tokenloom
 from tokenloom import cli
 from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
-from tokenloom.cli.options import CommandParser, byte_count, option, shares, split_weights
+from tokenloom.cli.options import CommandParser, option, shares, split_weights
 from tokenloom.inputs.formats import FORMATS
+from tokenloom.numbers import parse_bytes
 from tokenloom.preprocess.schemas import SCHEMAS
 from tokenloom.tokenizers.kinds import ENGINES, KINDS
 
@@ -68,7 +69,7 @@ MISTAKES = [
         *("preprocess", ""),
         *("missing: --output-prefix PREFIX, INPUT (or --input), --tokenizer PATH (or --tokenizer-type)", ""),
     ),
-    ("plan", "", "missing: --sequence-length N, --data-path ENTRY… (or a file of them)", ""),
+    ("plan", "", "missing: --sequence-length N, --data-path ENTRY… (or --data-args-path FILE)", ""),
     ("catalogue", "data --output-prefix", "`--output-prefix`: no value given", ""),
     ("show", "data --document 1 --sample 2", "`--sample`: cannot be combined with `--document`", ""),
     ("show", "data", "missing: --document, --sample or --position", ""),
@@ -86,7 +87,7 @@ MISTAKES = [
 def test_mistakes_are_named_with_what_was_meant(command, more, error, hint, capsys):
     program = f"tokenloom {command}".strip()
     what = "commands" if command in ("", "run") else "options"
-    expected = f"error: {error}\nhint: {hint}`{program} --help` shows all {what}\n"
+    expected = f"error: {error}\nhint: {hint}`{program} --help` lists all {what}\n"
     assert refused([*command.split(), *more.split()], capsys) == expected
 
 
@@ -142,7 +143,7 @@ def test_what_runs_no_command_imports_none(words):
     [("1", 1), ("500MB", 500_000_000), ("10GiB", 10 << 30), ("1.5 KB", 1500), ("2TB", 2 * 10**12)],
 )
 def test_byte_counts_have_units(text, expected):
-    assert byte_count(text) == expected
+    assert parse_bytes(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.C
     assert rows["documents"] == "3"
     num_tokens = len(expected[0]) // 2
     assert rows["dtype"] == "uint16"
-    assert "set aside" not in output.out
+    assert "moved to" not in output.out
     assert output.out.splitlines()[-1].startswith(f"{folder / 'out' / 'p'}: 3 documents, {num_tokens} tokens, in ")
     assert re.match(r"gigatoken \(certificate", rows["engine"])
     assert rows["engine reason"].startswith("same ids as `tokenizers` for")
@@ -94,7 +94,7 @@ def test_several_keys_and_skipped_lines(folder: Path, capsys: pytest.CaptureFixt
     assert documents_of(folder / "out" / "p_a_document") == [[[2]], [[3]]]
     assert documents_of(folder / "out" / "p_b_document") == [[[3]], [[2]]]
     output = capsys.readouterr().out
-    assert f"1 bad records are set aside in {folder / 'out' / 'p.rejected.jsonl'}\n" in output
+    assert f"1 bad records were moved to {folder / 'out' / 'p.rejected.jsonl'}\n" in output
 
 
 def test_bad_line_is_one_line_of_error_with_a_hint(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -223,7 +223,7 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     rows = rows_of(output)
     assert rows["documents"] == "30"
     assert rows["duplicates"] == "15"
-    assert output.endswith(f"\n1 bad records are set aside in {folder / 'out' / 'p.rejected.jsonl'}\n")
+    assert output.endswith(f"\n1 bad records were moved to {folder / 'out' / 'p.rejected.jsonl'}\n")
     assert (rows["shards"], rows["shards reused"]) == ("1", "1")
     found = [len(documents_of(folder / "out" / f"p_{split}_text_document")) for split in ("train", "valid")]
     assert sum(found) == 15
@@ -231,7 +231,7 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     for number, split in zip(found, ("train", "valid"), strict=True):
         assert f" text {split} {folder / 'out' / f'p_{split}_text_document'} {number} " in table
     assert main([*words, "--max-bad-records", "1"]) == 0
-    assert "tokens, all of it was done before\n" in capsys.readouterr().out
+    assert "tokens, already complete\n" in capsys.readouterr().out
 
 
 def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -429,7 +429,7 @@ def test_images_of_a_folder_go_with_lines(files, capsys):
     assert (files / "mm.bin").exists()
     bert = "--tokenizer-type BertWordPieceLowerCase --vocab-file vocab.txt"
     assert main(["preprocess-multimodal", *line.split(), *bert.split()]) == 1
-    assert "leave them out with --tokenizer-hf-no-include-special-tokens" in capsys.readouterr().err
+    assert "add --tokenizer-hf-no-include-special-tokens" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["preprocess-multimodal", "--output-prefix", "mm", "--tokenizer", "byte"])
     assert "missing: INPUT (or --input)" in capsys.readouterr().err

@@ -170,7 +170,7 @@ def test_a_record_and_a_text(recorded, tmp_path, capsys):
         assert [spot(row) for row in asked(capsys, recorded, *words)] == traced(recorded, 7)
     status, out, err = run(capsys, "when", recorded, "--record", "0007.jsonl:1")
     assert (status, "never read" in out) == (0, True)
-    assert "0007.jsonl:1 gave no document of this run: it was blank, bad, a duplicate, or went into other data" in err
+    assert "0007.jsonl:1 has no document in this run: it was blank, bad or a duplicate, or is part of other data" in err
     assert "no origins beside 1 pair" in err  # that of `web`, which may be of that record, too
 
 
@@ -225,8 +225,8 @@ def test_denials_as_lines(recorded, capsys):
     assert rows["positions"] == str(len(np.unique(changed.positions)))
     assert rows["tokens"] == f"{changed.lengths.sum():,}"
     assert rows["digest before"] == rows["digest after"] == opened.digest(300)
-    assert "become padding:" in lines
-    assert "were trained on before, or are about to be:" in lines
+    assert "spans that become padding:" in lines
+    assert "spans read before the denial:" in lines
     assert lines[-1] == "nothing else moves"
 
 
@@ -304,7 +304,7 @@ def test_a_table_and_a_command_to_type(path, tmp_path, capsys):
     place = rows.index(["document", "share", "loss", "per token", "tokens", "samples", "origin"])
     assert re.fullmatch(r"(web|code):\d+ ~- nan nan \d+ 1", " ".join(rows[place + 2][:-1]))
     assert any(line.startswith(f"{rows[place + 2][0]} text | ") for line in lines)
-    assert "~ of the loss of samples, divided among their documents by tokens" in lines
+    assert "~ estimate: the loss of the sample, divided among its documents in proportion to their tokens" in lines
     command = shlex.split(out[out.index("tokenloom deny") :].replace("\\\n", ""))
     assert command[:6] == ["tokenloom", "deny", str(path), "--from-step", "3", "--global-batch-size"]
     assert len(command) == 7 + 2 * 4
@@ -352,7 +352,7 @@ def test_when_reads_losses_once_and_shows_high_ones_in_colour(path, tmp_path, ca
         recorder.append(range(40), [{24: 4 * 17, 25: 2 * 17}.get(position, 17) for position in range(40)])
     calls = []
     monkeypatch.setattr(reading, "span_losses", lambda *words: calls.append(words) or span_losses(*words))
-    monkeypatch.setattr(reading, "_DOCUMENTS_AT_ONCE", 1)
+    monkeypatch.setattr(reading, "_CHUNK_DOCUMENTS", 1)
     monkeypatch.setenv("FORCE_COLOR", "1")
     names = [word for span in spans for word in ("--document", f"{span['source']}:{span['document']}")]
     _, out, _ = run(capsys, "when", path, *names)
@@ -373,10 +373,10 @@ def test_what_goes_wrong_is_said(path, tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:-3])
     status, out, err = run(capsys, "trace", path, "--position", 3, "--worst", 5)
     assert (status, out.splitlines()[1]) == (0, "1 position, 1 without a recorded loss; loss 0")
-    assert f"`{file}` ends within a record, which is ignored" in err
+    assert f"`{file}`: its last record is incomplete and ignored" in err
     for words, expected in (
         (("--losses", "x"), "--losses needs --worst"),
-        (("--worst", 2, "--holdout"), "--holdout has no losses for --worst"),
+        (("--worst", 2, "--holdout"), "--holdout and --worst exclude each other"),
     ):
         with pytest.raises(SystemExit):
             run(capsys, "trace", path, "--position", 3, *words)

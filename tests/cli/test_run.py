@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_blend_becomes_a_run_that_locks(folder, capsys):
     words = ("--data-path", "0.8", "data/web0", "0.2", "data/code", "--sequence-length", 16, "--samples", 50)
     status, out, err = run(capsys, "run", "init", *words)
-    assert (status, out, err) == (0, "wrote run.toml: look at it, then run `tokenloom run lock run.toml`\n", "")
+    assert (status, out, err) == (0, "wrote run.toml: review it, then run `tokenloom run lock run.toml`\n", "")
     text = (folder / "run.toml").read_text()
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.endswith('name = "main"\nsequence_length = 16\nsamples = 50\nweights = { web0 = 0.8, code = 0.2 }\n')
@@ -42,7 +42,7 @@ def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     status, _, err = run(capsys, "run", "init", "--args-file", "args.sh", "--seed", 6)
     assert status == 0
     assert err == (
-        "ignored: --split: a run holds out documents per source: use `--holdout`\nnot about data: --lr, --bf16\n"
+        "ignored: --split: a run holds out documents per source: use `--holdout`\nignored, not about data: --lr, --bf16\n"
     )
     settings = read_run("run.toml")
     assert (settings.seed, settings.stages[0].samples, settings.stages[0].sequence_length) == (6, 40, 16)
@@ -81,7 +81,7 @@ def test_new_pairs_and_the_first_position_that_moves_are_shown(path, capsys):
     assert status == 0
     assert ["web", str(path.parent / "data" / "web1"), "1,600", "40"] in rows_of(out)
     assert ["main", "0", "40", "16", "web 75%, code 25%"] in rows_of(out)
-    assert f"  consumed: 40 positions, as they were: digest {before[:16]}\n" in out
+    assert f"  40 consumed positions are unchanged: digest {before[:16]}\n" in out
     assert [pair.since for pair in lock_of(path).sources[0].pairs] == [0, 40]
 
 
@@ -166,7 +166,7 @@ def test_new_weights_from_a_step_on(path, capsys):
     )
     assert "-samples = 100\n+samples = 40\n" in out
     assert ["even", "40", "60", "16", "web 50%, code 50%"] in rows_of(out)
-    assert f"  unchanged: 40 positions, as they were: digest {before[:16]}\n" in out
+    assert f"  40 earlier positions are unchanged: digest {before[:16]}\n" in out
     assert digest(capsys, path, 40) == before
 
 
@@ -253,7 +253,7 @@ def test_stages_passes_caps_and_what_stays_unseen(capped, capsys):
     head = f"{capped}: 2 sources, 1,000 samples, 16,000 tokens\nrun {Run.open(capped).identity}\n"
     assert out.startswith(f"{head}\nstage main from position 0\n")
     assert out.count("\nstage main from position ") == 2
-    assert "cap: code has had its 1 pass at position 797:\n     others are read on\n" in out
+    assert "cap: code reaches 1 pass at position 797:\n     the run continues with the other sources\n" in out
     rows = [line.split() for line in out.splitlines()]
     assert ["source", "passes", "tokens", "offered", "seen", "unseen", "cut", "off"] in rows
     assert ["web", "5", "15,200", "12,816", "2,304", "80"] in rows
@@ -364,7 +364,7 @@ def test_stream_reads_from_a_position(path, capsys):
     assert told["num_tokens"] == 8 * 16
     status, _, err = run(capsys, "run", "stream", path, "--position", 97)
     assert status == 1
-    assert "no batch of 8 samples from position 97 on: 3 samples are left" in err
+    assert "position 97 is followed by 3 samples, fewer than a batch of 8" in err
 
 
 def test_rows_sums_and_balance(path, capsys):
@@ -418,7 +418,7 @@ def test_another_digest_is_told(path, capsys):
     status, out, _ = run(capsys, "replay", path, "--expect", other)
     assert (status, out) == (
         1,
-        f"{expected}\nexpected sum {other[-32:]}: something else was read, or the data have changed since\n",
+        f"{expected}\nexpected sum {other[-32:]}: training read other samples, or the data has changed since\n",
     )
     status, out, _ = run(capsys, "replay", path, "--expect", other, "--json")
     assert status == 1
@@ -432,7 +432,7 @@ def test_another_digest_is_told(path, capsys):
     ("words", "message"),
     [
         (("--expect", f"1:0123456789abcdef:0-40:{'0' * 32}"), "found one of 0123456789abcdef"),
-        (("--expect", "{}", "--to-position", 30), "expected the digest of positions 0-30, found one of 0-40"),
+        (("--expect", "{}", "--to-position", 30), "expected a digest of positions 0-30, found one of 0-40"),
         (("--expect", "{}x"), "is no digest of what was read"),
         (("--to-position", 101), "range 0-101 out of range: "),
     ],

@@ -90,7 +90,7 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
         ),
         (
             ["--sample", "0", "--split", "1", "--from", "test", "--tokenizer", "{tokenizer}"],
-            "error: the split '1' leaves nothing for test\n",
+            "error: --split 1 gives no documents to test\n",
         ),
     ],
 )
@@ -126,7 +126,7 @@ def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
     ("change", "complaint"),
     [
         (lambda path: path.write_text(word_level_json()), "no `tokenizer` given, and "),
-        (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded` any more: ids are shown\n"),
+        (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded` any more: showing ids\n"),
         (lambda path: path.unlink(), "no `tokenizer` given, and cannot read tokenizer"),
     ],
 )

@@ -132,7 +132,7 @@ def test_output_that_nobody_reads_ends_a_command_quietly(data, command, status):
 
 def test_output_that_does_not_fit_the_disk_is_an_error(data):
     with open("/dev/full", "w") as full, running("info", data, stdout=full) as process:
-        assert ended(process) == (1, "error: cannot write the output: No space left on device\n")
+        assert ended(process) == (1, "error: cannot write to standard output: No space left on device\n")
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ sys.exit(cli.main({arguments!r}))
             "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --train-samples 20 --path-to-cache OUT "
             "--tokenizer TOKENIZER",
             "tokenloom.order.arrays.IndexCacheWriter",
-            "indices that are complete are kept: run the same command again to go on",
+            "complete indices are kept: run the same command again to resume",
             marks=pytest.mark.slow,
         ),
     ],

@@ -37,12 +37,12 @@ from tokenloom.storage.publishing import write_report
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER")
-_MIXTURE = Written(group="ranks, to check that each sees the mixture of the blend")
+_MIXTURE = Written(group="ranks (to check that each rank sees the mixture of the blend)")
 _COUNTS = (
     *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
     *("step_batch_size_schedule", "phase_transition_iterations"),
 )
-"""Options from which samples are counted as in Megatron's trainer."""
+"""Options from which sample counts are computed as in Megatron's trainer."""
 
 _KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
     "gpt": (GPTDataset, GPTDatasetConfig),
@@ -52,23 +52,23 @@ _KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig
     "sft": (SFTDataset, SFTDatasetConfig),
     "varlen": (VarlenDataset, VarlenDatasetConfig),
 }
-_SAME = {
+_ALIASES = {
     name: {"action": "store_const", "const": kind, "help": f"the same as --dataset {kind}"}
     for name, kind in (("--sft", "sft"), ("--fim-data", "fim"))
 }
 _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
-"""Required settings that no index depends on."""
+"""Placeholders for required settings of fill in the middle, which indices do not depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions, JsonOption):
-    """Print what a build of GPT data will do, from the .idx files alone: tokens, samples and epochs of every dataset
-    and split, and datasets that run short. Exact; takes 10 to 100 ns per sample of a weighted blend. The exit status is
-    1 if the build would fail or a split is empty.
+    """Print the tokens, samples and epochs that a build of GPT data would give for each dataset and split, and the
+    datasets that have too few samples. Reads only .idx files; takes 10 to 100 ns per sample of a weighted blend. The
+    exit status is 1 if the build would fail or a split is empty.
 
     Attributes:
-        micro_batch_size: samples of a rank and micro-batch.
-        data_parallel_size: data-parallel ranks.
+        micro_batch_size: samples per microbatch of a rank.
+        data_parallel_size: number of data-parallel ranks.
         json: print one JSON object: sequence_length, splits with their datasets and problems, surplus, resonance.
     """
 
@@ -77,11 +77,11 @@ class PlanOptions(RunOptions, JsonOption):
 
 
 def plan(options: PlanOptions, parser: CommandParser) -> Answer:
-    config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())  # no number depends on the seed
+    config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())  # the seed changes no count
     plan = plan_build(config, options.wanted_sizes(), policy=options.window_policy)
     size, num_ranks = options.micro_batch_size, options.data_parallel_size
     if (size is None) != (num_ranks is None):
-        refuse("--micro-batch-size and --data-parallel-size belong together")
+        refuse("--micro-batch-size and --data-parallel-size must be given together")
     found: list[Resonance | None] = [None] * len(plan.splits)
     for number, split in enumerate(plan.splits):
         if split is None or split.kind not in ("weighted", "proportional") or size is None or num_ranks is None:
@@ -92,11 +92,11 @@ def plan(options: PlanOptions, parser: CommandParser) -> Answer:
         if found[number] is not None:
             say(f"warning: {split.split.name}: {found[number]}\nhint: {REMEDY}")
     for problem in plan.problems:
-        said = f"`{problem.name}` has no sample for {problem.split.name}"
+        text = f"`{problem.name}` has no sample for {problem.split.name}"
         if problem.available:
-            said = f"{problem.split.name} takes {problem.owed} samples from `{problem.name}`, which has "
-            said += str(problem.available)
-        say(f"problem: {said}\nhint: {hint_in_options(problem.remedy, parser)}")
+            needs = f"{problem.split.name} needs {problem.owed} samples of `{problem.name}`"
+            text = f"{needs}, which has {problem.available}"
+        say(f"problem: {text}\nhint: {hint_in_options(problem.remedy, parser)}")
     record = {**members(plan), "surplus": plan.surplus, "resonance": found}
     lines = facts_lines("plan", plan.facts() | {"problems": []}, most=None)
     return Answer(record, lines, 1 if plan.problems else 0)
@@ -104,37 +104,37 @@ def plan(options: PlanOptions, parser: CommandParser) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions(RunOptions):
-    """Samples and settings under the names of Megatron's trainer.
+    """Options of Megatron's trainer, from which sample counts and settings are computed.
 
     Attributes:
-        train_iters: steps of training.
-        eval_iters: steps of each validation (default 100).
-        eval_interval: steps of training between two validations.
-        global_batch_size: samples of a step (default a micro-batch of each data-parallel rank).
-        micro_batch_size: samples of a rank and micro-batch.
-        eval_global_batch_size: samples of a validation step (default those of training).
-        tensor_model_parallel_size: ranks that share a layer.
-        pipeline_model_parallel_size: ranks that share the layers.
-        context_parallel_size: ranks that share a sample.
+        train_iters: number of training steps.
+        eval_iters: number of steps per validation (default 100).
+        eval_interval: number of training steps between validations.
+        global_batch_size: samples per step (default: one microbatch per data-parallel rank).
+        micro_batch_size: samples per microbatch of a rank.
+        eval_global_batch_size: samples per validation step (default: the same as in training).
+        tensor_model_parallel_size: number of tensor-parallel ranks.
+        pipeline_model_parallel_size: number of pipeline-parallel ranks.
+        context_parallel_size: number of context-parallel ranks.
         start_eval_at_iter: first step with a validation.
-        skip_train: validate once, train nothing.
-        world_size: ranks of the run.
-        step_batch_size_schedule: batch sizes by tokens: 0:768 250B:1536.
-        phase_transition_iterations: steps at which the data change; samples are counted per phase.
-        iteration: a step of the phase to count.
-        mmap_bin_files: read .bin files by position.
-        object_storage_cache_path: folder of copies of .idx files.
-        per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
+        skip_train: run one validation and no training.
+        world_size: number of ranks of the run.
+        step_batch_size_schedule: batch sizes by consumed tokens, such as "0:768 250B:1536".
+        phase_transition_iterations: steps at which a new data phase starts; samples are counted per phase.
+        iteration: a step within the phase to build.
+        mmap_bin_files: read .bin files with pread instead of mmap.
+        object_storage_cache_path: folder for copies of .idx files.
+        per_dataset_sequences_path: counts written by `tokenloom sequences-per-dataset`.
     """
 
-    GROUP = "samples and settings under the names of Megatron's trainer"
+    GROUP = "sample counts and settings by the option names of Megatron's trainer"
     WITHOUT_EFFECT: ClassVar[Any] = {
         "it is for runs that read the indices": "--dataloader-fast-cache-load --dataloader-defer-npy-index-mmap",
-        "no index depends on it": (
+        "it does not change the indices": (
             "--no-create-attention-mask-in-dataloader --dataloader-inter-document-masking --reset-position-ids "
             "--reset-attention-mask --eod-mask-loss"
         ),
-        "nothing is loaded": "--num-workers=N",
+        "this command does not load batches": "--num-workers=N",
     }
 
     train_iters: Count | None = None
@@ -159,13 +159,13 @@ class TrainerOptions(RunOptions):
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples that the trainer asks for, else `super().wanted_sizes()`."""
+        """Returns the sample counts of Megatron's trainer if any of its options is given, else those of the base."""
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()
         if others := [name for name in ("valid_samples", "test_samples") if getattr(self, name) is not None]:
             options = " and ".join(f"--{each[0].replace('_', '-')}" for each in (others, named))
-            refuse(f"{options} both set the number of samples", hint="leave one out")
+            refuse(f"{options} both set the number of samples", hint="give only one of them")
         from tokenloom.megatron.args import train_valid_test_num_samples
 
         values = vars(self) | {
@@ -188,22 +188,22 @@ def _setting(text: str) -> tuple[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
-    """Build the indices of a run before it starts, on a machine without accelerators. They do not depend on the number
-    of ranks: give the samples of the run (its steps times its global batch size) and its settings.
+    """Build the indices of a run before it starts, on a machine without accelerators. Give the settings of the run and
+    its sample counts (steps times global batch size); the number of ranks does not matter.
 
     Attributes:
         dataset: kind of dataset.
-        settings: a further setting of the configuration, its value as JSON or plain text, such as
+        settings: another setting of the dataset's configuration, its value as JSON or plain text, such as
             masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated.
         path_to_cache: folder of the index cache, local or in a bucket.
         seed: seed of the run.
-        num_dataset_builder_threads: number of datasets built at once.
-        verify: build all indices again and compare.
+        num_dataset_builder_threads: number of datasets to build in parallel.
+        verify: build all indices again and compare them.
         json: print one JSON object: path, verified, problems, sequence_length, and in datasets split, kind and
             num_samples of each.
     """
 
-    dataset: Annotated[str, Written(choices=tuple(_KINDS), others=_SAME)] = "gpt"
+    dataset: Annotated[str, Written(choices=tuple(_KINDS), others=_ALIASES)] = "gpt"
     settings: Annotated[
         tuple[tuple[str, Any], ...],
         Written(names=("--set",), metavar="NAME=VALUE", parse=_setting, is_repeated=True),
@@ -218,12 +218,12 @@ def prepare_cache(options: CacheOptions) -> Answer:
     from tokenloom.megatron.args import sequences_from_args, tokenizer_from_args
 
     if options.mock_data:
-        refuse("--mock-data has no indices", hint="name data with --data-path")
+        refuse("--mock-data has no indices to build", hint="give datasets with --data-path")
     dataset_class, config_class = _KINDS[options.dataset]
     sizes, tokenizer = options.wanted_sizes(), None
     if options.tokenizer_type is None:
         tokenizer = options.load_tokenizer()
-    else:  # Megatron's own if installed, as in the run; its parser makes lists
+    else:  # Megatron's own tokenizer if installed, as in the run; its parser makes lists
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
         tokenizer = tokenizer_from_args(given)
     settings = {
@@ -242,7 +242,7 @@ def prepare_cache(options: CacheOptions) -> Answer:
             hint = did_you_mean(name, [each for each, settable in known.items() if settable])
             refuse(f"{config_class.__name__} has no setting `{name}`", hint=hint)
     config = config_class(**settings)
-    with if_stopped(lambda: "indices that are complete are kept: run the same command again to go on"):
+    with if_stopped(lambda: "complete indices are kept: run the same command again to resume"):
         built = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
     parts = [
         (split.name, dataset)
@@ -261,14 +261,14 @@ def prepare_cache(options: CacheOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class CountOptions(DataOptions, JsonOption):
-    """Write the sequences and document boundaries of each dataset of a blend as JSON, for the setting
-    `sequences_per_dataset`: a run then refuses data with other counts, and with `fast_cache_load` opens each dataset
-    with its first sample.
+    """Write the counts of sequences and document boundaries of each dataset of a blend as JSON, for the setting
+    `sequences_per_dataset`. A run with this setting checks the counts, and with `fast_cache_load` opens each dataset
+    only when its first sample is read.
 
     Attributes:
         output: output file (default: standard output).
         overwrite: replace a file with other contents.
-        json: print one JSON object: path, num_datasets, written; on standard output the counts are JSON anyway.
+        json: print one JSON object: path, num_datasets, written. Has no effect without --output: counts are JSON.
     """
 
     output: Annotated[str | None, Written(names=("--output", "--per-dataset-sequences-path"), metavar="FILE")] = None
@@ -285,8 +285,8 @@ def sequences_per_dataset(options: CountOptions) -> Answer:
         return Answer(counts, text)
     is_new = write_report(options.output, text.encode() + b"\n", overwrite=options.overwrite)
     record = {"path": options.output, "num_datasets": len(prefixes), "written": is_new}
-    said = "" if is_new else ", nothing to do: it says so already"
-    return Answer(record, f"{options.output}: {len(prefixes)} datasets{said}")
+    unchanged = "" if is_new else ", already up to date"
+    return Answer(record, f"{options.output}: {len(prefixes)} datasets{unchanged}")
 
 
 def _loader(name: str) -> Written:
@@ -299,19 +299,19 @@ _STORAGE = Written(group="object storage", fields={"cache_path": _COPIES})
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
-    """Read the batches of a GPT blend from local files or object storage, and print throughput, time waited and, for
-    data in object storage, the bytes fetched of each source.
+    """Read the batches of a GPT blend from local files or object storage. Print the throughput, the time spent waiting
+    for data and, for data in object storage, the bytes fetched per source.
 
     Attributes:
         path_to_cache: folder of the index cache, local or in a bucket.
-        fast_cache_load: assume that all indices exist.
-        defer_npy_index_mmap: open indices with the first sample.
-        per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
+        fast_cache_load: assume that all indices exist in the cache.
+        defer_npy_index_mmap: open an index only when its first sample is read.
+        per_dataset_sequences_path: counts written by `tokenloom sequences-per-dataset`.
         seed: seed of the run.
         split_name: split to read.
         micro_batch_size: samples per batch.
-        consumed_samples: skip N samples (default 0).
-        batches: number of batches (default all).
+        consumed_samples: skip the first N samples (default 0).
+        batches: maximum number of batches (default all).
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
             longest_wait_seconds and storage (by source).
     """

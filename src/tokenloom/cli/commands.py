@@ -1,85 +1,84 @@
-"""All commands in groups, each with the module that it is in, and what it is for."""
+"""The list of all commands, by group, with the module and the one-line help of each."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Groups = dict[str, dict[str, tuple[str, str]]]
-"""By title of a group, its commands: the module of each (of this room, or by its whole name), or in brackets the extra
-that installs it; and its help.
+"""Commands by group title and command name, as (module, help).
 
-The help stands nowhere else and fits a line of 80 columns.
+The module is one of this package or a dotted name; "[extra]" is a command of the distribution that this extra installs.
+Each help text fits a line of 80 columns.
 """
 
 COMMANDS: Groups = {
     "make data": {
         "preprocess": ("preprocess", "turn text into tokenized datasets"),
         "preprocess-chat": ("preprocess", "turn conversations into tokenized datasets with roles"),
-        "preprocess-multimodal": ("preprocess", "turn pairs of text and image into a dataset"),
-        "retro": ("[retro]", "find neighbors of samples to train with retrieval"),
-        "merge": ("datasets", "join datasets into one"),
-        "catalogue": ("datasets", "make many datasets one without copying tokens"),
-        "column": ("datasets", "add weights, masks or other values beside tokens"),
+        "preprocess-multimodal": ("preprocess", "turn text-image pairs into a dataset"),
+        "retro": ("[retro]", "find neighbors of samples for training with RETRO"),
+        "merge": ("datasets", "merge datasets into one"),
+        "catalogue": ("datasets", "combine datasets without copying their tokens"),
+        "column": ("datasets", "add weights, masks or other values per token"),
         "export": ("datasets", "write documents or samples as Parquet or Arrow"),
     },
     "look at data": {
-        "info": ("datasets", "documents, tokens and lengths of a dataset"),
+        "info": ("datasets", "print document, token and length counts of a dataset"),
         "show": ("reading", "decode a document or a training sample"),
         "verify": ("datasets", "check every row and token of a dataset"),
-        "contamination": ("[check]", "find benchmarks in data, and the steps that read them"),
-        "report": ("[look]", "what data, a run or a job are like, as one page"),
-        "explore": ("[look]", "look at data, a run or a job in the browser"),
+        "contamination": ("[check]", "find benchmark texts in data and in a run's steps"),
+        "report": ("[look]", "summarize data, a run or a job as one HTML page"),
+        "explore": ("[look]", "browse data, a run or a job in a web browser"),
     },
     "train": {
-        "plan": ("blends", "tokens, samples and epochs of each dataset of a blend"),
-        "run": ("commands", "a training run as two files, run.toml and run.lock"),
+        "plan": ("blends", "print tokens, samples and epochs of a blend's data"),
+        "run": ("commands", "manage a training run: run.toml and run.lock"),
         "prepare-cache": ("blends", "build the indices of a run before it starts"),
-        "sequences-per-dataset": ("blends", "record the counts of a blend's datasets"),
-        "pack-report": ("[check]", "fill, padding and imbalance of packed microbatches"),
-        "stream": ("blends", "read the batches of a blend, and say how fast it was"),
-        "verify-resume": ("[check]", "kill and resume any loader; compare what it gives"),
-        "check-isolation": ("[check]", "whether packed documents are apart in a model"),
+        "sequences-per-dataset": ("blends", "write the sequence counts of a blend's datasets"),
+        "pack-report": ("[check]", "report fill, padding and imbalance of microbatches"),
+        "stream": ("blends", "read the batches of a blend and print the throughput"),
+        "verify-resume": ("[check]", "kill and resume a data loader; compare its batches"),
+        "check-isolation": ("[check]", "test that a model keeps packed documents apart"),
     },
     "what a run reads": {
-        "trace": ("reading", "which rows of input files stood at a step of a run"),
-        "when": ("reading", "at which steps of a run documents or texts are read"),
-        "ledger": ("run", "where the tokens of a run went up to a step"),
-        "replay": ("reading", "read positions again; compare with what was read"),
-        "deny": ("reading", "take documents out of a run from a step on"),
+        "trace": ("reading", "print the input records that a step of a run reads"),
+        "when": ("reading", "find the steps of a run that read a document or text"),
+        "ledger": ("run", "account for the tokens of a run up to a step"),
+        "replay": ("reading", "read positions again and compare their digest"),
+        "deny": ("reading", "remove documents from a run, starting at a step"),
     },
     "this program": {
-        "doctor": ("[check]", "whether this machine, its disks and buckets are fit"),
-        "demo": ("demo", "text to batches, on the sources of Python's library"),
+        "doctor": ("[check]", "check this machine, its disks and its buckets"),
+        "demo": ("demo", "turn Python's standard library into training batches"),
     },
 }
 
 RUN_COMMANDS: Groups = {
     "the two files": {
         "init": ("run", "write a run.toml"),
-        "lock": ("run", "write run.lock: which data the run reads"),
-        "amend": ("run", "change weights, sources or lengths from a position on"),
+        "lock": ("run", "write run.lock, the exact data that the run reads"),
+        "amend": ("run", "change weights, sources or lengths at a position"),
         "check": ("run", "compare the data with run.lock"),
     },
     "what it reads": {
-        "plan": ("run", "what the run will read of each source, and when"),
-        "stream": ("run", "read the batches of a run, and say how fast it was"),
-        "diff": ("run", "where two runs begin to differ"),
+        "plan": ("run", "print what the run will read of each source, and when"),
+        "stream": ("run", "read the batches of a run and print the throughput"),
+        "diff": ("run", "find the first position where two runs differ"),
     },
-    "what it is known by": {
-        "id": ("run", "the name of a run that stays while it changes"),
-        "digest": ("run", "a hash of what decides samples before a position"),
+    "identity": {
+        "id": ("run", "print the ID of a run, which amendments do not change"),
+        "digest": ("run", "print a hash of all samples before a position"),
     },
 }
-"""Those of `tokenloom run`."""
+"""Commands of `tokenloom run`."""
 
 
 def add_parser(commands: Any) -> None:
-    """Declares `tokenloom run`."""
+    """Adds the parser of `tokenloom run` and its subcommands."""
     parser = commands.add_parser(
         "run",
-        description="A training run as two files: run.toml, which people write, and run.lock, which the program "
-        "writes. The order of its samples is computed from these, and may change while it runs without moving a sample "
-        "that was read. The exit status is 0 if all is well, 1 if something is refused or a problem is found, and 2 "
-        "for wrong usage.",
+        description="Manage a training run. You write run.toml; the program writes run.lock. The order of samples is "
+        "computed from both. You can amend a run during training; samples that were read keep their positions. "
+        "Exit status: 0 success, 1 an error or a problem found, 2 wrong usage.",
     )
     parser.add_commands(RUN_COMMANDS)

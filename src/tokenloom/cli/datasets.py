@@ -36,12 +36,12 @@ from tokenloom.storage.json_files import members_of
 
 @dataclass(frozen=True, kw_only=True)
 class InfoOptions(JsonOption):
-    """Print documents, tokens and lengths of a dataset, its manifest, origins and columns.
+    """Print the document, token and length counts of a dataset, its manifest, its origins and its columns.
 
     Attributes:
         prefixes: path of the pair without .bin or .idx, or a folder of pairs.
-        multimodal: the index has sequence modes.
-        json: print one JSON object per dataset, a line each: prefix, num_documents, num_sequences, num_tokens,
+        multimodal: read an index with sequence modes (text and images).
+        json: print one JSON object per dataset, one per line: prefix, num_documents, num_sequences, num_tokens,
             num_bytes, dtype, num_empty, shortest, mean_length, longest, percentiles, histogram, modes, origins, hashes,
             columns (names) and manifest.
     """
@@ -56,24 +56,24 @@ def info(options: InfoOptions) -> Iterator[Answer]:
         check_index(dataset)
         statistics, manifest = dataset.statistics(), manifest_of(dataset)
         origins, columns = read_origins(dataset), read_columns(dataset)
-        known, told, hashes = None, "none", "hashes" in columns
+        origin_counts, origins_text, hashes = None, "none", "hashes" in columns
         if origins is not None:
-            known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
-            of = "all" if origins.num_known == origins.num_documents else f"{origins.num_known:,}"
-            told = f"of {of} documents, input files: {len(origins.files):,}"
-        record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes}
+            origin_counts = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
+            num_known = "all" if origins.num_known == origins.num_documents else f"{origins.num_known:,}"
+            origins_text = f"of {num_known} documents, input files: {len(origins.files):,}"
+        record = {"prefix": prefix, **members(statistics), "origins": origin_counts, "hashes": hashes}
         record["manifest"] = None if manifest is None else manifest_document(manifest)
         record["columns"] = [*columns]
-        words = {"origins": told, "hashes of texts": "of all documents" if hashes else "none"}
-        words["columns"] = ", ".join(sorted(columns)) or "none"
-        yield Answer(record, _tables_of(record, words))
+        texts = {"origins": origins_text, "hashes of texts": "of all documents" if hashes else "none"}
+        texts["columns"] = ", ".join(sorted(columns)) or "none"
+        yield Answer(record, _info_lines(record, texts))
 
 
-def _tables_of(record: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[str]:
-    tables = {"percentiles": None, "histogram": None, "modes": None, "manifest": None, "hashes": None, "prefix": None}
+def _info_lines(record: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
+    omitted = dict.fromkeys(("percentiles", "histogram", "modes", "manifest", "hashes", "prefix"))
     modes = {f"sequences of mode {mode}": f"{count:,} with {many:,} tokens" for mode, count, many in record["modes"]}
     percentiles = {f"percentile {percent}": tokens for percent, tokens in record["percentiles"]}
-    yield from facts_lines(record["prefix"], {**record, **tables, **modes, **percentiles, **words})
+    yield from facts_lines(record["prefix"], {**record, **omitted, **modes, **percentiles, **texts})
     if record["manifest"] is not None:
         made_by = record["manifest"] | dict.fromkeys(("format", "version", "pair", "inputs"))
         yield from facts_lines("made by", made_by | {"largest token": record["manifest"]["pair"]["largest_token"]})
@@ -89,12 +89,12 @@ def _tables_of(record: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(JsonOption):
-    """Check every row and token of a dataset.
+    """Check every index row and every token of a dataset.
 
     Attributes:
         prefixes: path of the pair without .bin or .idx.
-        multimodal: the index has sequence modes.
-        vocab_size: check that every token is below N.
+        multimodal: read an index with sequence modes (text and images).
+        vocab_size: also check that every token is below N.
         json: print one JSON object: ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems
             and has_manifest of each.
     """
@@ -105,35 +105,35 @@ class VerifyOptions(JsonOption):
 
 
 def verify(options: VerifyOptions) -> Iterator[Answer]:
-    found = []
+    results = []
     for prefix in options.prefixes:
         try:
             report = verify_dataset(prefix, multimodal=options.multimodal, vocab_size=options.vocab_size)
-        except (DatasetFormatError, DatasetNotFoundError) as error:  # check the next datasets, too
+        except (DatasetFormatError, DatasetNotFoundError) as error:  # continue with the next dataset
             report = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
-        found.append({"prefix": prefix, "ok": report.ok, **members(report)})
+        results.append({"prefix": prefix, "ok": report.ok, **members(report)})
         lines = [f"{prefix}: {problem}" for problem in report.problems]
         if report.ok:
             tokens = "no tokens"
             if report.largest_token is not None:
-                of_what = " of text and images" if report.has_images else ""
-                tokens = f"{report.num_tokens} tokens{of_what} from {report.smallest_token} to {report.largest_token}"
-            lines = [f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else "")]
+                kind = " of text and images" if report.has_images else ""
+                tokens = f"{report.num_tokens} tokens{kind} from {report.smallest_token} to {report.largest_token}"
+            lines = [f"{prefix}: ok, {tokens}" + (", matches the manifest" if report.has_manifest else "")]
         yield Answer(iter(()), lines, 0 if report.ok else 1)
-    yield Answer({"ok": all(each["ok"] for each in found), "datasets": found}, ())
+    yield Answer({"ok": all(each["ok"] for each in results), "datasets": results}, ())
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions:
-    """Input datasets and the output.
+    """Options that name the input datasets and the output of merge and catalogue.
 
     Attributes:
         prefixes: input datasets, globs or folders.
         input: use all datasets of a folder, sorted by name.
-        list: use the prefixes, globs and folders in a file, one per line.
-        output_prefix: path of the result without suffix.
-        overwrite: replace a result of other datasets.
-        multimodal: the indices have sequence modes.
+        list: use the prefixes, globs and folders listed in a file, one per line.
+        output_prefix: path of the result, without suffix.
+        overwrite: replace an existing result.
+        multimodal: read indices with sequence modes (text and images).
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
@@ -145,16 +145,15 @@ class DatasetOptions:
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.prefixes, self.input, self.list))) != 1:
-            refuse_usage("give PREFIX…, --input or --list, one of these")
+            refuse_usage("give exactly one of PREFIX…, --input and --list")
 
-    def chosen(self) -> Sequence[str]:
-        """Returns the prefixes of the input datasets."""
+    def input_prefixes(self) -> Sequence[str]:
         if self.input:
             return prefixes_in(self.input)
         return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
 
 
-def _made(dataset: IndexedDataset) -> dict[str, Any]:
+def _result(dataset: IndexedDataset) -> dict[str, Any]:
     origins = read_origins(dataset)
     return {
         "prefix": dataset.path_prefix,
@@ -169,11 +168,11 @@ def _made(dataset: IndexedDataset) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(DatasetOptions, JsonOption):
-    """Join datasets in the given order into one pair.
+    """Merge datasets into one pair, in the given order.
 
     Attributes:
         verify: compare the inputs with their manifests, and the result with the inputs.
-        durable: do not fsync.
+        durable: do not fsync the result (faster; a power failure may lose it).
         json: print one JSON object: num_inputs, num_input_bytes, seconds, verified, notices, and in datasets prefix,
             num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype of each.
     """
@@ -183,23 +182,24 @@ class MergeOptions(DatasetOptions, JsonOption):
 
 
 def merge(options: MergeOptions) -> Answer:
-    prefixes = options.chosen()
+    prefixes = options.input_prefixes()
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
     notices: list[str] = []
     started = time.perf_counter()
     merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
     seconds = time.perf_counter() - started
     record: dict[str, Any] = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds}
-    record |= {"verified": options.verify, "notices": notices, "datasets": [_made(merged)]}
+    record |= {"verified": options.verify, "notices": notices, "datasets": [_result(merged)]}
     return Answer(record, facts_lines(f"merged, {total / 1e6 / seconds:,.0f} MB/s", record))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueOptions(DatasetOptions, JsonOption):
-    """Write PREFIX.idx and PREFIX.catalogue, which make one dataset of many, in the given order. Tokens are not copied.
+    """Combine datasets, in the given order, without copying tokens: write PREFIX.idx and PREFIX.catalogue, which refer
+    to the .bin files of the inputs.
 
     Attributes:
-        verify: read all tokens and compare them with the manifests.
+        verify: read all tokens and compare their checksums with the manifests.
         json: print one JSON object: prefix, num_documents, num_known_origins, num_sequences, num_tokens, num_bytes,
             dtype; num_pairs, seconds and notices.
     """
@@ -208,32 +208,33 @@ class CatalogueOptions(DatasetOptions, JsonOption):
 
 
 def catalogue(options: CatalogueOptions) -> Answer:
-    prefixes = options.chosen()
+    prefixes = options.input_prefixes()
     notices: list[str] = []
     started = time.perf_counter()
     dataset = build_catalogue(**arguments_of(options, build_catalogue, prefixes=prefixes, notice=notices.append))
     seconds, num_pairs = time.perf_counter() - started, len(dataset.sections)
-    record = {**_made(dataset), "num_pairs": num_pairs, "seconds": seconds, "notices": notices}
+    record = {**_result(dataset), "num_pairs": num_pairs, "seconds": seconds, "notices": notices}
     return Answer(record, facts_lines("catalogue", record))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(JsonOption):
-    """Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or for a run.toml, write
-    training samples instead, with shifted labels.
+    """Write the documents of a dataset as rows of Parquet or Arrow. With --sequence-length, or for a run.toml, write
+    training samples instead, with their shifted labels.
 
     Attributes:
-        data: path of a pair without .bin or .idx; for samples also a glob, folder or run.toml.
-        output: a file ending in .parquet or .arrow, or a folder for parts.
+        data: path of a pair without .bin or .idx; for samples also a glob, a folder or a run.toml.
+        output: a file ending in .parquet or .arrow, or a folder for several files.
         overwrite: replace an earlier export.
-        tokenizer: adds the text of documents; for samples the tokenizer (default: that of the manifest).
-        sequence_length: write samples of so many tokens.
-        num_samples: write the first N samples (default all).
-        seed: seed of the samples (default 1234).
-        file_format: format of parts.
+        tokenizer: for documents, adds a column with their text; for samples, the tokenizer (default: that of the
+            manifest).
+        sequence_length: write samples of N tokens.
+        num_samples: write only the first N samples.
+        seed: seed of the samples' shuffle (default 1234).
+        file_format: format of the files in an output folder.
         compression: zstd, snappy, lz4 or none.
-        row_group_bytes: size of a row group.
-        part_bytes: tokens of a part, in bytes.
+        row_group_bytes: maximum size of a row group.
+        part_bytes: maximum size of the tokens in one file of an output folder.
         json: print one JSON object: what, paths, num_rows, num_tokens, num_bytes.
     """
 
@@ -255,7 +256,7 @@ def export(options: ExportOptions) -> Answer:
     if options.sequence_length is None and not options.data.endswith(".toml"):
         for name in ("num_samples", "seed"):
             if getattr(options, name) is not None:
-                refuse_usage(f"--{name.replace('_', '-')} is for samples, and needs --sequence-length")
+                refuse_usage(f"--{name.replace('_', '-')} needs --sequence-length")
         what, given = "documents", {"prefix": options.data, "compression": compression}
         report = export_documents(**arguments_of(options, export_documents, **given))
     else:
@@ -268,23 +269,22 @@ def export(options: ExportOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions(JsonOption):
-    """Add a column of values to a dataset, list its columns, or remove one.
-
-    Samples have the columns that the setting `columns` names.
+    """Add a column of values to a dataset, list its columns (info), or remove a column. The setting `columns` of a
+    dataset class selects the columns that its samples contain.
 
     Attributes:
-        action: add, list or remove.
+        action: what to do with the columns.
         prefix: path of the pair without .bin or .idx.
         name: name of the column.
-        values: a .npy file with a row for each token, sequence or document, in their order; or with --kind document a
-            .parquet or .jsonl file with a row for each document, in any order: its number under `document`, and its
-            value or list of values under the name of the column.
-        kind: a row per token, sequence or document.
-        of: values of tokens as inputs, or as labels.
-        padding: the value at positions without a token.
+        values: a .npy file with a row for each token, sequence or document, in the order of the dataset. With --kind
+            document also a .parquet or .jsonl file with a row for each document, in any order; a row has the document's
+            number under `document`, and its value or list of values under NAME.
+        kind: what a row of VALUES belongs to.
+        of: whether a token's value belongs to it as an input or as a label.
+        padding: value at positions without a token.
         dtype: dtype of the values (default: that of the .npy file, else float32).
-        made_by: source of the values, for readers.
-        overwrite: replace the column.
+        made_by: a description of the values' source, shown by info (default: the file name).
+        overwrite: replace an existing column.
         json: print one JSON object: prefix, and in columns by name kind, dtype, shape, num_bytes, crc32, of, padding.
     """
 
@@ -320,10 +320,11 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
     dtype: Any = options.dtype
     if formats_by_name(path):
         if options.kind != "document":
-            refuse_usage("a table has a row for each document: add --kind document")
+            refuse_usage(f"`{path}` needs --kind document")
         rows = dict(_rows_by_document(path, name, count := IndexedDataset(options.prefix).num_documents))
         if missing := set(range(count)) - rows.keys():
-            raise InputError(f"`{path}`: no row for document {min(missing)}", hint="a column has a row for each")
+            hint = f"add rows for all documents, 0 to {count - 1}"
+            raise InputError(f"`{path}`: no row for document {min(missing)}", hint=hint)
         values = np.stack([rows[number] for number in range(count)]) if count else np.empty(0)
         dtype = dtype or "float32"
     else:
@@ -331,14 +332,14 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
             values = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             message = f"cannot read `{path}` as a NumPy file: {error}"
-            raise InputError(message, hint="`numpy.save` writes one") from error
+            raise InputError(message, hint="write it with `numpy.save`") from error
     facts = {"made_by": options.made_by or os.path.basename(path), "dtype": dtype or values.dtype}
     given = {"path_prefix": options.prefix, "name": name, "blocks": blocks_of(values), **facts}
     add_column(**arguments_of(options, add_column, **given))
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields documents with their values, each document once."""
+    """Yields (document number, values) of each row of a table; raises `InputError` for invalid or repeated rows."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:
@@ -350,7 +351,7 @@ def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, N
                 continue
             document = record.value.get("document") if isinstance(record.value, Mapping) else None
             if type(document) is not int or not 0 <= document < count or seen[document] or name not in record.value:
-                needed = f"needs `{name}` and another `document` below {count}"
+                needed = f"must have `{name}`, and a `document` below {count} that no earlier record has"
                 raise InputError(f"{where}: {needed}, got {record.value!r:.200}")
             seen[document] = True
             values = np.array(record.value[name])

@@ -1,4 +1,4 @@
-"""`tokenloom demo`: text → tokenizer → `.bin`/`.idx` → train, valid, test → batches, on Python's standard library."""
+"""`tokenloom demo`: runs the whole pipeline, from text to batches, on the sources of Python's standard library."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _MOST_TOKENS = 80  # shown per document of the sample
 _SPECIAL = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
-_EACH = 8  # every eighth source trains the tokenizer, in a second or two
-_LEAST_SECONDS = 1.0
+_SOURCE_STRIDE = 8  # the tokenizer trains on every eighth source, which takes a second or two
+_MIN_SECONDS = 1.0
 _OPTIONAL = {
     "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
     "torch": "torch is not installed: batches are NumPy arrays (tokenloom[torch])",
@@ -44,7 +44,7 @@ _OPTIONAL = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(JsonOption):
-    """Make training batches of text, the sources of Python's standard library. Needs no network.
+    """Turn the sources of Python's standard library into training batches, step by step. Needs no network.
 
     Attributes:
         output: folder of the outputs.
@@ -52,8 +52,8 @@ class Options(JsonOption):
         sequence_length: tokens per sample.
         micro_batch_size: samples per batch.
         json: print one JSON object: prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds,
-            num_samples by split, stream with tensors, startup_seconds, num_epochs, num_batches, num_tokens, seconds;
-            and missing (libraries).
+            num_samples (by split), missing (optional libraries), and in stream tensors, startup_seconds, num_epochs,
+            num_batches, num_tokens and seconds.
     """
 
     output: Annotated[str, Written(metavar="FOLDER")] = "demo-output"
@@ -79,7 +79,7 @@ def run(options: Options) -> Iterator[Answer]:
             file.write(json.dumps({"name": name, "text": text}).encode() + b"\n")
     yield _step(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
 
-    yield _step(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
+    yield _step(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on an eighth of the text")
     tokenizer = train_tokenizer(path, vocab_size=options.vocab_size)
     yield _step(f"   {path}", "3. Preprocess: text to .bin/.idx")
     settings, data = CorpusSettings(append_eod=True), f"{prefix}_text_document"
@@ -88,7 +88,7 @@ def run(options: Options) -> Iterator[Answer]:
     counts = f"{summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}"
     yield _step(f"   {data}.bin/.idx", f"   {counts}, {speed}")
 
-    yield _step("4. Datasets: shuffled samples of fixed length, split by document")
+    yield _step("4. Datasets: shuffled samples of fixed length; documents are split into train, valid and test")
     datasets: list[GPTDataset] = load(
         data,
         sequence_length=options.sequence_length,
@@ -99,19 +99,19 @@ def run(options: Options) -> Iterator[Answer]:
     )
     train, size = datasets[0], options.micro_batch_size
     if len(train) < size:
-        message = f"{len(train)} samples for training are less than a batch of {size}"
+        message = f"the train split has {len(train)} samples, fewer than a batch of {size}"
         raise ConfigError(message, hint="lower `micro_batch_size` or `sequence_length`")
     num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
     of_length = f"samples of {options.sequence_length:,} tokens"
     yield _step(*(f"   {name}: {count:,} {of_length}" for name, count in num_samples.items()))
 
     number = next((number for number in range(len(train)) if len(train.spans(number)) > 1), 0)
-    yield _step(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
+    yield _step(f"5. One training sample: sample {number}, decoded, with its documents\n")
     yield _step(*shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS)))
 
     yield _step(f"\n6. Batches of {size} samples, by ThreadLoader")
     report = _stream(train, size)
-    kind = "torch tensors, its import included" if report["tensors"] == "torch" else "NumPy arrays"
+    kind = "torch tensors, including the import of torch" if report["tensors"] == "torch" else "NumPy arrays"
     speed = f"{report['num_tokens'] / report['seconds']:,.0f} tokens/s"
     yield _step(
         f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}",
@@ -121,8 +121,8 @@ def run(options: Options) -> Iterator[Answer]:
     record |= {"preprocess_seconds": summary.seconds, "num_samples": num_samples}
     record |= members(summary, "num_documents", "num_tokens")
     program = "tokenloom" if shutil.which("tokenloom") else os.path.join(os.path.dirname(sys.executable), "tokenloom")
-    further = (f"info {data}", f"verify {data}", f"show {data} --sample {number}")
-    yield Answer(record, ["\nLook further:", *(f"   {program} {words}" for words in further)])
+    commands = (f"info {data}", f"verify {data}", f"show {data} --sample {number}")
+    yield Answer(record, ["\nNext, try:", *(f"   {program} {command}" for command in commands)])
 
 
 def _step(*lines: str) -> Answer:
@@ -130,7 +130,7 @@ def _step(*lines: str) -> Answer:
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
-    """Yields (name, text) of every module of the standard library, sorted by name."""
+    """Yields (relative path, text) of every module of the standard library, sorted by path."""
     root = sysconfig.get_paths()["stdlib"]
     for path in sorted(Path(root).rglob("*.py")):
         if "site-packages" not in path.parts:
@@ -138,9 +138,9 @@ def _source_texts() -> Iterator[tuple[str, str]]:
 
 
 def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
-    """Trains a byte-level BPE tokenizer on some of the sources and writes it as `tokenizer.json`."""
+    """Trains a byte-level BPE tokenizer on every eighth source, writes it to `path` and loads it from there."""
     tokenizer = require("tokenizers", extra="preprocess").ByteLevelBPETokenizer()
-    texts = (text for _, text in itertools.islice(_source_texts(), 0, None, _EACH))
+    texts = (text for _, text in itertools.islice(_source_texts(), 0, None, _SOURCE_STRIDE))
     settings = {"vocab_size": vocab_size, "min_frequency": 0, "special_tokens": _SPECIAL}
     tokenizer.train_from_iterator(texts, show_progress=False, **settings)
     with PendingFile(path) as file:
@@ -149,15 +149,18 @@ def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
 
 
 def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
-    """Reads all batches as a training loop does: once to warm up, then whole epochs for a second; returns numbers."""
+    """Reads batches like a training loop: one epoch to warm up, then whole epochs for at least a second.
+
+    Returns the counts and times of `tokenloom demo --json`.
+    """
     started = time.perf_counter()
     loader = ThreadLoader(dataset, batch_size=micro_batch_size)
     next(iter(loader))
     report = {"tensors": loader.tensors, "startup_seconds": time.perf_counter() - started}
-    deque(loader, maxlen=0)  # warms the page cache
+    deque(loader, maxlen=0)  # fill the page cache
     counts = {"num_epochs": 0, "num_batches": 0, "num_tokens": 0}
     started, seconds = time.perf_counter(), 0.0
-    while seconds < _LEAST_SECONDS:
+    while seconds < _MIN_SECONDS:
         for batch in ThreadLoader(dataset, batch_size=micro_batch_size):
             counts["num_batches"] += 1
             counts["num_tokens"] += math.prod(batch["tokens"].shape)

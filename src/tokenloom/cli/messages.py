@@ -1,7 +1,8 @@
-"""Messages on stderr: errors and warnings with options in place of settings, and progress.
+"""Prints errors, warnings and progress to stderr.
 
-The rooms below name settings as in Python: `` `restart=True` ``, `` `memory_bytes` ``. Here these become options of the
-running command. A hint's alternative without an option is dropped, if there is another one.
+Messages of other rooms name Python settings, such as `` `restart=True` `` or `` `memory_bytes` ``. This module replaces
+them by options of the running command, such as `` `--restart` ``. If a hint offers alternatives, those that name a
+setting without an option are removed.
 """
 
 from __future__ import annotations
@@ -32,61 +33,60 @@ _OTHER_NAMES = {
     "special_tokens": "tokenizer_special_tokens",
     "template": "chat_template",
 }
-"""Settings whose option has another name, for commands without an option of the setting's name."""
+"""The option of a setting, for commands that have no option named like the setting."""
 
-_ELSEWHERE = {
+_OTHER_COMMANDS = {
     "append_eod": "`tokenloom preprocess --append-eod`",
     "split_sentences": "`tokenloom preprocess --split-sentences`",
 }
-"""Settings of other commands."""
+"""Settings that only another command has."""
 
 _MISSING_KEY = re.compile(r": no key '.*'; found ")
 
 _SETTING = re.compile(r"(\bwith )?`(?:\w+\(\w+, )?([a-z]\w*)(=[^`()]*)?\)?`")
-"""A setting, with or without value, or a call with one: `IndexedDataset(prefix, multimodal=True)`."""
+"""A setting such as `restart` or `restart=True`, or a call such as `IndexedDataset(prefix, multimodal=True)`."""
 
 _ALTERNATIVES = re.compile(r"(; |, or (?:else )?)")
 
 
 def in_options(text: str, parser: argparse.ArgumentParser) -> str:
-    """Returns a text with the options of a command in place of settings, where it has them."""
+    """Replaces each setting in a text by the option of the command, if the command has one."""
 
-    def option(found: re.Match[str]) -> str:
-        with_, setting, value = found[1] or "", found[2], found[3]
-        if (typed := _option_of(parser, setting, None if value is None else value[1:])) is None:
-            return found[0]
-        return f"without {typed}" if with_ and value == "=False" and "`--no-" not in typed else f"{with_}{typed}"
+    def replace(match: re.Match[str]) -> str:
+        with_, setting, value = match[1] or "", match[2], match[3]
+        if (option := _option_of(parser, setting, None if value is None else value[1:])) is None:
+            return match[0]
+        return f"without {option}" if with_ and value == "=False" and "`--no-" not in option else f"{with_}{option}"
 
-    return _SETTING.sub(option, text)
+    return _SETTING.sub(replace, text)
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Returns a hint with the options of a command; None if the command has options for no part of it."""
+    """Replaces settings in a hint by options; drops alternatives without an option; None if none is left."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
-    for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
-        told = in_options(part, parser)
-        if not any(found[3] for found in _SETTING.finditer(told)):
-            kept = f"{kept}{between}{told}" if kept else told
+    for separator, part in zip(["", *parts[1::2]], parts[::2], strict=True):
+        replaced = in_options(part, parser)
+        if not any(match[3] for match in _SETTING.finditer(replaced)):
+            kept = f"{kept}{separator}{replaced}" if kept else replaced
     return kept or None
 
 
 def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -> str:
-    """Returns the lines of an error: message, hint, and the page about its class."""
+    """Formats an error: its message, its hint and the link to its section of docs/troubleshooting.md."""
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
     if _MISSING_KEY.search(error.message) and "keys" in _actions_of(parser):
-        hint = f"name the key of the texts with `--json-keys`, or {hint}"
+        hint = f"give the key of the texts with `--json-keys`, or {hint}"
     if hint is not None:
         lines.append(f"hint: {hint}")
-    # The page has a section per public class.
     name = next(each.__name__ for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)
     return "\n".join([*lines, f"more: docs/troubleshooting.md#{name.lower()}"])
 
 
 @contextmanager
-def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints warnings, raised or logged, as lines `warning: …` in the `with` block."""
+def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Prints Python warnings and logged warnings of the `with` block as lines `warning: …`, with options named."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
@@ -104,29 +104,29 @@ def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    return {action.dest: action for action in reversed(parser._actions)}  # the first of those with one name
+    return {action.dest: action for action in reversed(parser._actions)}  # the first action of each destination
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
-    """Returns a setting as typed on the command line, in backticks; None without an option for it."""
+    """Returns the option of a setting in backticks, such as "`--workers 4`"; None if the command has none."""
     known, plain = _actions_of(parser), (value or "").strip("'\"")
     if value is None and ("_" not in setting or "run_path" in known):
-        return None  # rather a file, or a key of run.toml
+        return None  # may be a file or a key of run.toml
     for action in (known.get(setting), known.get(_OTHER_NAMES.get(setting, ""))):
         if action is not None and action.option_strings:
             name = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])
             is_flag = action.nargs == 0 or value in (None, "", "True", "False", "...", "…")
             return f"`{name}`" if is_flag else f"`{name} {plain}`"
-    if setting not in _ELSEWHERE and value is not None and "settings" in known:
+    if setting not in _OTHER_COMMANDS and value is not None and "settings" in known:
         return f"`--set {setting}={plain.lower()}`"
-    return _ELSEWHERE.get(setting)
+    return _OTHER_COMMANDS.get(setting)
 
 
 @contextmanager
-def progress_shown() -> Iterator[None]:
-    """Shows the progress of the `with` block on stderr."""
-    is_animated = False  # on a capable terminal, in its foreground
-    with suppress(ValueError, OSError):  # stderr is closed, or no terminal of this session
+def show_progress() -> Iterator[None]:
+    """Prints the progress of the `with` block to stderr: one changing line on a terminal, else log lines."""
+    is_animated = False  # true for a foreground process on a terminal with cursor control
+    with suppress(ValueError, OSError):  # stderr is closed, or is the terminal of another session
         if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             is_animated = os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     reporter = TerminalReporter(sys.stderr) if is_animated else LineReporter(say, say)
@@ -139,7 +139,7 @@ def progress_shown() -> Iterator[None]:
 
 
 class TerminalReporter(LineReporter):
-    """Shows the outermost task on one changing line, cut to the terminal; other output goes above it."""
+    """A reporter that shows the outermost task as one changing line, cut to the terminal width, below other output."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(self._show, say, clock=clock)
@@ -153,7 +153,7 @@ class TerminalReporter(LineReporter):
             self.hide()
 
     def hide(self) -> None:
-        """Removes the line."""
+        """Removes the progress line from the terminal."""
         self._shown = None
         if self._line is not None:
             self._line.stop()

@@ -1,23 +1,23 @@
-"""Builds options from dataclasses, and the parser of all commands.
+"""Builds command-line options from dataclasses, and the parser of all commands.
 
-A field is an option: its type decides the values, its docstring is the help. A command is a function with an argument
-`options` of such a class; its module is imported when the command runs. Settings of the rooms below are dataclasses
-already, and a command nests them:
+Each field of a dataclass is an option: its type gives the allowed values, its docstring the help. A command is a
+function whose argument `options` is such a dataclass; its module is imported when the command runs. A command can nest
+the settings classes of other rooms:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
-        '''Join datasets into one pair.                     the description of the command
+        '''Merge datasets into one pair.                    description of the command
 
         Attributes:
-            prefixes: datasets to join                      the help
+            prefixes: datasets to merge                     help of the option
         '''
 
         prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
         part_bytes: Bytes | None = None
         settings: CorpusSettings = CorpusSettings()
 
-Wrong usage prints a line `error:` and a line `hint:`, and exits with status 2. Unknown options are reported before
-missing ones, since they are often the same.
+Wrong usage prints an `error:` and a `hint:` line and exits with status 2. Unknown options are reported before missing
+ones, because a misspelled option is both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar
 
 from tokenloom.cli.commands import COMMANDS, Groups
-from tokenloom.cli.output import Found, print_answers, say
+from tokenloom.cli.output import Answers, print_answers, say
 from tokenloom.errors import ConfigError, MissingExtraError
 from tokenloom.numbers import bytes_text, items_of, parse_bytes, parse_integer, parse_number, quoted
 
@@ -48,15 +48,17 @@ OptionsT = TypeVar("OptionsT")
 
 
 Position = typing.Annotated[int, "position"]
-"""A position of a run, or a `Step`, which has an option of its own: `--until-step` beside `--until-position`."""
+"""A position of a run. A field of this type has two options, such as `--until-position N` and `--until-step N`; the
+latter gives a `Step`.
+"""
 
 
 class Step(int):
-    """A step of a run, instead of the position where it begins."""
+    """A step of a run that was given where a position is expected; it stands for the step's first position."""
 
 
 class UsageError(Exception):
-    """Options contradict each other; the command exits with status 2, as for a parse error."""
+    """Options contradict each other; the command exits with status 2, like after a parse error."""
 
 
 def refuse_usage(message: str) -> NoReturn:
@@ -66,22 +68,22 @@ def refuse_usage(message: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The option of a field, where name, type and docstring of the field do not decide it.
+    """Overrides for the option that a field's name, type and docstring give.
 
     Attributes:
-        names: names of the option, instead of the field's.
-        metavar: placeholder of the value in help.
-        parse: converts text to the value.
-        help: help, instead of the docstring.
-        show: formats the default.
-        choices: the possible texts.
-        is_positional: an argument instead of an option; with `names`, either of both.
-        is_hidden: help does not show it.
-        is_repeated: the option is repeated, once per value.
-        group: title of its group, also for the fields of a nested class; instead of `GROUP`.
-        without: fields of a nested class that are no options.
-        fields: options of a nested class, by field.
-        others: further options of the field, with their keyword arguments of argparse.
+        names: option strings, such as "--json-keys"; default: the name of the field.
+        metavar: placeholder of the value in the help.
+        parse: converts the text of an argument to the value.
+        help: help text; default: the docstring of the field.
+        show: formats the default value for the help.
+        choices: allowed texts.
+        is_positional: makes a positional argument; if `names` are given too, the user types one of both.
+        is_hidden: leaves the option out of the help.
+        is_repeated: the user repeats the option, once per value.
+        group: title of the help group of this field, or of the fields of a nested class; replaces `GROUP`.
+        without: fields of a nested class that get no option.
+        fields: overrides for fields of a nested class, by name.
+        others: additional option strings of the field, each with keyword arguments for `add_argument`.
     """
 
     names: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption:
-    """Output as JSON; a command documents the keys of its object.
+    """Base of options with `--json`; a command documents the keys of its object.
 
     Attributes:
         json: print one JSON object.
@@ -111,81 +113,76 @@ class JsonOption:
 
 
 _SPLITS = ("train", "valid", "test")
-_BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
+_SPLIT_HINT = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
 
 
 def refuse(message: str, *, hint: str | None = None) -> NoReturn:
-    """Raises `ConfigError`; the command exits with status 1."""
+    """Raises `ConfigError`, which ends the command with exit status 1."""
     raise ConfigError(message, hint=hint)
 
 
 def _integer(text: str, *, at_least: int | None = None) -> int:
     number = parse_integer(text.strip(), quoted(text))
     if at_least is not None and number < at_least:
-        refuse(f"must be {at_least} or more, got {number}")
+        refuse(f"must be >= {at_least}, got {number}")
     return number
 
 
 count: partial[int] = partial(_integer, at_least=1)
-"""Converts text to an integer of 1 or more."""
-
 whole_number: partial[int] = partial(_integer, at_least=0)
-"""Converts text to an integer of 0 or more."""
 
 
 def number(text: str) -> float:
-    """Converts text to a finite number."""
+    """Parses a finite number."""
     return parse_number(text.strip(), quoted(text))
 
 
-def byte_count(text: str) -> int:
-    """Converts text such as 500MB or 10GiB to bytes."""
-    return parse_bytes(text.strip())
-
-
 def shares(text: str) -> dict[str, float]:
-    """Converts `train=0.99,valid=0.01`, or weights of train, valid and test such as `98,1,1`, to shares by name."""
+    """Parses shares by split: `train=0.99,valid=0.01`, or weights of train, valid and test such as `98,1,1`."""
     if "=" not in text:
         from tokenloom.datasets.splits import parse_and_normalize_split
 
         try:
             weights = parse_and_normalize_split(text)
         except ConfigError as error:
-            refuse(error.message, hint=_BOTH_SPLITS)
+            refuse(error.message, hint=_SPLIT_HINT)
         return {name: share for name, share in zip(_SPLITS, weights, strict=True) if share}
     named = {}
-    for name, value, where in named_values(text, "a split", "share", hint=_BOTH_SPLITS):
+    for name, value, where in named_values(text, "split", "share", hint=_SPLIT_HINT):
         named[name] = parse_number(value, where)
         if not 0 < named[name] <= 1:
-            refuse(f"{where} must be above 0 and at most 1", hint=_BOTH_SPLITS)
+            refuse(f"{where} must be in (0, 1]", hint=_SPLIT_HINT)
     return named
 
 
 def split_weights(text: str) -> str:
-    """Converts weights or shares, see `shares`, to weights of train, valid and test such as `98,1,1`."""
+    """Parses weights or shares, see `shares`; returns weights of train, valid and test such as `98,1,1`."""
     named = shares(text)
     if "=" not in text:
         return text
     if not (set(named) <= set(_SPLITS) and math.isclose(sum(named.values()), 1)):
-        refuse(f"shares of train, valid and test must add up to 1, got {quoted(text)}", hint=_BOTH_SPLITS)
+        refuse(f"shares of train, valid and test must add up to 1, got {quoted(text)}", hint=_SPLIT_HINT)
     return ",".join(str(Decimal(repr(named.get(name, 0.0)))) for name in _SPLITS)
 
 
 def named_values(text: str, what: str, value: str, *, hint: str) -> Iterator[tuple[str, str, str]]:
-    """Yields name, value and place of each item of NAME=VALUE,…; refuses a name without value, and a repeated name."""
+    """Yields (name, value, location for messages) of each item of NAME=VALUE,…; raises for a missing or repeated name.
+
+    `what` and `value` name both in error messages.
+    """
     names = set()
     for item in items_of(text):
         where = f"{quoted(text)}: {item.place}"
         name, equals, found = item.text.rpartition("=")
         name = name.strip()
         if not equals or not name or name in names:
-            refuse(f"{where} {f'repeats {what}' if name in names else f'has no name and {value}'}", hint=hint)
+            refuse(f"{where} {f'repeats a {what}' if name in names else f'must be {what}={value}'}", hint=hint)
         names.add(name)
         yield name, found, where
 
 
 _OF_TYPES: dict[Any, Written] = {
-    "bytes": Written(metavar="SIZE", parse=byte_count, show=bytes_text),
+    "bytes": Written(metavar="SIZE", parse=lambda text: parse_bytes(text.strip()), show=bytes_text),
     "count": Written(metavar="N", parse=count),
     "number": Written(metavar="N", parse=whole_number),
     "position": Written(metavar="N", parse=whole_number),
@@ -194,19 +191,21 @@ _OF_TYPES: dict[Any, Written] = {
     float: Written(metavar="NUMBER", parse=number, show="{:g}".format),
     str: Written(),
 }
-"""Options by the annotation of a type, or by the type; see `tokenloom.setting_types`."""
+"""Default overrides by type annotation (see `tokenloom.setting_types`) or type."""
 
 
 def declare(
     parser: Any, kind: type[OptionsT], written: Written = Written()
 ) -> Callable[[argparse.Namespace], OptionsT]:
-    """Adds the fields of a dataclass, and of nested ones, to a parser as options; its own fields come first.
+    """Adds an option to a parser for each field of a dataclass and of nested dataclasses, fields of subclasses first.
 
-    A class may have `GROUP`, the title of a group for its fields; `EITHER`, tuples of fields that exclude each other;
-    `ONE_OF`, tuples of fields of which one is required, by the text that reports them missing; and `WITHOUT_EFFECT`,
-    options that are accepted and ignored, by reason, as `--flag --option=N --several=N…`: help does not show them.
+    Class attributes refine the options:
+        GROUP: title of the help group of the class's own fields.
+        EITHER: tuples of mutually exclusive fields.
+        ONE_OF: tuples of fields, at least one of which is required, by the text that reports them as missing.
+        WITHOUT_EFFECT: options to accept and ignore, by reason, as `--flag --option=N --several=N…`; not in the help.
 
-    Returns a function that makes the dataclass of parsed options, and raises `ConfigError` for refused values.
+    Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
     """
     hints, docs = typing.get_type_hints(kind, include_extras=True), _docs(kind)  # type: ignore[arg-type]  # classes are hashable
     known = {field.name: field for field in fields(kind) if field.name not in written.without}  # type: ignore[arg-type]
@@ -217,11 +216,11 @@ def declare(
     for owner, name in ((each, name) for each in kind.__mro__ for name in vars(each).get("__annotations__", ())):
         if (field := known.pop(name, None)) is None:
             continue
-        type_, marks = _taken_apart(hints[name])
+        type_, marks = _unwrap(hints[name])
         ours = written.fields.get(name) or next((mark for mark in marks if isinstance(mark, Written)), Written())
         group = ours.group or written.group or vars(owner).get("GROUP")
         ours = dataclasses.replace(ours, help=ours.help or docs.get(name, ""), group=group)
-        if is_dataclass(type_) and ours.parse is None:  # no value that one text stands for
+        if is_dataclass(type_) and ours.parse is None:  # nested settings, rather than one parsed value
             members[name] = declare(parser, type_, ours)  # type: ignore[arg-type]  # a class
             continue
         members[name] = attrgetter(name)
@@ -230,9 +229,9 @@ def declare(
         others = dict(ours.others)
         if "position" in marks:
             given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "the same, as a step", **given}
+            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "the same as a step number, from 0", **given}
         if ours.is_positional and ours.names:
-            others[ours.names[0]] = {"metavar": "PATH", "help": "the same, by an option"}
+            others[ours.names[0]] = {"metavar": "PATH", "help": f"the same as {ours.metavar}"}
             parser.one_of[f"{ours.metavar} (or {ours.names[0]})"] = (name,)
         place = groups[group].add_mutually_exclusive_group() if others else groups[group]
         default = field.default if field.default_factory is MISSING else field.default_factory()
@@ -247,7 +246,7 @@ def declare(
         for reason, options in vars(owner).get("WITHOUT_EFFECT", {}).items():
             for name, _, values in (each.partition("=") for each in options.split()):
                 given = {"nargs": {"": 0, "N": None, "N…": "+"}[values], "const": reason, "help": argparse.SUPPRESS}
-                parser.add_argument(name, action=_TakeWithoutEffect, **given)
+                parser.add_argument(name, action=_IgnoreOption, **given)
 
     def read(options: argparse.Namespace) -> OptionsT:
         found = {name: member(options) for name, member in members.items()}
@@ -256,19 +255,19 @@ def declare(
     return read
 
 
-class _TakeWithoutEffect(argparse.Action):
+class _IgnoreOption(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         say(f"{option_string} has no effect here: {self.const}")
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-    """Returns the options named like parameters of a function or class, as its arguments; `others` override them."""
+    """Returns the options that are parameters of a function or class as keyword arguments; `others` override them."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
 
 
-def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns a type without None and annotations, and the annotations, also those of the items of a tuple."""
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Splits a type hint into the type, without `Annotated` and None, and the annotations."""
     marks: tuple[Any, ...] = ()
     while True:
         origin = typing.get_origin(hint)
@@ -282,7 +281,7 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ours: Written) -> dict[str, Any]:
-    """Returns the keyword arguments of `add_argument` for a field."""
+    """Returns keyword arguments for `ArgumentParser.add_argument`."""
     help_ = argparse.SUPPRESS if ours.is_hidden else ours.help or ""
     given: dict[str, Any] = {} if ours.is_positional else {"dest": name}
     if type_ is bool:
@@ -301,7 +300,7 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
             if ours.is_repeated
             else {"nargs": "*" if ours.is_positional and not is_needed else "+"}
         )
-        type_, more = _taken_apart(typing.get_args(type_)[0])
+        type_, more = _unwrap(typing.get_args(type_)[0])
         marks += more
     choices = ours.choices or (typing.get_args(type_) if typing.get_origin(type_) is typing.Literal else None)
     known = next((_OF_TYPES[mark] for mark in marks if isinstance(mark, str)), _OF_TYPES.get(type_, Written()))
@@ -316,7 +315,7 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
 
 
 def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Returns a converter whose `ConfigError` argparse prints unchanged."""
+    """Wraps a parsing function so that argparse prints the text of its `ConfigError`."""
 
     def parsed(text: str) -> Any:
         try:
@@ -329,7 +328,7 @@ def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 @cache
 def _docs(kind: Any) -> dict[str, str]:
-    """Returns the documentation of each attribute of a class and its bases."""
+    """Returns the "Attributes" of the docstrings of a class and its bases, by name."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         section = (inspect.cleandoc(owner.__doc__ or "") + "\n").partition("\nAttributes:\n")[2]
@@ -346,17 +345,17 @@ _WORDS = (
     (r"not allowed with argument (\S+)", r"cannot be combined with `\1`"),
     (r"ignored explicit argument (.+)", r"takes no value, got \1"),
 )
-"""Errors of argparse, and ours in their place."""
+"""Patterns of argparse's error messages, with our wording."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of whole option names; its commands have parsers of the same class.
+    """An argument parser that does not accept abbreviated options; its subparsers have the same class.
 
-    An abbreviation would change its meaning with each new option, and the typing error `--overwrit` would replace data.
+    An abbreviation could change its meaning with each new option, and the typo `--overwrit` would replace data.
 
     Attributes:
-        groups: its commands.
-        one_of: destinations of which one is required, by the text that reports them missing.
+        groups: the subcommands.
+        one_of: destinations, at least one of which is required, by the text that reports them as missing.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -369,23 +368,23 @@ class CommandParser(argparse.ArgumentParser):
         self.set_defaults(parser=self)
 
     def add_commands(self, groups: Groups) -> None:
-        """Adds commands, whose modules are imported by `load`."""
+        """Adds subcommands; `load` imports their modules."""
         self.groups = groups
         self._known = {name: each for commands in groups.values() for name, each in commands.items()}
         self._commands = self.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
 
     def add_parser(self, name: str, **settings: Any) -> CommandParser:
-        """Returns the parser of a new command, with the help of the groups."""
+        """Creates and returns the parser of a subcommand; its help comes from `groups`."""
         return self._commands.add_parser(name, help=self._known[name][1], **settings)
 
     def load(self, names: Iterable[str] | None = None) -> None:
-        """Imports the modules of commands (default: all), and adds their parsers.
+        """Imports the modules of subcommands (default: all) and adds their parsers.
 
-        A module has a function `run`, or one named like the command (`run_lock`), or `add_parser`.
+        A module defines `add_parser`, `run`, or a function named like the command, such as `run_lock`. Other
+        distributions provide commands through the entry point group `tokenloom.commands`.
 
         Raises:
-            MissingExtraError: the distribution of a command is not installed; distributions add commands as entry
-                points of the group `tokenloom.commands`.
+            MissingExtraError: the distribution of a command is not installed.
         """
         for name in self._known if names is None else names:
             if name in self._commands.choices:
@@ -409,15 +408,15 @@ class CommandParser(argparse.ArgumentParser):
             if parser.groups:
                 parser.load()
 
-    def _add_command(self, name: str, run: Callable[..., Found]) -> None:
-        """Adds a command: a function with the arguments `options`, a dataclass, and optionally `parser`."""
+    def _add_command(self, name: str, run: Callable[..., Answers]) -> None:
+        """Adds a command; `run` takes a dataclass `options`, and optionally the `parser`."""
         hints = typing.get_type_hints(run)
 
         def read_and_run(options: argparse.Namespace) -> int:
             try:
                 given = read(options)
-                found = run(given, parser) if "parser" in hints else run(given)
-                return print_answers(found, as_json=getattr(given, "json", False))
+                answers = run(given, parser) if "parser" in hints else run(given)
+                return print_answers(answers, as_json=getattr(given, "json", False))
             except UsageError as error:
                 parser.error(str(error))
 
@@ -427,7 +426,7 @@ class CommandParser(argparse.ArgumentParser):
         parser.set_defaults(run=read_and_run)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses words; raises where one is left over."""
+        """Parses arguments like the base class, but treats an unexpected argument as an error."""
         self._words = sys.argv[1:] if args is None else list(args)
         self._parsed = argparse.Namespace() if namespace is None else namespace
         if self.groups and not self._words:
@@ -452,15 +451,15 @@ class CommandParser(argparse.ArgumentParser):
         """Prints an error with a hint; exits with status 2."""
         if message.startswith(_REQUIRED):
             message = f"missing: {self._missing()}"
-        for theirs, ours in _WORDS:
-            message = re.sub(theirs, ours, message)
+        for pattern, ours in _WORDS:
+            message = re.sub(pattern, ours, message)
         what = "commands" if self.groups else "options"
         first = "" if hint is None else f"{hint} "
-        say(f"error: {message}\nhint: {first}`{self.prog} --help` shows all {what}")
+        say(f"error: {message}\nhint: {first}`{self.prog} --help` lists all {what}")
         self.exit(2)
 
     def format_help(self) -> str:
-        """Returns the help; commands are listed by group without importing them."""
+        """Returns the help text; lists subcommands by group without importing their modules."""
         if not self.groups:
             return super().format_help()
         options = {", ".join(each.option_strings): ("", each.help) for each in self._actions if each.option_strings}
@@ -477,7 +476,7 @@ class CommandParser(argparse.ArgumentParser):
         return "\n".join([*parts, f"`{self.prog} COMMAND --help` shows the options of a command.\n"])
 
     def _refuse_unknown(self, words: Iterable[str]) -> None:
-        """Refuses unknown options, before those they leave missing are reported."""
+        """Exits with an error if there are unknown options."""
         unknown = dict[str, None]()
         for word in itertools.takewhile(lambda word: word != "--", words):
             found: Any = self._parse_optional(name := word.partition("=")[0])
@@ -496,7 +495,7 @@ class CommandParser(argparse.ArgumentParser):
             self._refuse(error, hint=did_you_mean(str(value), [*others, last]))
 
     def _refuse(self, error: argparse.ArgumentError, *, hint: str | None = None) -> NoReturn:
-        """Prints what is wrong with an argument, under the name that the user typed."""
+        """Exits with an error about an argument, under the option name that the user typed."""
         if error.argument_name is None:
             self.error(error.message)
         names = error.argument_name.split("/")
@@ -505,19 +504,19 @@ class CommandParser(argparse.ArgumentParser):
         self.error(f"`{name}`: {error.message}", hint=hint)
 
     def _missing(self) -> str:
-        """Returns the required arguments that are missing, as typed: `--output-prefix PREFIX`."""
+        """Lists missing required arguments, such as "--output-prefix PREFIX"; "" if none is missing."""
         parsed: dict[str, Any] = vars(self._parsed)
         nothing: tuple[Any, ...] = (None, [], ())
         needed = [each for each in self._actions if each.required and parsed.get(each.dest, "") in nothing]
         words = [f"{_long(each.option_strings)} {each.metavar or each.dest.upper()}".strip() for each in needed]
         given = {name for name, value in parsed.items() if value not in nothing}
-        others = [said for said, names in self.one_of.items() if given.isdisjoint(names)]
+        others = [text for text, names in self.one_of.items() if given.isdisjoint(names)]
         return ", ".join([*words, *others])
 
 
 def build_parser(names: Iterable[str] | None = None) -> CommandParser:
-    """Returns the parser of the command line, with some commands loaded (default: all)."""
-    parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
+    """Returns the parser of the command line, with the modules of the named commands loaded (default: all)."""
+    parser = CommandParser(prog="tokenloom", description="A data pipeline for training large language models.")
     version = f"tokenloom {sys.modules['tokenloom'].__version__}"
     parser.add_argument("-V", "--version", action="version", version=version, help="print the version and stop")
     parser.add_commands(COMMANDS)
@@ -526,7 +525,7 @@ def build_parser(names: Iterable[str] | None = None) -> CommandParser:
 
 
 def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
-    """Returns a question that suggests known words near those given; None if nothing is near.
+    """Suggests known words that are similar to the given words, as a question; None if no word is similar.
 
     Example:
         >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])
@@ -537,7 +536,7 @@ def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None
     names, guesses = list(known), dict[str, None]()
     for word in [words] if isinstance(words, str) else words:
         near = get_close_matches(word, names, n=1, cutoff=0.75)
-        if not near and len(word) >= 4:  # with the characters that make it an option
+        if not near and len(word) >= 4:  # a prefix such as `--to`
             near = [name for name in names if name.startswith(word)][:3]
         if near:
             guesses[" or ".join(f"`{name}`" for name in near)] = None

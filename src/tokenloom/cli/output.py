@@ -1,4 +1,4 @@
-"""Output of commands: JSON, lines and tables; signals and closed pipes that end them."""
+"""Prints results of commands as JSON, lines and tables; handles signals and a closed stdout."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tokenloom.storage.secrets import redacted
 if TYPE_CHECKING:
     from tokenloom.inspect.shown import Look
 
-_UNFOLDED = 4096  # columns; wider than any path
-_LEAST = 12  # columns of a shortened text
-_BETWEEN = 3  # columns between two cells of a table, and one more at its end
-_COLUMNS_OF_TOKEN = 8  # typical upper bound, with line breaks
+_PIPE_COLUMNS = 4096  # wider than any path, so a pipe gets each row on one line
+_MIN_COLUMNS = 12  # of a shortened cell
+_COLUMNS_BETWEEN = 3  # between two cells of a table; one more at the end of a row
+_COLUMNS_PER_TOKEN = 8  # typical upper bound, with line breaks
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -37,9 +37,9 @@ class Answer:
     """The result of a command.
 
     Attributes:
-        record: printed with `--json`, see `json_text`; an iterator as one line per item.
-        lines: printed without `--json`.
-        status: the exit status.
+        record: value printed with `--json`, see `json_text`; of an iterator, each item is one line.
+        lines: text printed without `--json`.
+        status: exit status.
     """
 
     record: object
@@ -47,16 +47,16 @@ class Answer:
     status: int = 0
 
 
-Found = int | Answer | Iterable[Answer]
-"""Returned by a command: the exit status, if it has printed already; an answer; or several, printed one by one."""
+Answers = int | Answer | Iterable[Answer]
+"""Return type of a command: one or more answers to print, or the exit status of a command that prints by itself."""
 
 
-def print_answers(found: Found, *, as_json: bool) -> int:
-    """Prints answers as they come; returns the exit status."""
-    if isinstance(found, int):
-        return found
+def print_answers(answers: Answers, *, as_json: bool) -> int:
+    """Prints each answer as soon as it is available; returns the highest exit status."""
+    if isinstance(answers, int):
+        return answers
     status = 0
-    for answer in [found] if isinstance(found, Answer) else found:
+    for answer in [answers] if isinstance(answers, Answer) else answers:
         if as_json:
             for record in answer.record if isinstance(answer.record, Iterator) else [answer.record]:
                 print_json(record)
@@ -72,10 +72,10 @@ def print_json(value: object) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Returns a value as JSON in one line of ASCII.
+    """Returns a value as one line of ASCII JSON.
 
-    Dataclasses become objects of their fields, enumeration members their names, paths strings, NumPy's numbers and
-    arrays numbers and lists, fractions numbers, dates text as in ISO 8601. NaN and infinity become null.
+    Dataclasses become objects of their fields, enum members their names, paths strings, NumPy scalars and arrays
+    numbers and lists, fractions floats, and dates ISO 8601 text. NaN and infinity become null.
     """
     text = json.dumps(value, default=_plain)
     return json.dumps(json.loads(text, parse_constant=lambda _: None)) if "NaN" in text or "Infinity" in text else text
@@ -91,19 +91,19 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 def _plain(value: Any) -> Any:
-    """Converts a value that `json` does not know."""
-    if (known := next((plain for kind, plain in _PLAIN if isinstance(value, kind)), None)) is not None:
-        return known(value)
-    return members(value) if dataclasses.is_dataclass(value) else value.tolist()  # else of NumPy, not imported here
+    """Converts a value that `json` cannot encode."""
+    if (convert := next((plain for kind, plain in _PLAIN if isinstance(value, kind)), None)) is not None:
+        return convert(value)
+    return members(value) if dataclasses.is_dataclass(value) else value.tolist()  # NumPy, which is not imported here
 
 
 def members(value: Any, *names: str) -> dict[str, Any]:
-    """Returns attributes of an object by name; without names, the fields of a dataclass."""
+    """Returns the named attributes of an object as a dict; without names, all fields of a dataclass."""
     return {name: getattr(value, name) for name in names or [field.name for field in dataclasses.fields(value)]}
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Prints lines; characters that stdout cannot encode become escapes."""
+    """Prints lines; a character that stdout cannot encode is printed as its escape."""
     encoding = sys.stdout.encoding or "utf-8"
     for line in lines:
         print(line.encode(encoding, "backslashreplace").decode(encoding))
@@ -112,28 +112,28 @@ def print_lines(lines: Iterable[str]) -> None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, most: int | None = None
 ) -> Iterator[str]:
-    """Yields a table as lines; columns with a heading, except the first, are aligned right.
+    """Yields the lines of a table; columns with a heading are right-aligned, except the first.
 
-    Of more than `most` rows, the last line sums up the rest. A narrow terminal gets the widest texts shortened in their
-    middle; a pipe gets whole rows, one per line.
+    If there are more than `most` rows, the last row is the sum of the remaining ones. On a narrow terminal, the widest
+    cells are shortened in the middle; in a pipe, each row is one line of any length.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells, console = [[*map(_in_words, row)] for row in first_rows(rows, most)], Console()
+    cells, console = [[*map(_cell, row)] for row in first_rows(rows, most)], Console()
     if console.is_terminal:
         widths = [max(cell_width(str(cell)) for cell in column) for column in zip(columns, *cells, strict=True)]
-        over = sum(widths) + _BETWEEN * len(columns) + 1 - console.width
+        excess = sum(widths) + _COLUMNS_BETWEEN * len(columns) + 1 - console.width
         for number in sorted(range(len(columns)), key=lambda number: -widths[number]):
-            if over > 0 and widths[number] > _LEAST:
-                room = max(widths[number] - over, _LEAST)
-                over -= widths[number] - room
+            if excess > 0 and widths[number] > _MIN_COLUMNS:
+                width = max(widths[number] - excess, _MIN_COLUMNS)
+                excess -= widths[number] - width
                 for row in cells:
-                    row[number] = row[number] if isinstance(row[number], Text) else name_of(row[number], width=room)
+                    row[number] = row[number] if isinstance(row[number], Text) else name_of(row[number], width=width)
     else:
-        console = Console(width=_UNFOLDED)
+        console = Console(width=_PIPE_COLUMNS)
     drawn = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         drawn.add_column(Text(column), justify="right" if number and column else "left", overflow="fold")
@@ -144,14 +144,14 @@ def table(
     yield from capture.get().removesuffix("\n").split("\n")
 
 
-def facts_lines(title: str, known: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
-    """Yields facts, see `HasFacts`: a table of names and values, further tables, and problems.
+def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
+    """Yields the lines of facts, see `HasFacts`: names and values as a table, then each list as a table, then problems.
 
-    Facts of a nested mapping have both names; its None is "none".
+    Nested mappings are flattened to "outer inner" names. A fact that is None is left out; a nested None is "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
-    for name, value in _flat(known):
+    for name, value in _flat(facts):
         if not isinstance(value, (list, tuple)):
             plain += [(name, value)] if value is not None else []
         elif value and isinstance(value[0], Mapping):
@@ -162,21 +162,21 @@ def facts_lines(title: str, known: Mapping[str, Any], *, most: int | None = MOST
     for name, each in tables.items():
         columns = [column.removeprefix("num_").replace("_", " ") for column in each[0]]
         yield from table(columns, [tuple(row.values()) for row in each], title=name, most=most)
-    yield from map(printable, known.get("problems", ()))
+    yield from map(printable, facts.get("problems", ()))
 
 
-def _flat(known: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in known.items():
-        whole = before + name.removeprefix("num_").replace("_", " ")
+def _flat(facts: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        whole = outer + name.removeprefix("num_").replace("_", " ")
         if isinstance(value, Mapping):
             yield from _flat(value, f"{whole} ")
         else:
-            yield whole, "none" if before and value is None else value
+            yield whole, "none" if outer and value is None else value
 
 
-def _in_words(value: Any) -> Any:
-    """Returns a cell of a table; a `Text` of rich stays as it is."""
-    if hasattr(value, "stylize"):
+def _cell(value: Any) -> Any:
+    """Formats a value for a table."""
+    if hasattr(value, "stylize"):  # `rich.text.Text`, without its import
         return value
     if isinstance(value, float):
         return f"{value:,.2f}"
@@ -184,7 +184,7 @@ def _in_words(value: Any) -> Any:
 
 
 def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
-    """Returns the look for stdout: on a terminal about one screen per document, else all of it."""
+    """Returns the layout of tokens on stdout: a terminal gets about one screen per document, a pipe all tokens."""
     from rich.console import Console
 
     from tokenloom.inspect.shown import Look
@@ -192,13 +192,13 @@ def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
     console, is_terminal = Console(), sys.stdout.isatty()
     width = max(console.width if is_terminal else 80, 20)
     if is_terminal:
-        most_tokens = most_tokens or width * console.height // _COLUMNS_OF_TOKEN
+        most_tokens = most_tokens or width * console.height // _COLUMNS_PER_TOKEN
     has_colour = console.color_system is not None and not console.no_color
     return Look(width=width, colour=has_colour, ids=ids, most_tokens=most_tokens)
 
 
 class StoppedBySignal(KeyboardInterrupt):
-    """Raised in the main thread by a signal, and handled like Ctrl-C."""
+    """The exception that SIGTERM and SIGHUP raise in the main thread, handled like Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -206,11 +206,11 @@ class StoppedBySignal(KeyboardInterrupt):
 
 
 @contextmanager
-def signals_raised() -> Iterator[None]:
-    """Raises the first SIGTERM or SIGHUP in the `with` block as `StoppedBySignal`; ignores those that follow.
+def raise_signals() -> Iterator[None]:
+    """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later ones.
 
-    Closed terminals and service managers send several at once. Signals that are ignored (`nohup`) or have a handler
-    stay as they are.
+    Closed terminals and service managers send several at once. A signal keeps its handler if it has one, or is ignored
+    (`nohup`).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -232,14 +232,14 @@ def signals_raised() -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Prints to stderr, without secrets and terminal escapes; does nothing if stderr is closed."""
+    """Prints a message to stderr with secrets redacted and control characters escaped; ignores a closed stderr."""
     with suppress(OSError, ValueError):
         print(printable(redacted(message)), file=sys.stderr)
 
 
-def drop_output() -> None:
-    """Redirects stdout to /dev/null, since it cannot be written."""
+def discard_stdout() -> None:
+    """Redirects stdout to /dev/null, so that the flush at interpreter exit does not fail again."""
     with suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)

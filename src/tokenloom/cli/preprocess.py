@@ -1,4 +1,4 @@
-"""Commands that tokenize texts, conversations and texts with images, and the options that they share."""
+"""Commands that tokenize texts, conversations and text-image pairs, and their shared options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
-"""Types whose texts the reference puts into the tokenizer's own template by default."""
+"""Megatron's tokenizer types that by default add the special tokens of the tokenizer's template to each text."""
 
 _TOOL = "names of Megatron's preprocess_data.py"
 INPUT = Written(metavar="INPUT", names=("--input",), is_positional=True)
@@ -32,30 +32,30 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceTokenizer:
-    """A tokenizer under the names of Megatron's tools.
+    """Options that define a tokenizer by the option names of Megatron's tools.
 
     Attributes:
         tokenizer_type: GPT2BPE, HuggingFaceTokenizer, SentencePieceTokenizer, TikTokenizer, BertWordPieceLowerCase,
-            NullTokenizer, …: gives the ids of Megatron's tokenizer of this type; downloads nothing.
+            NullTokenizer, …; gives the same ids as Megatron's tokenizer of this type, without downloads.
         tokenizer_model: file or folder of the tokenizer.
         vocab_file: GPT-2's vocab.json, or BERT's vocab.txt.
         merge_file: GPT-2's merges.txt.
-        vocab_size: number of ids of NullTokenizer, TikTokenizer.
-        tokenizer_special_tokens: further special tokens.
-        tiktoken_num_special_tokens: ids reserved for them (default 1000).
-        null_tokenizer_eod_id: id that ends a document.
-        tokenizer_hf_no_include_special_tokens: leave out the special tokens of the tokenizer's own template.
+        vocab_size: number of ids of a NullTokenizer or TikTokenizer.
+        tokenizer_special_tokens: additional special tokens.
+        tiktoken_num_special_tokens: number of ids reserved for special tokens (default 1000).
+        null_tokenizer_eod_id: end-of-document id of a NullTokenizer.
+        tokenizer_hf_no_include_special_tokens: do not add the special tokens of the tokenizer's template.
     """
 
-    GROUP = "a tokenizer under the names of Megatron's tools, instead of --tokenizer"
+    GROUP = "tokenizer by Megatron's option names, instead of --tokenizer"
     WITHOUT_EFFECT: ClassVar[Any] = {
-        "the ids of texts do not depend on it": (
+        "it does not change the ids of texts": (
             "--tokenizer-hf-include-special-tokens --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast --pad-vocab-size "
             "--no-pad-vocab-size --padded-vocab-size=N --vocab-extra-ids=N --make-vocab-size-divisible-by=N"
         ),
-        "the type decides it": "--tokenizer-metadata=N --metadata-path=N",
-        "special tokens are those of the model": "--tokenizer-sentencepiece-legacy",
-        "no code of a tokenizer is run": "--trust-remote-code",
+        "it follows from --tokenizer-type": "--tokenizer-metadata=N --metadata-path=N",
+        "the special tokens come from the model file": "--tokenizer-sentencepiece-legacy",
+        "tokenloom never runs code of a tokenizer": "--trust-remote-code",
         "gigatoken is used wherever it is exact, see --engine": "--use-gigatoken",
     }
 
@@ -71,21 +71,21 @@ class ReferenceTokenizer:
 
     @property
     def has_template(self) -> bool:
-        """Whether the reference puts texts into the template of this tokenizer."""
+        """Whether Megatron adds the special tokens of this tokenizer's template to each text."""
         return self.tokenizer_type in _TEMPLATED and not self.tokenizer_hf_no_include_special_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerOptions(ReferenceTokenizer):
-    """The tokenizer.
+    """Options that define a tokenizer.
 
     Attributes:
         tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
-            folder with one; byte: bytes are ids; null:N: texts are lists of ids below N.
-        tokenizer_kind: kind of tokenizer; auto: by the content of the file.
-        tiktoken_pattern: expression by which tiktoken splits words, or r50k, p50k, cl100k, o200k (default: that of
-            PATH.json or of a published file); v1 or v2 of TikTokenizer.
-        eod_token: token that ends a document, if the tokenizer defines none.
+            folder with one of them; byte: the ids are the bytes of the text; null:N: texts are lists of ids below N.
+        tokenizer_kind: kind of tokenizer; auto detects it from the content of the file.
+        tiktoken_pattern: regular expression with which tiktoken splits words, or r50k, p50k, cl100k, o200k (default:
+            from PATH.json, or known for published files); v1 or v2 for a TikTokenizer.
+        eod_token: end-of-document token, if the tokenizer defines none.
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -101,12 +101,12 @@ class TokenizerOptions(ReferenceTokenizer):
     eod_token: str | None = None
 
     def load_tokenizer(self, *, bos_token: str | None = None) -> TextTokenizer:
-        """Returns the tokenizer; `bos_token` begins a document, if the tokenizer defines none."""
+        """Loads the tokenizer; `bos_token` is its begin-of-document token, if it defines none."""
         from tokenloom.tokenizers.load import load_tokenizer
 
         if self.tokenizer is not None and (self.tokenizer_type or self.tokenizer_model):
             other = "--tokenizer-type" if self.tokenizer_type else "--tokenizer-model"
-            refuse(f"--tokenizer and {other} both name one", hint="leave one out")
+            refuse(f"--tokenizer and {other} both name a tokenizer", hint="give only one of them")
         if self.tokenizer_type is None:
             for name in ("vocab_file", "merge_file", "vocab_size"):
                 if getattr(self, name) is not None:
@@ -123,14 +123,14 @@ class TokenizerOptions(ReferenceTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions:
-    """Processes and threads of a job.
+    """Options for the processes and threads of a job.
 
     Attributes:
         num_processes: number of processes on this machine (default: one per 8 processors, or fewer).
-        num_workers: number of threads (default: one per processor).
+        num_workers: number of threads over all processes (default: one per processor).
         runner: run on this machine or on a Ray cluster.
-        ray_address: address of the cluster (default: one on this machine, or a new one).
-        restart: drop the work of an interrupted run.
+        ray_address: address of the Ray cluster (default: the cluster on this machine, or a new one).
+        restart: discard the work of an interrupted run instead of resuming it.
     """
 
     GROUP = "execution"
@@ -142,7 +142,7 @@ class RunnerOptions:
     restart: bool = False
 
     def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-        """Returns the options as arguments of a job's function; see `arguments_of`."""
+        """Returns the options as keyword arguments of the function that runs the job; see `arguments_of`."""
         runner: Runner | None = None
         if self.runner == "ray":
             from tokenloom.preprocess.ray_runner import RayRunner
@@ -153,13 +153,13 @@ class RunnerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(RunnerOptions):
-    """Outputs of a job.
+    """Options for the outputs of a job.
 
     Attributes:
-        output_prefix: path of the outputs without suffix.
-        overwrite: replace outputs of another run.
+        output_prefix: path of the outputs, without suffix.
+        overwrite: replace existing outputs of another job.
         work_folder: folder of unfinished work (default PREFIX.job).
-        verbose: print all numbers as a table.
+        verbose: print all counts as a table.
     """
 
     output_prefix: str
@@ -174,29 +174,29 @@ class JobOptions(RunnerOptions):
         return super().job_arguments(function, **{name: getattr(self, name) for name in names}, **others)
 
     def answer(self, summary: CorpusSummary) -> Answer:
-        """Returns the summary of a job."""
+        """Formats the summary of a job."""
         record = {**members(summary), "num_tokens": summary.num_tokens}
 
         def lines() -> Iterator[str]:
             if self.verbose:
                 yield from facts_lines(self.output_prefix, record | {"datasets": [*map(members, summary.datasets)]})
-            time = "all of it was done before" if summary.was_complete else f"in {summary.seconds:.1f} s"
+            time = "already complete" if summary.was_complete else f"in {summary.seconds:.1f} s"
             num_tokens = summary.numbers.get("num_text_tokens", summary.num_tokens)
             yield f"{self.output_prefix}: {summary.num_documents:,} documents, {num_tokens:,} tokens, {time}"
             if doubled := summary.numbers.get("num_doubled"):
-                yield f"{doubled:,} texts already spell out a token that was added"
+                yield f"{doubled:,} texts already contain a special token that was added"
             if summary.num_rejected:
-                yield f"{summary.num_rejected:,} bad records are set aside in {', '.join(summary.rejected_paths)}"
+                yield f"{summary.num_rejected:,} bad records were moved to {', '.join(summary.rejected_paths)}"
 
         return Answer(record, lines())
 
 
 def written(**fields: Written) -> Written:
-    """Returns the options of a job's settings; `fields` are those of some jobs only."""
-    origins = Written(help="write no PREFIX.origins.npy, which maps documents to files and records")
-    aside = "move any number of bad records to PREFIX.rejected.jsonl instead of stopping"
-    skipped = {"action": "store_const", "const": BadRecordBudget(most=None), "help": aside}
-    others, parse = {"--skip-bad-lines": skipped}, BadRecordBudget.parse
+    """Returns the overrides for the options of a job's settings; `fields` are additional ones."""
+    origins = Written(help="do not write PREFIX.origins.npy, which maps documents to input files and records")
+    skips = "move any number of bad records to PREFIX.rejected.jsonl instead of stopping"
+    skip_all = {"action": "store_const", "const": BadRecordBudget(most=None), "help": skips}
+    others, parse = {"--skip-bad-lines": skip_all}, BadRecordBudget.parse
     bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=parse, others=others)
     return Written(without=("block_bytes",), fields={"bad_records": bad_records, "origins": origins, **fields})
 
@@ -208,7 +208,7 @@ _SETTINGS = written(
         names=("--split",),
         metavar="SPLIT",
         parse=shares,
-        help="share of documents per dataset, assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
+        help="write one dataset per split: train=0.99,valid=0.01 or 98,1,1; a hash of its text assigns a document",
     ),
 )
 
@@ -219,14 +219,14 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
     run it on several machines with a shared folder to divide the work.
 
     Attributes:
-        inputs: files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet,
-            Arrow and Hugging Face datasets; gzip, zstd, bz2, xz.
-        named_inputs: the inputs; files of unknown format are JSON lines.
+        inputs: files, folders, globs, s3:// URLs, @FILE with a list of these, or - for standard input. Formats are JSON
+            lines, text, Parquet, Arrow and Hugging Face datasets; also compressed with gzip, zstd, bz2 or xz.
+        named_inputs: the inputs, instead of INPUT; files of unknown format are read as JSON lines.
         partitions: number of processes, which share --workers.
-        lang: language of sentences, only english; other texts may be lists of sentences under each key.
-        dataset_impl: the only format.
-        bos_token: token that begins a document, if the tokenizer defines none.
-        dry_run: show the first N documents as tokenized, write nothing.
+        lang: language for --split-sentences; split texts in other languages yourself, into lists of sentences.
+        dataset_impl: output format; there is only one.
+        bos_token: begin-of-document token, if the tokenizer defines none.
+        dry_run: show how the first N documents are tokenized, write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
             num_duplicates, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine,
             engine_reason, seconds, in datasets key, split, prefix, num_documents, num_empty, num_sequences, num_tokens,
@@ -235,12 +235,12 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
 
     ONE_OF: ClassVar[Any] = {"INPUT (or --input)": ("inputs", "named_inputs")}
     WITHOUT_EFFECT: ClassVar[Any] = {
-        "documents have the order of the input in any case": "--keep-sequential-samples",
-        "progress is shown by time": "--log-interval=N",
-        "a job has a thread per processor, and prints its speed": (
+        "documents always keep the order of the input": "--keep-sequential-samples",
+        "progress is printed at fixed times": "--log-interval=N",
+        "by default a job uses all processors; set --workers to limit them": (
             "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
         ),
-        "texts are no conversations, see preprocess-chat": "--chat-template=N",
+        "use `tokenloom preprocess-chat` for conversations": "--chat-template=N",
     }
 
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
@@ -256,7 +256,7 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
 def preprocess(options: TextOptions) -> Answer:
     from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
 
-    options = _settled(options)
+    options = _apply_megatron_options(options)
     tokenizer = options.load_tokenizer(bos_token=options.bos_token)
     if options.dry_run is not None:
         names = options.inputs, options.output_prefix
@@ -266,13 +266,13 @@ def preprocess(options: TextOptions) -> Answer:
     return options.answer(summary)
 
 
-def _settled(options: TextOptions) -> TextOptions:
-    """Returns the options with those of Megatron's tool moved to ours."""
-    settings, both = options.settings, "leave one out"
+def _apply_megatron_options(options: TextOptions) -> TextOptions:
+    """Replaces the options of Megatron's tool by ours."""
+    settings, hint = options.settings, "give only one of them"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
     if options.inputs and options.named_inputs:
-        refuse("INPUT and --input both name inputs", hint=both)
+        refuse("INPUT and --input both name inputs", hint=hint)
     if options.named_inputs and settings.input_format is None and not any(map(os.path.isdir, options.named_inputs)):
         from tokenloom.inputs.find import formats_by_name
 
@@ -281,7 +281,7 @@ def _settled(options: TextOptions) -> TextOptions:
             settings = replace(settings, input_format="jsonl")
     if options.partitions is not None:
         if options.num_processes is not None:
-            refuse("--partitions and --processes both set the number of processes", hint=both)
+            refuse("--partitions and --processes both set the number of processes", hint=hint)
         num_workers = None if options.num_workers is None else max(1, options.num_workers // options.partitions)
         options = replace(options, num_processes=options.partitions, num_workers=num_workers)
     return replace(options, settings=settings, inputs=options.inputs or options.named_inputs)
@@ -296,11 +296,11 @@ def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
             known["bytes_per_token"] = document.num_text_bytes / document.num_tokens
         yield from facts_lines(f"{document.path}, {document.key!r}", known)
         if document.is_doubled:
-            yield "  its text already spells out a token that is added"
+            yield "  its text already contains a special token that is added"
         if not document.is_exact:
-            yield "  decoding does not give the text back: the tokenizer normalises it, or lacks characters"
+            yield "  decoding its tokens gives another text: the tokenizer normalizes text or lacks characters"
     bad = [members(each, "path", "unit", "line", "reason") for each in preview.bad_lines]
-    yield from facts_lines("in all; nothing was written", {**members(preview), "documents": None, "bad_lines": bad})
+    yield from facts_lines("total; nothing was written", {**members(preview), "documents": None, "bad_lines": bad})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,16 +331,16 @@ class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
     shared folder to divide the work.
 
     Attributes:
-        input_path: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
-        input_image: folder of images, one per record, sorted by name, as for Megatron's preprocess_mmdata.py;
-            PREFIX.pairs.jsonl lists the pairs.
+        input_path: JSON lines, or a folder of file pairs with equal names, such as cat.txt and cat.jpg.
+        input_image: folder of images for the records of INPUT, in order of their file names, as for Megatron's
+            preprocess_mmdata.py; writes the pairs to PREFIX.pairs.jsonl.
         json: print one JSON object with the keys of `preprocess`, and num_text_tokens, num_image_bytes and
             num_truncated in numbers.
     """
 
     WITHOUT_EFFECT: ClassVar[Any] = {
-        "texts are not split, and progress is shown by time": "--log-interval=N --lang=N",
-        "texts are not split": "--split-sentences --keep-newlines",
+        "progress is printed at fixed times": "--log-interval=N",
+        "this command does not split texts into sentences": "--lang=N --split-sentences --keep-newlines",
     }
 
     input_path: Annotated[str, INPUT]
@@ -355,7 +355,7 @@ def preprocess_multimodal(options: MultimodalOptions) -> Answer:
     tokenizer, path = options.load_tokenizer(), options.input_path
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
         message = f"the template of `{tokenizer.path}` adds special tokens, which this command does not support"
-        refuse(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
+        refuse(message, hint="add --tokenizer-hf-no-include-special-tokens")
     if options.input_image is not None:
         images, path, key = options.input_image, f"{options.output_prefix}.pairs.jsonl", options.settings.image_key
         multimodal.write_image_records(options.input_path, images, path, image_key=key, overwrite=options.overwrite)

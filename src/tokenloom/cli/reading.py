@@ -1,4 +1,4 @@
-"""Commands that read a run by position: samples, their documents and origins, losses, denials, digests."""
+"""Commands that print, search, deny or read again the samples of a run: show, trace, when, deny, replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom.cli.options import JsonOption, Position, Written, arguments_of, refuse, refuse_usage, split_weights
 from tokenloom.cli.output import Answer, facts_lines, look_of, members, say, table
-from tokenloom.cli.run_options import NO_STEPS, BatchSizes, Dealing, RunPath, SampleOptions, difference, stage_of
+from tokenloom.cli.run_options import NO_STEPS, BatchSizes, RankOptions, RunPath, SampleOptions, difference, stage_of
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.conversations import SFTDataset
@@ -46,30 +46,30 @@ from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
-Places = dict[tuple[int, int], list[tuple[int, int] | None]]
-"""By source and document, the (start, length) of matching tokens; None for the whole document."""
+Matches = dict[tuple[int, int], list[tuple[int, int] | None]]
+"""By (source, document), the (start, length) of matching tokens; None for the whole document."""
 
-_TEXT_WIDTH = 100  # characters that are shown of the text of a document
-_AT_ONCE = 4096  # positions: a million spans of long samples at most
-_DOCUMENTS_AT_ONCE = 1000  # per search of occurrences
+_TEXT_WIDTH = 100  # characters shown of the text of a document
+_CHUNK_POSITIONS = 4096  # traced at a time: a million spans of long samples at most
+_CHUNK_DOCUMENTS = 1000  # searched at a time
 _MOST_LINES, _MOST_HELD_OUT, _MOST_SHOWN = 1000, 20, 10
 
-_ASKED = "positions: numbers, ranges such as 100:200, lists of these"
-_TOLD = "output per span"
-_PRINTED = "output"
+_POSITIONS = "positions: numbers, ranges such as 100:200, or lists of both"
+_PER_SPAN = "output per span"
+_OUTPUT = "output"
 
 
 def _ranges(text: str) -> list[range]:
-    """Converts numbers and half-open ranges such as `5,100:200`."""
-    found = []
+    """Parses numbers and half-open ranges, such as `5,100:200`."""
+    ranges = []
     for item in items_of(text):
         where = f"{quoted(text)}: {item.place}"
         first, colon, stop = item.text.partition(":")
         start = parse_integer(first.strip(), where, at_least=0)
-        found.append(range(start, parse_integer(stop.strip(), where, at_least=0) if colon else start + 1))
-        if not found[-1]:
-            refuse(f"{where} is empty", hint="the end of a range is exclusive: 5:6 is 5")
-    return found
+        ranges.append(range(start, parse_integer(stop.strip(), where, at_least=0) if colon else start + 1))
+        if not ranges[-1]:
+            refuse(f"{where} is an empty range", hint="the end of a range is exclusive: 5:6 is position 5")
+    return ranges
 
 
 def _ids(text: str) -> list[int]:
@@ -77,29 +77,30 @@ def _ids(text: str) -> list[int]:
 
 
 _Ranges = tuple[Sequence[range], ...]
-_Asked = Written(parse=_ranges, is_repeated=True, group=_ASKED)
+_Numbers = Written(parse=_ranges, is_repeated=True, group=_POSITIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(SampleOptions, JsonOption):
-    """Decode a document or a training sample: a heading per document, special tokens, padding, prompt and answer, and
-    which tokens are labels with loss. Without a tokenizer, from --tokenizer or the manifest, a document is shown as
-    token ids. A terminal shows one screen per document, `| less` shows all; NO_COLOR and FORCE_COLOR control colours.
+    """Decode a document or a training sample. Prints a heading per document and marks special tokens, padding, prompts,
+    answers, and the tokens that have loss as labels. If neither --tokenizer nor the manifest names a tokenizer, prints
+    token ids. On a terminal, long documents are cut to one screen; pipe to `less` for all. NO_COLOR and FORCE_COLOR
+    control colors.
 
     Attributes:
         prefix: path of the pair without .bin or .idx.
         run_path: run.toml of a run, for --position.
-        document: show document I.
-        sample: show sample K of a split.
+        document: show document I of the pair; negative numbers count from the end.
+        sample: show sample K of a split of the pair.
         position: show position N of a run.
-        holdout: positions of the held-out samples of a run.
+        holdout: --position counts the held-out samples of the run instead.
         json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind,
             part, loss and span of each.
-        tokenizer: tokenizer.json or its folder (default: that of the data).
-        ids: print the id behind each token.
-        split: 98,1,1 or train=0.99,valid=0.01.
+        tokenizer: tokenizer.json or its folder (default: the tokenizer of the data).
+        ids: print the id after each token.
+        split: weights or shares of train, valid and test, such as 98,1,1 or train=0.99,valid=0.01.
         split_name: split of the sample.
-        num_samples: samples of the split (default one epoch).
+        num_samples: number of samples of the split (default one epoch).
         path_to_cache: folder of the index cache.
     """
 
@@ -123,7 +124,7 @@ class ShowOptions(SampleOptions, JsonOption):
         if (self.run_path is None) == (self.prefix is None):
             refuse_usage("give either a PREFIX or --run")
         if (self.run_path is None) != (self.position is None):
-            refuse_usage("--run and --position belong together")
+            refuse_usage("--run and --position must be given together")
         if self.holdout and self.run_path is None:
             refuse_usage("--holdout needs --run")
 
@@ -137,38 +138,38 @@ def show(options: ShowOptions) -> Answer:
 
 
 def _of_run(path: str, options: ShowOptions) -> Shown:
-    assert options.position is not None  # checked by the options
+    assert options.position is not None  # `ShowOptions` requires it
     opened, is_held_out = Run.open(path), options.holdout
     dataset, run = (opened.holdout(), None) if is_held_out else (opened.dataset(), opened)
     shown = shown_sample(dataset, options.position, _tokenizer_of(opened, options.tokenizer), run=run)
-    what = "what is held out" if is_held_out else "the run"
-    return dataclasses.replace(shown, heading=f"position {options.position:,} of {what}")
+    where = "the held-out samples" if is_held_out else "the run"
+    return dataclasses.replace(shown, heading=f"position {options.position:,} of {where}")
 
 
-def _tokenizer_of(opened: Run, named: str | None) -> TextTokenizer | None:
-    """Returns the tokenizer of an option or of a run; None, with a message, if that of the run cannot be loaded."""
-    if named is not None:
-        return load_tokenizer(named)
+def _tokenizer_of(opened: Run, path: str | None) -> TextTokenizer | None:
+    """Loads the tokenizer at `path`, else that of the run; prints a message and returns None if the latter fails."""
+    if path is not None:
+        return load_tokenizer(path)
     try:
         return None if opened.lock.tokenizer is None else opened.tokenizer.loaded
     except TokenizerError as error:
-        say(f"the tokenizer of the run cannot be used: {error.message}")
+        say(f"cannot load the tokenizer of the run: {error.message}")
         return None
 
 
 def _of_pair(options: ShowOptions) -> Shown:
-    assert options.prefix is not None  # checked by the options
+    assert options.prefix is not None  # `ShowOptions` requires it
     pair, tokenizer = OpenPair(prefix_of(options.prefix)), None
     try:
         tokenizer = tokenizer_of_data(options.tokenizer, [pair.prefix])
     except TokenizerError as error:
         if options.tokenizer is not None or options.document is None:
             raise
-        say(f"{error.message}: ids are shown")
+        say(f"{error.message}: showing ids")
     if options.document is not None:
         return shown_document(pair, options.document, tokenizer)
     if pair.data.multimodal:
-        refuse(f"`{pair.prefix}` holds text and images", hint="samples are of text: show a document with --document")
+        refuse(f"`{pair.prefix}` has images, which samples cannot contain", hint="show a document with --document")
     assert options.sample is not None
     samples = _samples(options, pair, tokenizer)
     name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
@@ -176,47 +177,51 @@ def _of_pair(options: ShowOptions) -> Shown:
 
 
 def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
-    """Returns the samples of one split; of conversations if the pair has roles."""
+    """Returns the dataset of one split: an `SFTDataset` if the pair has roles, else a `GPTDataset`."""
     split, kinds = Split[options.split_name], (GPTDatasetConfig, GPTDataset)
     config_class, dataset_class = kinds if pair.roles is None else (SFTDatasetConfig, SFTDataset)
     others = {"random_seed": options.seed, "blend": ([pair.prefix], None), "tokenizer": tokenizer}
     config = config_class(**arguments_of(options, config_class, **others))
     assert config.split_matrix is not None
     if (bounds := config.split_matrix[split.value]) is None:
-        refuse(f"the split {options.split!r} leaves nothing for {split.name}")
+        refuse(f"--split {options.split} gives no documents to {split.name}")
     data: Any = dataset_class.build_low_level_dataset(pair.prefix, config)
     indices = split_indices(bounds, dataset_class.numel_low_level_dataset(data))
     return dataset_class(data, pair.prefix, indices, options.num_samples, split, config)
 
 
 def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Iterator[str]:
-    """Yields spans as a table, with further columns `more`; columns of one value become a line above it."""
+    """Yields the lines of a table of spans; a column with the same value in all rows becomes a line above the table.
+
+    `more` names additional columns.
+    """
     if not rows:
         return
     known = [name for name in ("step", "rank", *more, "pass") if any(row[name] is not None for row in rows)]
     same = [name for name in known if len(rows) > 1 and all(row[name] == rows[0][name] for row in rows)]
     if same:
-        words = [(name.replace("_", "-"), rows[0][name]) for name in same]
-        yield ", ".join(stage_of(value) if name == "stage" else f"{name} {value:,}" for name, value in words)
+        values = [(name.replace("_", "-"), rows[0][name]) for name in same]
+        yield ", ".join(stage_of(value) if name == "stage" else f"{name} {value:,}" for name, value in values)
     names = ["position", *(name for name in known if name not in same), "start", "length"]
     columns = {name.replace("_", "-"): [row[name] for row in rows] for name in names}
     columns["document"] = [f"{row['source']}:{row['document']}" for row in rows]
-    said = [_said_of(row) for row in rows]
-    if any(map(str, said)):
-        columns["loss" if "loss" in rows[0] else ""] = said
+    states = [_state_of(row) for row in rows]
+    if any(map(str, states)):
+        columns["loss" if "loss" in rows[0] else ""] = states
     if origins:
         columns["origin"] = [_origin_of(row) for row in rows]
     yield from table([*columns], [*zip(*columns.values(), strict=True)])
 
 
-def _said_of(row: Row) -> object:
+def _state_of(row: Row) -> object:
+    """Returns the text of a span's last column: its loss per token, or whether it is denied or was read."""
     if row["denied"]:
         return "denied"
     if row.get("loss") is not None:
         from rich.text import Text
 
-        words = f"{'~' if row['loss_of'] == 'sample' else ''}{_number(row['loss'] / row['length'])}"
-        return Text(words, style=("", "yellow", "bold red")[row["loss_level"]])
+        number = f"{'~' if row['loss_of'] == 'sample' else ''}{_number(row['loss'] / row['length'])}"
+        return Text(number, style=("", "yellow", "bold red")[row["loss_level"]])
     return {True: "seen", False: "to come", None: ""}[row.get("seen")]
 
 
@@ -229,7 +234,7 @@ def _origin_of(row: Row) -> str:
 
 
 def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
-    """Yields texts of documents, each line prefixed with its document."""
+    """Yields the lines of the fields `names`, each with its document as prefix."""
     for row, name in itertools.product(rows, names):
         if row.get(name) is not None:
             lines = printable(row[name]).removesuffix("\n").split("\n")
@@ -237,12 +242,12 @@ def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFiles(RunPath, Dealing):
-    """Files that reading a run may need.
+class RunFiles(RunPath, RankOptions):
+    """Options for files that reading a run may need.
 
     Attributes:
-        tokenizer: tokenizer.json or its folder (default: that of the run).
-        path_to_cache: folder of the index cache, with order = "megatron".
+        tokenizer: tokenizer.json or its folder (default: the tokenizer of the run).
+        path_to_cache: folder of the index cache, for runs with order = "megatron".
         losses: folder of recorded losses (default: `losses` beside run.toml).
     """
 
@@ -255,11 +260,11 @@ class RunFiles(RunPath, Dealing):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedDocuments(RunPath):
-    """Documents of a run.
+    """Options that name documents of a run.
 
     Attributes:
         document: document N, from 0, of source NAME.
-        record: the document of line or row N, from 1, of FILE.
+        record: the document made from line or row N, from 1, of input file FILE.
     """
 
     GROUP = "documents (one or more of these)"
@@ -270,46 +275,47 @@ class NamedDocuments(RunPath):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions(RunFiles):
-    """Print the samples at steps or positions of a run: their spans of documents, with source, pass, and the line or
-    row of the input file. Tokens are read for --text and --worst only. With --worst, documents are ranked by their
-    share of the loss that a training loop recorded (`LossRecorder`), and the command that denies them is printed. The
-    exit status is 1 for an error, or if --check-inputs finds a problem.
+    """Print the samples at steps or positions of a run: their spans of documents, each with its source, its pass, and
+    its line or row in the input file. With --worst, rank the documents by their share of the loss that the training
+    loop recorded (`LossRecorder`), and print the command that denies them. The exit status is 1 for an error, or if
+    --check-inputs finds a problem.
 
     Attributes:
         step: steps, from 0.
         position: positions (samples), from 0.
-        rank: only these data-parallel ranks.
-        holdout: positions of the held-out samples.
-        text: the decoded text.
-        from_input: the record, read again from the input file.
-        check_inputs: whether input files have changed.
-        worst: the N documents with the largest share of the loss instead, with origin and first words, or --text.
-        json: print one JSON object per span, a line each: position, step, rank, micro_batch, source, pass, document,
+        rank: print only the samples of these data-parallel ranks.
+        holdout: --position counts the held-out samples instead.
+        text: print the decoded text.
+        from_input: print the record, read again from the input file.
+        check_inputs: report input files that have changed since they were tokenized.
+        worst: print instead the N documents with the largest share of the loss, their origins, and their first words
+            (with --text, their whole spans).
+        json: print one JSON object per span, one per line: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run, and with --text and
-            --from-input text and input; null where something is not known. With --worst one per document: source,
-            document, file, record, pair, row, loss, loss_of (document, or sample: a share by tokens), length,
-            positions, share and text.
+            --from-input text and input; unknown values are null. With --worst one per document: source, document, file,
+            record, pair, row, loss, loss_of (document; or sample if divided among its tokens), length, positions, share
+            and text.
     """
 
     EITHER: ClassVar[Any] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
     ONE_OF: ClassVar[Any] = {"--step or --position": ("step", "position")}
 
-    step: Annotated[_Ranges, _Asked] = ()
-    position: Annotated[_Ranges, dataclasses.replace(_Asked, names=("--position", "--sample"), metavar="N")] = ()
-    rank: Annotated[_Ranges, dataclasses.replace(_Asked, metavar="R")] = ()
-    holdout: Annotated[bool, Written(group=_ASKED)] = False
-    text: Annotated[bool, Written(group=_TOLD)] = False
-    from_input: Annotated[bool, Written(group=_TOLD)] = False
-    check_inputs: Annotated[bool, Written(group=_TOLD)] = False
-    worst: Annotated[Count | None, Written(metavar="N", group=_TOLD)] = None
+    step: Annotated[_Ranges, _Numbers] = ()
+    position: Annotated[_Ranges, dataclasses.replace(_Numbers, names=("--position", "--sample"), metavar="N")] = ()
+    rank: Annotated[_Ranges, dataclasses.replace(_Numbers, metavar="R")] = ()
+    holdout: Annotated[bool, Written(group=_POSITIONS)] = False
+    text: Annotated[bool, Written(group=_PER_SPAN)] = False
+    from_input: Annotated[bool, Written(group=_PER_SPAN)] = False
+    check_inputs: Annotated[bool, Written(group=_PER_SPAN)] = False
+    worst: Annotated[Count | None, Written(metavar="N", group=_PER_SPAN)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for is_wrong, message in (
             (self.step and not self.has_batch_sizes, NO_STEPS),
             (self.rank and self.micro_batch_size is None, "--rank needs --micro-batch-size and --data-parallel-size"),
-            (self.holdout and (self.step or self.has_batch_sizes), "--holdout has positions, no steps"),
-            (self.holdout and self.worst is not None, "--holdout has no losses for --worst"),
+            (self.holdout and (self.step or self.has_batch_sizes), "--holdout needs --position, not steps"),
+            (self.holdout and self.worst is not None, "--holdout and --worst exclude each other"),
             (self.losses is not None and self.worst is None, "--losses needs --worst"),
         ):
             if is_wrong:
@@ -323,15 +329,15 @@ def trace(options: TraceOptions) -> Iterator[Answer]:
     origins, problems = SourceOrigins(opened.lock), dict[int, str | None]()
     tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text or options.worst is not None else None
     heading = [f"run {opened.identity}"]
-    asked = _asked(options, topology, len(dataset))
+    chunks = _position_chunks(options, topology, len(dataset))
     if options.worst is not None:
-        yield _worst(options, opened, np.unique(np.concatenate(list(asked))), origins, tokenizer)
+        yield _worst(options, opened, np.unique(np.concatenate(list(chunks))), origins, tokenizer)
         return
-    for positions in asked:
+    for positions in chunks:
         table = trace_dataset(dataset, positions) if options.holdout else opened.trace(positions)
         table = _with_steps(table.with_origins(origins), topology)
         rows = list(table.rows())
-        assert table.files is not None  # as of a table with origins
+        assert table.files is not None  # set by `with_origins`
         assert table.records is not None
         files = np.unique(table.files[table.files >= 0]).tolist()
         for file in files if options.text or options.from_input or options.check_inputs else ():
@@ -342,10 +348,10 @@ def trace(options: TraceOptions) -> Iterator[Answer]:
                 row["text"] = None if row["denied"] else decoded(tokens.tolist(), tokenizer)
         for file in files if options.from_input else ():
             chosen = np.flatnonzero((table.files == file) & ~table.denied).tolist()
-            is_there = problems[file] is None and bool(chosen)
-            found = read_records(origins.files[file], table.records[chosen].tolist()) if is_there else {}
+            is_readable = problems[file] is None and bool(chosen)
+            records = read_records(origins.files[file], table.records[chosen].tolist()) if is_readable else {}
             for place in chosen:
-                rows[place]["input"] = found.get(int(table.records[place]))
+                rows[place]["input"] = records.get(int(table.records[place]))
         for row in rows if options.from_input else ():
             row.setdefault("input", None)
         is_changed = options.check_inputs and any(problems.values())
@@ -356,25 +362,26 @@ def trace(options: TraceOptions) -> Iterator[Answer]:
         say(origins_missing(origins.missing))
 
 
-def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
-    """Yields the positions that the options name, some thousand at a time."""
-    asked, steps, ranks = ([*chain(*given)] for given in (options.position, options.step, options.rank))
+def _position_chunks(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
+    """Yields the positions that the options name, in chunks; raises for positions, steps or ranks out of range."""
+    ranges, steps, ranks = ([*chain(*given)] for given in (options.position, options.step, options.rank))
     num_ranks, what = options.data_parallel_size, "the held-out part" if options.holdout else "the run"
     if ranks and num_ranks and (largest := max(each.stop for each in ranks) - 1) >= num_ranks:
         refuse(f"rank {largest} out of range: --data-parallel-size is {num_ranks}")
-    if (last := max((each.stop for each in asked), default=0)) > end:
+    if (last := max((each.stop for each in ranges), default=0)) > end:
         refuse(f"position {last - 1:,} out of range: {what} has {end:,} positions")
     if steps and topology is not None:
         at = topology.batch_sizes.position_of_step
         last = max(each.stop for each in steps) - 1
         if (stop := at(last + 1)) > end:
-            whole = f"it has {topology.batch_sizes.step_of_position(end):,} whole steps, from 0"
-            reads = f"which reads positions {at(last):,} to {stop - 1:,}"
-            refuse(f"step {last:,}, {reads}, is out of range: the run has {end:,} positions", hint=whole)
-        asked += [range(at(step), at(step + 1)) for step in chain(*steps)]
-    for each in asked:
-        for begin in range(each.start, each.stop, _AT_ONCE):
-            chosen = np.arange(begin, min(begin + _AT_ONCE, each.stop), dtype=np.int64)
+            last_step = topology.batch_sizes.step_of_position(end) - 1
+            hint = f"its last whole step is {last_step:,}" if last_step >= 0 else "it has no whole step"
+            reads = f"reads positions {at(last):,} to {stop - 1:,}"
+            refuse(f"step {last:,} out of range: it {reads}; the run has {end:,} positions", hint=hint)
+        ranges += [range(at(step), at(step + 1)) for step in chain(*steps)]
+    for each in ranges:
+        for begin in range(each.start, each.stop, _CHUNK_POSITIONS):
+            chosen = np.arange(begin, min(begin + _CHUNK_POSITIONS, each.stop), dtype=np.int64)
             if topology is not None and ranks:
                 chosen = chosen[np.isin(topology.ranks(chosen), [*chain(*ranks)])]
             yield chosen
@@ -383,19 +390,19 @@ def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterat
 def _worst(
     options: TraceOptions, opened: Run, positions: NDArray[np.int64], origins: SourceOrigins, tokenizer: Any
 ) -> Answer:
-    """Returns the documents with the largest share of the loss, NaN first; and how to deny them."""
+    """Returns the documents with the largest share of the loss, NaN first, and the command that denies them."""
     if (folder := _open_losses(opened, options.losses)) is None:
         message = f"no folder `losses` beside `{opened.path}`"
-        raise DatasetNotFoundError(message, hint="record losses with `LossRecorder`, and name the folder with --losses")
+        raise DatasetNotFoundError(message, hint="record losses with `LossRecorder` and give their folder by --losses")
     losses = span_losses(opened, folder, positions.tolist())
     table = opened.trace(positions).with_origins(origins)
     documents: dict[tuple[str, int], Row] = {}
     for place, row in enumerate(table.rows()):
-        if (found := _loss_of(row, losses))["loss"] is not None:
+        if (loss := _loss_of(row, losses))["loss"] is not None:
             kept = {name: row[name] for name in ("source", "document", "file", "record", "pair", "row")}
-            new = kept | {"loss": 0.0, "loss_of": found["loss_of"], "length": 0, "positions": [], "place": place}
+            new = kept | {"loss": 0.0, "loss_of": loss["loss_of"], "length": 0, "positions": [], "place": place}
             document = documents.setdefault((row["source"], row["document"]), new)
-            document["loss"] += found["loss"]
+            document["loss"] += loss["loss"]
             document["length"] += row["length"]
             document["positions"].append(row["position"])
     total = sum(each["loss"] for each in documents.values() if math.isfinite(each["loss"]))
@@ -411,16 +418,16 @@ def _worst(
     return Answer(iter(worst), lines)
 
 
-def _open_losses(opened: Run, named: str | None) -> str | None:
-    """Returns the folder of losses, of an option or beside `run.toml`; reports torn files in it."""
-    folder = losses_folder(opened, named)
+def _open_losses(opened: Run, path: str | None) -> str | None:
+    """Returns the folder of losses, `path` or the one beside `run.toml`; reports torn files in it."""
+    folder = losses_folder(opened, path)
     for file in () if folder is None else torn_files(folder):
-        say(f"`{file}` ends within a record, which is ignored")
+        say(f"`{file}`: its last record is incomplete and ignored")
     return folder
 
 
 def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
-    """Returns `loss`, `loss_of` and `loss_level` of a span."""
+    """Returns `loss`, `loss_of` and `loss_level` of a span; None if no loss was recorded."""
     if (found := losses.get((row["position"], row["slot"]))) is None:
         return {"loss": None, "loss_of": None, "loss_level": None}
     return {"loss": found.loss, "loss_of": "document" if found.is_recorded else "sample", "loss_level": found.level}
@@ -429,11 +436,11 @@ def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
 def _worst_lines(
     documents: Sequence[Row], positions: Iterable[int], losses: Mapping[tuple[int, int], SpanLoss], *, whole_text: bool
 ) -> Iterator[str]:
-    """Yields the documents as a table, with origin and text, whole or its first words."""
-    asked, known = set(positions), {position for position, _ in losses}
+    """Yields a table of the documents and then their texts, whole or the first words."""
+    wanted, known = set(positions), {position for position, _ in losses}
     total = sum(each.loss for each in losses.values())
-    missing = f", {len(asked - known):,} without a recorded loss" if asked - known else ""
-    yield f"{counted(len(asked), 'position')}{missing}; loss {_number(total)}"
+    missing = f", {len(wanted - known):,} without a recorded loss" if wanted - known else ""
+    yield f"{counted(len(wanted), 'position')}{missing}; loss {_number(total)}"
     cells = []
     for row in documents:
         share = "-" if row["share"] is None else f"{row['share']:.2%}"
@@ -445,39 +452,39 @@ def _worst_lines(
     begins = [{**row, "text": " ".join(row["text"][: 2 * _TEXT_WIDTH].split())[:_TEXT_WIDTH]} for row in documents]
     yield from _text_lines(documents if whole_text else begins, "text")
     if any(row["loss_of"] == "sample" for row in documents):
-        yield "\n~ of the loss of samples, divided among their documents by tokens"
+        yield "\n~ estimate: the loss of the sample, divided among its documents in proportion to their tokens"
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields the command that denies documents from a position on, or from the first unread one."""
+    """Yields the command that denies documents, starting at `first` or at the first unconsumed position."""
     position = max(first, opened.lock.consumed)
-    words: list[object] = ["--from-position", position]
+    arguments: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:
         step = sizes.step_of_position(position)
-        words = ["--from-step", step + (sizes.position_of_step(step) < position)]
+        arguments = ["--from-step", step + (sizes.position_of_step(step) < position)]
         for name in ("global_batch_size", "batch_size_schedule"):
             if (value := getattr(options, name)) is not None:
-                words += [f"--{name.replace('_', '-')}", value]
-    words += itertools.chain(*(("--document", f"{row['source']}:{row['document']}") for row in documents))
-    yield "\nto deny them there, once training goes on from a checkpoint before that:"
-    yield f"  {shlex.join(['tokenloom', 'deny', opened.path, *map(str, words)])}"
+                arguments += [f"--{name.replace('_', '-')}", value]
+    arguments += itertools.chain(*(("--document", f"{row['source']}:{row['document']}") for row in documents))
+    yield "\nto deny these documents, before you resume training from an earlier checkpoint:"
+    yield f"  {shlex.join(['tokenloom', 'deny', opened.path, *map(str, arguments)])}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhenOptions(NamedDocuments, RunFiles):
-    """Print every position of a run that reads given documents, past and future, with pass and stage. Positions are
-    computed, whatever the length of the run; only texts and tokens are searched in the data. The exit status is 0 also
-    if no position reads them. Losses are shown per token, high ones in colour, if there are any.
+    """Find every position of a run, past or future, that reads given documents; print its pass and its stage. Only
+    --tokens and --ids read the data; everything else is computed. If losses were recorded, also print the loss per
+    token, high losses in color. The exit status is 0 even if no position reads the documents.
 
     Attributes:
-        text_file: documents with this text, by their hashes.
-        tokens: this text within documents; reads all data.
-        ids: the same, as token ids.
-        until_position: only before position N.
-        json: print one JSON object per span, a line each: the keys of `trace --json`, match (first matching token),
-            num_matched (matching tokens) and seen (whether training has consumed the position, by run.lock); null where
-            unknown. With losses, also loss, loss_of (document, or sample: a share by tokens) and loss_level (1, 2:
-            above 1.5 and 3 times the median).
+        text_file: documents whose whole text is that of FILE; needs hashes (`preprocess --document-hashes`).
+        tokens: documents that contain this text; reads all data.
+        ids: documents that contain these token ids in a row; reads all data.
+        until_position: search only before position N.
+        json: print one JSON object per span, one per line: the keys of `trace --json`, match (first matching token),
+            num_matched (matching tokens) and seen (whether training has consumed the position, by run.lock); unknown
+            values are null. With losses, also loss, loss_of (document; or sample if divided among its tokens) and
+            loss_level (1 or 2: above 1.5 or 3 times the median).
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -496,16 +503,16 @@ def when(options: WhenOptions) -> Iterator[Answer]:
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
         refuse(f"`{options.run_path}` has no end", hint="give --until-position or --until-step")
-    places = _places_of(options, opened)
+    matches = _matches_of(options, opened)
     origins = SourceOrigins(opened.lock)
-    folder, consumed, documents = _open_losses(opened, options.losses), opened.lock.consumed, sorted(places)
+    folder, consumed, documents = _open_losses(opened, options.losses), opened.lock.consumed, sorted(matches)
 
     def rows() -> Iterator[Row]:
         """Yields the spans with matching tokens, once per match."""
-        parts = (documents[at : at + _DOCUMENTS_AT_ONCE] for at in range(0, len(documents), _DOCUMENTS_AT_ONCE))
-        tables: Iterable[SpanTable] = (opened.occurrences(_by_source(part), stop=stop) for part in parts)
+        chunks = (documents[at : at + _CHUNK_DOCUMENTS] for at in range(0, len(documents), _CHUNK_DOCUMENTS))
+        tables: Iterable[SpanTable] = (opened.occurrences(_by_source(chunk), stop=stop) for chunk in chunks)
         losses = None
-        if folder is not None:  # for all documents at once: files of losses are read from end to end
+        if folder is not None:  # for all documents together, because each call reads all loss files
             tables = list(tables)
             losses = span_losses(opened, folder, chain(*(table.positions.tolist() for table in tables)))
         for found in tables:
@@ -513,82 +520,78 @@ def when(options: WhenOptions) -> Iterator[Answer]:
             for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
                 row |= {} if losses is None else _loss_of(row, losses)
                 seen = row["position"] < consumed if consumed else None
-                for place in places[source, row["document"]]:
-                    start, length = place or (None, None)
-                    if place is None or (row["start"] < sum(place) and place[0] < row["start"] + row["length"]):
+                for match in matches[source, row["document"]]:
+                    start, length = match or (None, None)
+                    if match is None or (row["start"] < sum(match) and match[0] < row["start"] + row["length"]):
                         yield row | {"match": start, "num_matched": length, "seen": seen}
 
     def lines() -> Iterator[str]:
         yield f"run {opened.identity}"
-        num_places = sum(map(len, places.values()))
-        more = f", with {counted(num_places, 'place')}" if num_places > len(places) else ""
-        yield f"{counted(len(places), 'document')}{more}"
-        for source, numbers in _by_source(places).items():
+        num_matches = sum(map(len, matches.values()))
+        more = f", with {counted(num_matches, 'match')}" if num_matches > len(matches) else ""
+        yield f"{counted(len(matches), 'document')}{more}"
+        for source, numbers in _by_source(matches).items():
             held = are_held_out(opened.lock, source, np.array(numbers, dtype=np.int64))
             for document in np.array(numbers)[held][:_MOST_HELD_OUT].tolist():
                 yield f"{opened.lock.sources[source].name}:{document} is held out: training never reads it"
-        found = rows()
-        first = list(itertools.islice(found, _MOST_LINES))
+        remaining = rows()
+        first = list(itertools.islice(remaining, _MOST_LINES))
         yield from _span_table(first)
-        num_rows = len(first) + sum(1 for _ in found)
+        num_rows = len(first) + sum(1 for _ in remaining)
         where = "" if stop is None else f" before position {stop:,}"
         yield f"{counted(num_rows, 'span')}{where}" if num_rows else f"never read{where}"
         if num_rows > _MOST_LINES:
-            yield f"the first {_MOST_LINES:,} are shown; --json prints all"
+            yield f"showing the first {_MOST_LINES:,}; --json prints all"
 
     yield Answer(rows(), lines())
     if origins.missing and options.json:
         say(origins_missing(origins.missing))
 
 
-def _places_of(options: WhenOptions, opened: Run) -> Places:
-    lock, places = opened.lock, Places()
+def _matches_of(options: WhenOptions, opened: Run) -> Matches:
+    lock, matches = opened.lock, Matches()
     names = [source.name for source in lock.sources]
-    asked = [*options.document, *(record_name(each, names) for each in options.record)]
-    found = resolve_names([parse_name(each, names) for each in asked], lock.sources)
-    for source, documents in found.by_source:
-        places.update(((source, document), [None]) for document in documents)
-    for name in found.empty_records:
-        say(f"{name} gave no document of this run: it was blank, bad, a duplicate, or went into other data")
-    if found.unknown_pairs:
-        say(origins_missing(found.unknown_pairs))
+    named = [*options.document, *(record_name(each, names) for each in options.record)]
+    resolved = resolve_names([parse_name(each, names) for each in named], lock.sources)
+    for source, documents in resolved.by_source:
+        matches.update(((source, document), [None]) for document in documents)
+    for name in resolved.empty_records:
+        say(f"{name} has no document in this run: it was blank, bad or a duplicate, or is part of other data")
+    if resolved.unknown_pairs:
+        say(origins_missing(resolved.unknown_pairs))
     if options.text_file is not None:
-        for place in _whole_texts(options.text_file, opened):
-            places.setdefault(place, []).append(None)
-    matches = [] if options.ids is None else find_ids(lock, options.ids)
+        text = read_text(options.text_file, missing="give a file with the text")
+        texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
+        same_texts, missing = find_whole_texts(lock, texts)
+        if missing:
+            say(f"{counted(len(missing), 'pair')} not searched, without hashes: `{missing[0]}`, …")
+        for document in same_texts:
+            matches.setdefault(document, []).append(None)
+    found = [] if options.ids is None else find_ids(lock, options.ids)
     if options.tokens is not None:
         tokenizer = opened.tokenizer.loaded if options.tokenizer is None else load_tokenizer(options.tokenizer)
-        matches = find_text(lock, options.tokens, tokenizer) + matches
-    for match in matches:
-        places.setdefault((match.source, match.document), []).append((match.start, match.length))
-    return places
+        found = find_text(lock, options.tokens, tokenizer) + found
+    for match in found:
+        matches.setdefault((match.source, match.document), []).append((match.start, match.length))
+    return matches
 
 
-def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
-    text = read_text(path, missing="name a file with the text")
-    texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
-    found, missing = find_whole_texts(opened.lock, texts)
-    if missing:
-        say(f"{counted(len(missing), 'pair')} without hashes not searched: `{missing[0]}`, …")
-    return found
-
-
-def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    by_source = itertools.groupby(sorted(places), key=lambda place: place[0])
-    return {source: [document for _, document in found] for source, found in by_source}
+def _by_source(documents: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    by_source = itertools.groupby(sorted(documents), key=lambda each: each[0])
+    return {source: [document for _, document in group] for source, group in by_source}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenyOptions(NamedDocuments, Dealing):
-    """Deny documents from an unread position on: they become padding without loss, and nothing else moves. Adds
-    [[denied]] to run.toml and locks the run; both files change or none. Prints the changed steps, and digests that show
-    that nothing else moved.
+class DenyOptions(NamedDocuments, RankOptions):
+    """Deny documents, starting at a position that training has not consumed: their tokens become padding without loss;
+    all other tokens keep their positions. Adds [[denied]] to run.toml and writes run.lock; either both files change or
+    none. Prints the changed steps, and digests that prove that nothing else moved.
 
     Attributes:
-        documents_file: a list of both, one per line.
-        reason: a reason, kept in run.toml.
+        documents_file: a file of documents (NAME:N) and records (FILE:N), one per line.
+        reason: the reason, stored in run.toml.
         from_position: the first position with padding, from 0.
-        until_position: list changes before position N.
+        until_position: list only changes before position N.
         since_start: also list earlier steps that read the documents.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, reason, documents, already_denied, held_out and
@@ -605,15 +608,15 @@ class DenyOptions(NamedDocuments, Dealing):
     documents_file: Annotated[str | None, Written(metavar="FILE", group=NamedDocuments.GROUP)] = None
     reason: Annotated[str | None, Written(metavar="TEXT")] = None
     from_position: Position | None = None
-    until_position: Annotated[Position | None, Written(group=_PRINTED)] = None
-    since_start: Annotated[bool, Written(group=_PRINTED)] = False
+    until_position: Annotated[Position | None, Written(group=_OUTPUT)] = None
+    since_start: Annotated[bool, Written(group=_OUTPUT)] = False
     dry_run: bool = False
 
 
 def deny(options: DenyOptions) -> Answer:
     lock = read_lock(lock_path(options.run_path))
     position = options.position_of(options.from_position, lock)
-    assert position is not None  # required by the options
+    assert position is not None  # `ONE_OF` requires it
     topology = options.topology(lock)
     until, write = options.position_of(options.until_position, lock), not options.dry_run
     names = [source.name for source in lock.sources]
@@ -653,15 +656,15 @@ def deny(options: DenyOptions) -> Answer:
 
     def lines() -> Iterator[str]:
         yield from (*record["diff"], "")
-        told = {name: value for name, value in record.items() if name not in ("changed", "seen", "diff")}
-        yield from facts_lines("denied" if write else "to be denied", told)
-        for name, what in (("changed", "become padding"), ("seen", "were trained on before, or are about to be")):
+        facts = {name: value for name, value in record.items() if name not in ("changed", "seen", "diff")}
+        yield from facts_lines("denied" if write else "would deny", facts)
+        for name, title in (("changed", "spans that become padding"), ("seen", "spans read before the denial")):
             if rows := record[name]:
-                yield f"{what}:"
+                yield f"{title}:"
                 yield from _span_table([{**row, "denied": False} for row in rows[:_MOST_SHOWN]])
                 if len(rows) > _MOST_SHOWN:
                     yield f"… and {len(rows) - _MOST_SHOWN:,} more spans; --json prints all"
-        yield "nothing else moves" if denied.nothing_else_moved else "SOMETHING ELSE MOVES: the digests differ"
+        yield "nothing else moves" if denied.nothing_else_moved else "OTHER SAMPLES MOVE: the digests differ"
 
     return Answer(record, lines(), 0 if denied.nothing_else_moved else 1)
 
@@ -672,16 +675,16 @@ def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(RunPath, BatchSizes):
-    """Read a range of positions again and print its digest: a sum over positions and tokens, the same for any number of
-    ranks, micro-batches and threads, as `check_reading` prints it at a checkpoint. With --expect, the exit status is 1
-    if the digest differs.
+    """Read a range of positions again and print its digest, as `check_reading` prints it at a checkpoint. The digest
+    is a sum over positions and tokens; ranks, microbatches and threads do not change it. With --expect, the exit status
+    is 1 if the digest differs.
 
     Attributes:
         from_position: the first position (default: that of --expect, else 0).
-        to_position: the position after the last (default: that of --expect, else the end).
+        to_position: the position after the last one (default: that of --expect, else the end of the run).
         expect: the expected digest.
-        expect_file: expected digests, one per line and range, such as one per checkpoint.
-        threads: threads that read.
+        expect_file: a file of expected digests, one per line, such as one per checkpoint.
+        threads: number of reading threads.
         json: print one JSON object: digest, run, start, stop and num_samples, and with --expect also expected and
             matches.
     """
@@ -698,51 +701,51 @@ class ReplayOptions(RunPath, BatchSizes):
 def replay(options: ReplayOptions) -> Iterator[Answer]:
     opened = Run.open(options.run_path)
     name, dataset = name_of_run(opened.identity), opened.dataset()
-    for asked, expected in _wanted(options, opened, name):
-        if asked.stop > len(dataset):
+    for wanted, expected in _wanted_ranges(options, opened, name):
+        if wanted.stop > len(dataset):
             size = f"`{opened.path}` has {len(dataset):,} positions"
-            refuse(f"range {asked.start}-{asked.stop} out of range: {size}")
-        digest = digest_of_positions(dataset, range(asked.start, asked.stop), num_threads=options.threads)
-        answer = dataclasses.replace(asked, run=name, digest=digest)
+            refuse(f"range {wanted.start}-{wanted.stop} out of range: {size}")
+        digest = digest_of_positions(dataset, range(wanted.start, wanted.stop), num_threads=options.threads)
+        answer = dataclasses.replace(wanted, run=name, digest=digest)
         record = {"digest": str(answer), "num_samples": digest.num_samples, **members(answer, "run", "start", "stop")}
-        is_same, said = expected in (None, digest.hexdigest()), str(answer)
+        is_same, line = expected in (None, digest.hexdigest()), str(answer)
         if expected is not None:
             record |= {"expected": expected, "matches": is_same}
-            otherwise = f"\nexpected sum {expected}: something else was read, or the data have changed since"
-            said += f"  as expected: {digest.num_samples:,} samples" if is_same else otherwise
-        yield Answer(record, said, 0 if is_same else 1)
+            differs = f"\nexpected sum {expected}: training read other samples, or the data has changed since"
+            line += f"  as expected: {digest.num_samples:,} samples" if is_same else differs
+        yield Answer(record, line, 0 if is_same else 1)
         if not is_same:
             return
 
 
-def _wanted(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeDigest, str | None]]:
-    """Returns the ranges to read, each with its expected sum as 32 hex digits."""
+def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeDigest, str | None]]:
+    """Returns the ranges to read, each with its expected sum as 32 hex digits, or None."""
     start = options.position_of(options.from_position, opened.lock)
     stop = options.position_of(options.to_position, opened.lock)
     if options.expect_file is not None:
-        lines = read_text(options.expect_file, missing="`replay` prints digests").split("\n")
-        given = [_parsed(line.strip(), name) for line in lines if line.strip()]
+        lines = read_text(options.expect_file, missing="write it with `tokenloom replay`").split("\n")
+        given = [_parse_digest(line.strip(), name) for line in lines if line.strip()]
         if not given:
             refuse(f"`{options.expect_file}` has no digests")
         if (start, stop) != (None, None):
-            refuse_usage("--expect-file has the positions to read already")
+            refuse_usage("--expect-file contains the positions: give no others")
         return [(each, each.digest.hexdigest()) for each in given]
-    if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):  # the sum alone, of a loader
+    if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):  # a sum without its range
         stop = opened.num_samples if stop is None else stop
         if stop is None:
-            refuse_usage("a run without an end needs --to-position or --to-step")
+            refuse_usage("the run has no end: give --to-position or --to-step")
         if (start := start or 0) > stop:
-            refuse(f"range {start}-{stop} ends before it begins")
+            refuse(f"range {start}-{stop} ends before it starts")
         return [(RangeDigest(run=name, start=start, stop=stop), options.expect)]
-    expected = _parsed(options.expect, name)
+    expected = _parse_digest(options.expect, name)
     own = (expected.start, expected.stop)
-    if (asked := (own[0] if start is None else start, own[1] if stop is None else stop)) != own:
-        refuse(f"expected the digest of positions {asked[0]}-{asked[1]}, found one of {own[0]}-{own[1]}")
+    if (wanted := (own[0] if start is None else start, own[1] if stop is None else stop)) != own:
+        refuse(f"expected a digest of positions {wanted[0]}-{wanted[1]}, found one of {own[0]}-{own[1]}")
     return [(expected, expected.digest.hexdigest())]
 
 
-def _parsed(text: str, name: str) -> RangeDigest:
-    if (found := RangeDigest.parse(text)).run != name:
-        hint = "another seed, another order or other data at its beginning make another run"
-        refuse(f"expected a digest of run {name}, found one of {found.run}", hint=hint)
-    return found
+def _parse_digest(text: str, name: str) -> RangeDigest:
+    if (digest := RangeDigest.parse(text)).run != name:
+        hint = "give the run.toml of that run: runs differ in seed, order or initial data"
+        refuse(f"expected a digest of run {name}, found one of {digest.run}", hint=hint)
+    return digest

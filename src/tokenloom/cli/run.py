@@ -1,4 +1,4 @@
-"""Commands that write, lock, amend, check, name, plan, compare and stream a run, and count its tokens."""
+"""Commands that write, lock, amend, check, identify, plan, compare and stream a run, and account for its tokens."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from tokenloom.storage.resolve import open_pending
 _NEW = ("prefix", "num_tokens", "since")
 _DEFAULT_LENGTH = 4096
 _MOST_NAMED = 4
-_SAID = "the run; these override --args-file"
-_STAGE = "a new stage, instead of the rest of the current one"
+_RUN_GROUP = "settings of the run (they override --args-file)"
+_STAGE = "a new stage, which replaces the rest of the current one"
 
 
 def _count(text: str) -> int:
@@ -56,19 +56,19 @@ def _share(text: str) -> Fraction:
 
 
 def _weights(text: str) -> tuple[tuple[str, Fraction], ...]:
-    """Converts weights by name, such as `web=5,code=5`."""
-    named = []
-    for name, weight, where in named_values(text, "a source", "weight", hint="write weights such as web=5,code=5"):
+    """Parses weights by source, such as `web=5,code=5`."""
+    weights = []
+    for name, weight, where in named_values(text, "source", "weight", hint="write weights such as web=5,code=5"):
         if number_or_none(weight, where) is None:
-            refuse(f"{where} has no number as weight")
-        named.append((name, weight_of(Decimal(weight.strip()))))
-    return tuple(named)
+            refuse(f"{where}: the weight must be a number")
+        weights.append((name, weight_of(Decimal(weight.strip()))))
+    return tuple(weights)
 
 
 def _named_data(text: str) -> tuple[str, str]:
     name, equals, data = (part.strip() for part in text.partition("="))
     if not (equals and name and data):
-        refuse(f"{quoted(text)} is no name and data such as books=data/books/*")
+        refuse(f"must be NAME=DATA such as books='data/books/*', got {quoted(text)}")
     return name, data
 
 
@@ -76,50 +76,52 @@ def _date(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text.strip())
     except ValueError:
-        refuse(f"{quoted(text)} is no date such as 2026-12-01 or 2026-12-01T08:00")
+        refuse(f"must be a date such as 2026-12-01 or 2026-12-01T08:00, got {quoted(text)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions(JsonOption):
-    """Write a run.toml with comments: from a blend as in Megatron, from the arguments of a Megatron run, or from
-    folders, one source each. Data without weights are read in proportion to their tokens, once if no size is given.
+    """Write a run.toml with comments, from folders (one source each), from a blend in Megatron's syntax, or from the
+    arguments of a Megatron run. Sources without weights are read in proportion to their tokens. Without --tokens or
+    --samples, they are read once.
 
     Attributes:
         folders: folders, globs or prefixes, one source each.
-        data_path: prefixes, globs or folders; or a weight before each.
+        data_path: prefixes, globs or folders, optionally with a weight before each.
         args_file: arguments of a Megatron run: a script, a list of arguments, or YAML.
         output: output file.
         overwrite: replace an existing file.
         sequence_length: tokens per sample (default 4096).
-        tokens: tokens of the run, such as 900B.
-        samples: samples of the run.
-        seed: seed of the order (default 1234).
-        tokenizer: tokenizer of the data.
-        holdout: share of each source to hold out, such as "0.1%".
-        json: print one JSON object: path, data, not_taken and others.
+        tokens: total tokens of the run, such as 900B.
+        samples: total samples of the run.
+        seed: seed of the shuffle (default 1234).
+        tokenizer: path of the tokenizer of the data.
+        holdout: share of each source to hold out for validation, such as "0.1%".
+        json: print one JSON object: path, data, not_taken (arguments of --args-file that were ignored, with reasons)
+            and others (arguments that are not about data).
     """
 
     EITHER: ClassVar[Any] = (("tokens", "samples"), ("folders", "data_path"))
-    ONE_OF: ClassVar[Any] = {"--data-path, --args-file, or folders": ("folders", "data_path", "args_file")}
+    ONE_OF: ClassVar[Any] = {"FOLDER…, --data-path or --args-file": ("folders", "data_path", "args_file")}
 
     folders: Annotated[tuple[str, ...], Written(metavar="FOLDER", is_positional=True)] = ()
     data_path: Annotated[tuple[str, ...], Written(metavar="ENTRY")] = ()
     args_file: Annotated[str | None, Written(metavar="FILE")] = None
     output: Annotated[str, Written(names=("-o", "--output"), metavar="FILE")] = "run.toml"
     overwrite: Annotated[bool, Written(names=("--overwrite", "--force"))] = False
-    sequence_length: Annotated[Count | None, Written(metavar="S", group=_SAID)] = None
-    tokens: Annotated[int | None, Written(parse=_count, group=_SAID)] = None
-    samples: Annotated[int | None, Written(parse=_count, group=_SAID)] = None
-    seed: Annotated[Number | None, Written(group=_SAID)] = None
-    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_SAID)] = None
-    holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=_share, group=_SAID)] = None
+    sequence_length: Annotated[Count | None, Written(metavar="S", group=_RUN_GROUP)] = None
+    tokens: Annotated[int | None, Written(parse=_count, group=_RUN_GROUP)] = None
+    samples: Annotated[int | None, Written(parse=_count, group=_RUN_GROUP)] = None
+    seed: Annotated[Number | None, Written(group=_RUN_GROUP)] = None
+    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_RUN_GROUP)] = None
+    holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=_share, group=_RUN_GROUP)] = None
 
 
 def run_init(options: InitOptions) -> Answer:
     taken = TakenArguments() if options.args_file is None else take_arguments(read_arguments(options.args_file))
     entries = options.data_path or options.folders or taken.entries
     if not entries:
-        refuse(f"`{options.args_file}` has no `--data-path`", hint="give `--data-path` yourself")
+        refuse(f"`{options.args_file}` has no `--data-path`", hint="add --data-path")
     data, weights = weighted_entries(entries)
     is_sized = options.tokens is not None or options.samples is not None
     others = {
@@ -139,23 +141,23 @@ def run_init(options: InitOptions) -> Answer:
         for name, reason in taken.not_taken:
             say(f"ignored: --{name}: {reason}")
         if taken.others:
-            say(f"not about data: {', '.join(f'--{name}' for name in taken.others)}")
+            say(f"ignored, not about data: {', '.join(f'--{name}' for name in taken.others)}")
     not_taken = [{"argument": name, "reason": reason} for name, reason in taken.not_taken]
     return Answer(
         {"path": options.output, "data": data, "not_taken": not_taken, "others": taken.others},
-        f"wrote {options.output}: look at it, then run `tokenloom run lock {options.output}`",
+        f"wrote {options.output}: review it, then run `tokenloom run lock {options.output}`",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockOptions(RunPath, BatchSizes):
-    """Write run.lock beside run.toml: the data that the run reads, from headers and manifests alone. Prints changes and
-    the first position with another sample than before; if that position was consumed, nothing is written.
+    """Write run.lock beside run.toml: the exact data that the run reads. Reads only headers and manifests. Prints the
+    changes and the first position whose sample changes; writes nothing if training has consumed that position.
 
     Attributes:
-        consumed_samples: samples that training has read.
-        drop: drop denials that run.toml no longer has; or consumed positions, after going back to an earlier
-            checkpoint.
+        consumed_samples: number of samples that training has consumed.
+        drop: accept that denials were removed from run.toml, or that consumed positions are given up because training
+            goes back to an earlier checkpoint.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, consumed, digest, num_samples, num_sources, num_pairs, num_tokens,
             segments, changes, exhausted, stopped, cut_short, no_document (records without a document), unknown_pairs
@@ -177,14 +179,14 @@ def run_lock(options: LockOptions) -> Answer:
 def _answer(
     locked: LockedRun, head: dict[str, Any], *, position: int | None = None, above: Sequence[str] = ()
 ) -> Answer:
-    """Returns the result of locking; its status is 1 if the run ends before its stages do."""
+    """Formats the result of locking; the exit status is 1 if the run ends before its stages do."""
     lock, changes = locked.lock, None if locked.old is None else lock_changes(locked.old, locked.lock)
     kept = lock.consumed if position is None else position
     pairs = [pair for each in lock.sources for pair in each.pairs]
-    told: dict[str, Any] | None = None
+    change_facts: dict[str, Any] | None = None
     if changes is not None:
         new_pairs = [(data.name, pair) for data in changes.new_data for pair in data.pairs]
-        told = {
+        change_facts = {
             "new_pairs": [{"source": name, **members(each, *_NEW)} for name, each in new_pairs],
             "new_sources": changes.new_sources,
             "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
@@ -198,7 +200,7 @@ def _answer(
         "num_pairs": len(pairs),
         "num_tokens": sum(pair.num_tokens for pair in pairs),
         "segments": [_segment(lock, segment) for segment in lock.segments],
-        "changes": told,
+        "changes": change_facts,
         "stopped": locked.is_stopped,
         "no_document": locked.empty_records,
         **members(lock, "consumed", "num_samples", "cut_short"),
@@ -210,39 +212,39 @@ def _answer(
     def lines() -> Iterator[str]:
         yield from above
         data = f"{counted(len(lock.sources), 'source')}, {counted(len(pairs), 'pair')}"
-        samples = "samples without end" if lock.num_samples is None else counted(lock.num_samples, "sample")
+        samples = "unlimited samples" if lock.num_samples is None else counted(lock.num_samples, "sample")
         what = f"{'wrote' if head['written'] else 'would write'} {head['path']}"
         yield f"{what}: {data}, {short(record['num_tokens'])} tokens; {samples}"
         if locked.unknown_pairs:
             say(records_may_be_elsewhere(locked.unknown_pairs))
-        known: dict[str, Any] = {
-            "segments": [] if changes is not None else [_segment(lock, each, in_words=True) for each in lock.segments],
+        facts: dict[str, Any] = {
+            "segments": [] if changes is not None else [_segment(lock, each, as_text=True) for each in lock.segments],
             "exhausted": list(map(members, locked.exhausted)),
             "denied without a document": locked.empty_records,
             "dropped": locked.dropped,
         }
         if changes is not None:
             was_consumed = locked.old.consumed if locked.old is not None else 0
-            known["consumed before"] = was_consumed if lock.consumed < was_consumed else None
-            known |= told or {}
-            known["new_segments"] = [_segment(lock, each, in_words=True) for each in changes.new_segments]
-            known["moved"] = locked.moved and members(locked.moved)
+            facts["consumed before"] = was_consumed if lock.consumed < was_consumed else None
+            facts |= change_facts or {}
+            facts["new_segments"] = [_segment(lock, each, as_text=True) for each in changes.new_segments]
+            facts["moved"] = locked.moved and members(locked.moved)
         title = "" if changes is None else "changes"
-        yield from facts_lines(title, {name: value for name, value in known.items() if value})
+        yield from facts_lines(title, {name: value for name, value in facts.items() if value})
         if changes is not None:
             yield from () if changes or locked.dropped else ("  nothing changed",)
             yield from () if locked.moved else ("  no position moved",)
             if kept:
-                said = "consumed" if position is None else "unchanged"
-                yield f"  {said}: {kept:,} positions, as they were: digest {record['digest'][:16]}"
+                which = "consumed" if position is None else "earlier"
+                yield f"  {kept:,} {which} positions are unchanged: digest {record['digest'][:16]}"
 
     return Answer(record, lines(), 0 if lock.early_end is None else 1)
 
 
-def _segment(lock: RunLock, segment: LockedSegment, *, in_words: bool = False) -> dict[str, Any]:
-    """Returns the facts of a segment, with weights by source, or as shares in words, the largest first."""
+def _segment(lock: RunLock, segment: LockedSegment, *, as_text: bool = False) -> dict[str, Any]:
+    """Returns the facts of a segment; weights are a mapping by source, or a text of the largest shares."""
     weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
-    if in_words:
+    if as_text:
         total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
         named = [(name_of(lock.sources[source].name), weight) for source, weight in ranked[:_MOST_NAMED]]
         if others := ranked[_MOST_NAMED:]:
@@ -253,19 +255,19 @@ def _segment(lock: RunLock, segment: LockedSegment, *, in_words: bool = False) -
 
 @dataclass(frozen=True, kw_only=True)
 class AmendOptions(RunPath, BatchSizes):
-    """Change a run from an unread position on: edit run.toml and lock the run. Prints the edit and its effects. Both
-    files change or none: a change that moves a sample before the position is refused.
+    """Change a run, starting at a position that training has not consumed: edit run.toml and write run.lock. Prints the
+    edit and its effects. Either both files change or none. A change that would move an earlier sample is an error.
 
     Attributes:
         at_position: the first position that changes, from 0.
-        weights: shares, such as web=5,code=5.
-        stage_name: name of the stage (default "from" and the position).
-        sequence_length: tokens per sample.
-        tokens: its tokens, such as 50B.
-        samples: its samples.
+        weights: weights of the stage's sources, such as web=5,code=5.
+        stage_name: name of the stage (default: "from" and the position).
+        sequence_length: tokens per sample of the stage.
+        tokens: total tokens of the stage, such as 50B.
+        samples: total samples of the stage.
         add_source: a new source, such as books='data/books/*'; may be repeated.
-        deny: file of documents to deny, such as web:12345, one per line.
-        grow: add new pairs of the sources.
+        deny: a file of documents to deny, such as web:12345, one per line.
+        grow: add new pairs that match the sources' globs.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, diff, and the keys of `run lock`.
     """
@@ -293,22 +295,22 @@ def run_amend(options: AmendOptions) -> Answer:
     assert position is not None  # required by the options
     sources = dict(options.add_source)
     if len(sources) < len(options.add_source):
-        refuse("--add-source repeats a source", hint="list several data of a source in run.toml")
+        refuse("--add-source names a source twice", hint="list all data of a source in run.toml")
     others = {"position": position, "sources": sources, "denied": options.deny, "grows": options.grow}
     amendment = Amendment(**arguments_of(options, Amendment, **others))
     amended = amend_run(options.run_path, amendment, write=not options.dry_run)
-    diff = difference(options.run_path, amended, after=f"from position {position} on")
+    diff = difference(options.run_path, amended, after=f"from position {position}")
     head = {"path": lock_path(options.run_path), "written": not options.dry_run, "position": position, "diff": diff}
     return _answer(amended.locked, head, position=position, above=[*diff, *([""] if diff else [])])
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(RunPath):
-    """Compare the data of a run with its lock: sizes, counts, the start of each index, and the checksums in manifests.
+    """Compare the data of a run with run.lock: sizes, counts, the start of each index, and the checksums in manifests.
     The exit status is 1 if anything differs.
 
     Attributes:
-        full: read all data and compare their checksums.
+        full: also read all data and compare their checksums.
         json: print one JSON object: path, run, num_pairs, full and problems.
     """
 
@@ -321,19 +323,18 @@ def run_check(options: CheckOptions) -> Answer:
     problems = check_sources(opened.lock, full=options.full)
     num_wrong = sum(not problem.is_unknown for problem in problems)
     record = {"path": options.run_path, "run": opened.identity, "num_pairs": num_pairs, "full": options.full}
-    said = [f"{'unknown' if problem.is_unknown else 'problem'}: {problem.message}" for problem in problems]
-    lines = facts_lines(counted(num_wrong, "problem") if num_wrong else "ok", {**record, "problems": said})
+    texts = [f"{'unknown' if problem.is_unknown else 'problem'}: {problem.message}" for problem in problems]
+    lines = facts_lines(counted(num_wrong, "problem") if num_wrong else "ok", {**record, "problems": texts})
     return Answer({**record, "problems": problems}, lines, 1 if num_wrong else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdOptions(RunPath, BatchSizes):
-    """Print the identity of a run: a SHA-256 of its seed and its first data, which stays the same while the run changes
-    and is `run` in the state of loaders. Also print the digest of the order before a position, given or consumed. RUN
-    may be a lock.
+    """Print the ID of a run: a SHA-256 of its seed and initial data, which amendments do not change. Loaders store it
+    as `run` in their state. Also print a digest of the sample order before a position. RUN may also be a lock file.
 
     Attributes:
-        position: a position, from 0 (default: consumed samples).
+        position: the position of the digest, from 0 (default: the consumed samples of run.lock).
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
@@ -346,20 +347,20 @@ def run_id(options: IdOptions) -> Answer:
     if position is None:
         position = lock.consumed or None
     digest = None if position is None else order_digest(lock, position)
-    found = {"path": options.run_path, "run": run_identity(lock), "position": position, "digest": digest}
-    lines = [f"{found['run']}  {options.run_path}"]
+    record = {"path": options.run_path, "run": run_identity(lock), "position": position, "digest": digest}
+    lines = [f"{record['run']}  {options.run_path}"]
     if position is not None:
         lines.append(f"{digest}  order before position {position:,}")
-    return Answer({**found, "num_samples": lock.num_samples}, lines)
+    return Answer({**record, "num_samples": lock.num_samples}, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DigestOptions(RunPath, BatchSizes):
-    """Print a SHA-256 of everything that decides the samples before a position, and of nothing else: two runs with the
-    same digest read the same up to there.
+    """Print a SHA-256 of everything that determines the samples before a position: two runs with the same digest read
+    the same samples there.
 
     Attributes:
-        position: the position, from 0 (default: consumed samples, or the end).
+        position: the position, from 0 (default: the consumed samples of run.lock; the end if there are none).
         json: print one JSON object: position, digest and run.
     """
 
@@ -376,20 +377,25 @@ def run_digest(options: DigestOptions) -> Answer:
     return Answer(record, f"{digest}  {options.run_path} before position {position:,}")
 
 
-_EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
-"""By `on_exhausted`, what follows once a source was read `max_passes` times."""
+_EXHAUSTED = {
+    "stop": "the run stops there",
+    "renormalise": "the run continues with the other sources",
+    "repeat": "the source is repeated",
+}
+"""By `on_exhausted`, the behavior once a source was read `max_passes` times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunPath, BatchSizes):
-    """Print what a run will read, from its lock alone: per stage and source samples, tokens and passes, where passes
-    end, where a source reaches its limit of passes, and what stays unseen; with dates, if its speed is given.
+    """Print what a run will read, computed from run.lock without reading data: the samples, tokens and passes of each
+    source per stage, where passes end, where a source reaches its maximum number of passes, and which tokens are never
+    read. With --tokens-per-second, also print times and dates.
 
     Attributes:
-        tokens_per_second: speed of training, all ranks.
-        start: date at which the first unread position is read.
-        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end; stages
-            and caps with step and date where known.
+        tokens_per_second: training throughput over all ranks.
+        start: date and time at which training reads the first unconsumed position.
+        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end; segments,
+            caps and end have step, seconds and date where known.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -398,45 +404,46 @@ class PlanOptions(RunPath, BatchSizes):
 
 def run_plan(options: PlanOptions) -> Answer:
     opened = Run.open(options.run_path)
-    found, marks = opened.plan(), _Marks(options, opened.lock)
-    told = asdict(found)
-    for each, name in [*((each, "start") for each in told["segments"]), *((each, "position") for each in told["caps"])]:
-        each.update(marks.known(each[name]))
-    if found.num_samples is not None:
-        told["end"] = {"position": found.num_samples, **marks.known(found.num_samples)}
-    record = {"run": opened.identity, "cut_short": opened.lock.cut_short, **told}
-    return Answer(record, _plan_lines(options, opened, found, marks), 0 if opened.lock.cut_short is None else 1)
+    plan, schedule = opened.plan(), _Schedule(options, opened.lock)
+    record = {"run": opened.identity, "cut_short": opened.lock.cut_short, **asdict(plan)}
+    for each in record["segments"]:
+        each.update(schedule.facts(each["start"]))
+    for each in record["caps"]:
+        each.update(schedule.facts(each["position"]))
+    if plan.num_samples is not None:
+        record["end"] = {"position": plan.num_samples, **schedule.facts(plan.num_samples)}
+    return Answer(record, _plan_lines(options, opened, plan, schedule), 0 if opened.lock.cut_short is None else 1)
 
 
-def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks) -> Iterator[str]:
-    samples = "samples without end" if found.num_samples is None else counted(found.num_samples, "sample")
-    tokens = "" if found.num_tokens is None else f", {short(found.num_tokens)} tokens"
-    yield f"{options.run_path}: {counted(len(found.sources), 'source')}, {samples}{tokens}"
+def _plan_lines(options: PlanOptions, opened: Run, plan: RunPlan, schedule: _Schedule) -> Iterator[str]:
+    samples = "unlimited samples" if plan.num_samples is None else counted(plan.num_samples, "sample")
+    tokens = "" if plan.num_tokens is None else f", {short(plan.num_tokens)} tokens"
+    yield f"{options.run_path}: {counted(len(plan.sources), 'source')}, {samples}{tokens}"
     yield f"run {opened.identity}"
-    for segment in found.segments:
-        size = "no end" if segment.num_samples is None else counted(segment.num_samples, "sample")
-        yield f"\n{stage_of(segment.stage)} from position {marks.of(segment.start)}"
+    for segment in plan.segments:
+        size = "unlimited samples" if segment.num_samples is None else counted(segment.num_samples, "sample")
+        yield f"\n{stage_of(segment.stage)} from position {schedule.text(segment.start)}"
         yield f"  {size} of {segment.sequence_length:,} tokens"
         readings = sorted(segment.readings, key=lambda reading: -reading.weight)
         columns = ("source", "share", "samples", "tokens", "passes", "pass ends at")
         yield from table(columns, [_reading(reading) for reading in readings], most=MOST_ROWS)
         for reading in readings[:MOST_ROWS]:
-            if reading.pass_ends and marks.known(reading.pass_ends[0]):
-                yield f"  {name_of(reading.source)}: a pass ends at {marks.of(reading.pass_ends[0])}"
-    sources = sorted(found.facts()["sources"], key=lambda source: -source["seen"])
-    yield from facts_lines("", {"what becomes of": sources})
-    for cap in found.caps:
+            if reading.pass_ends and schedule.facts(reading.pass_ends[0]):
+                yield f"  {name_of(reading.source)}: a pass ends at {schedule.text(reading.pass_ends[0])}"
+    sources = sorted(plan.facts()["sources"], key=lambda source: -source["seen"])
+    yield from facts_lines("", {"tokens of sources": sources})
+    for cap in plan.caps:
         if cap.position is not None:
             passes = counted(cap.max_passes, "pass")
-            yield f"cap: {name_of(cap.source)} has had its {passes} at position {marks.of(cap.position)}:"
+            yield f"cap: {name_of(cap.source)} reaches {passes} at position {schedule.text(cap.position)}:"
             yield f"     {_EXHAUSTED[cap.follows or 'stop']}"
-    if found.num_samples is not None:
+    if plan.num_samples is not None:
         early = "" if opened.lock.cut_short is None else ", before the stages end"
-        yield f"end: position {marks.of(found.num_samples)}{early}"
+        yield f"end: position {schedule.text(plan.num_samples)}{early}"
 
 
-class _Marks:
-    """Steps and dates of positions; dates count from the first unread position."""
+class _Schedule:
+    """A map from positions to steps, times and dates; time zero is the first unconsumed position."""
 
     def __init__(self, options: PlanOptions, lock: RunLock) -> None:
         self._lock, self._sizes = lock, options.batch_sizes(lock)
@@ -446,29 +453,29 @@ class _Marks:
         if self._speed is not None and not self._speed > 0:
             refuse(f"--tokens-per-second must be above 0, got {self._speed}")
 
-    def known(self, position: int | None) -> dict[str, Any]:
-        """Returns step, seconds and date of a position, as far as known."""
-        found: dict[str, Any] = {}
+    def facts(self, position: int | None) -> dict[str, Any]:
+        """Returns `step`, `seconds` and `date` of a position, those that the options determine."""
+        facts: dict[str, Any] = {}
         if position is not None and self._sizes is not None:
-            found["step"] = self._sizes.step_of_position(position)
+            facts["step"] = self._sizes.step_of_position(position)
         if position is not None and self._speed is not None:
             tokens = _tokens_before(self._lock, position) - _tokens_before(self._lock, self._lock.consumed)
-            found["seconds"] = tokens / self._speed
+            facts["seconds"] = tokens / self._speed
             if self._start is not None:
                 try:
-                    found["date"] = self._start + timedelta(seconds=found["seconds"])
+                    facts["date"] = self._start + timedelta(seconds=facts["seconds"])
                 except OverflowError:
-                    hint = "is the speed in tokens per second, of all ranks?"
+                    hint = "give --tokens-per-second as tokens per second over all ranks"
                     refuse(f"the date of position {position} is after the year 9999", hint=hint)
-        return found
+        return facts
 
-    def of(self, position: int) -> str:
-        """Returns a position with step and date in words; without a start, with the time until then."""
-        known = self.known(position)
-        words = [f"step {known['step']:,}"] if "step" in known else []
-        if "date" in known:
-            words.append(f"{known['date']:%Y-%m-%d %H:%M}")
-        elif (seconds := known.get("seconds")) is not None:
+    def text(self, position: int) -> str:
+        """Formats a position with its step, and its date or the time until it is read."""
+        facts = self.facts(position)
+        words = [f"step {facts['step']:,}"] if "step" in facts else []
+        if "date" in facts:
+            words.append(f"{facts['date']:%Y-%m-%d %H:%M}")
+        elif (seconds := facts.get("seconds")) is not None:
             units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
             unit, size = next((each for each in units if abs(seconds) >= 2 * each[1]), units[-1])
             words.append(f"after {seconds / size:,.1f} {unit}")
@@ -494,12 +501,12 @@ def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions(RunPath, BatchSizes):
-    """Account for the tokens of a run before a step: per stage and source the tokens of its passes, those seen with
-    loss, without loss and why, never seen, and left; and the contents of the samples. The exit status is 1 if the
-    balance is not 0. Data are read only where they decide what has loss.
+    """Account for the tokens of a run before a step. For each stage and source, print the tokens of its passes: read
+    with loss, read without loss (by reason), never read, and left for later. Then print what the samples contain. The
+    exit status is 1 if these counts do not add up. Data is read only where it determines which tokens have loss.
 
     Attributes:
-        until_position: count before position N (default: the whole run).
+        until_position: count only positions before N (default: the whole run).
         json: print one JSON object: run, position, balance, total, sources and stages.
     """
 
@@ -510,10 +517,10 @@ def ledger(options: LedgerOptions) -> Answer:
     opened = Run.open(options.run_path)
     position = options.position_of(options.until_position, opened.lock)
     if position is None and opened.num_samples is None:
-        refuse_usage("a run without an end needs --until-step or --until-position")
-    found = opened.ledger(until=position)
-    record = {"run": opened.identity, **found.as_json()}
-    return Answer(record, _ledger_lines(options.run_path, found), 1 if found.balance else 0)
+        refuse_usage("the run has no end: give --until-step or --until-position")
+    counts = opened.ledger(until=position)
+    record = {"run": opened.identity, **counts.as_json()}
+    return Answer(record, _ledger_lines(options.run_path, counts), 1 if counts.balance else 0)
 
 
 def _ledger_lines(path: str, ledger: RunLedger) -> Iterator[str]:
@@ -521,11 +528,11 @@ def _ledger_lines(path: str, ledger: RunLedger) -> Iterator[str]:
     for stage in ledger.stages:
         yield f"\n{stage_of(stage.stage)}, positions {stage.start:,} to {stage.stop:,}"
         yield from _row_lines(stage.sources)
-    yield "\nthe whole run up to there"
+    yield "\nall stages"
     yield from _row_lines(ledger.sources)
     total = ledger.total.as_json()
-    known = {name: {each: count for each, count in total[name].items() if count} for name in ("tokens", "slots")}
-    yield from facts_lines("in all", known)
+    facts = {name: {each: count for each, count in total[name].items() if count} for name in ("tokens", "slots")}
+    yield from facts_lines("total", facts)
     yield f"balance {ledger.balance}"
 
 
@@ -542,14 +549,14 @@ def _row_lines(rows: Sequence[tuple[str, LedgerRow]]) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(JsonOption):
-    """Compare two runs by their locks: the first position that differs, the settings that differ, and per source the
-    tokens of samples that both read, at any position, and of data with equal checksums under any name. The exit status
-    is 1 if any position differs.
+    """Compare two runs by their locks. Print the first position that differs, the settings that differ, and for each
+    source the tokens that both runs read, at any position. Sources are the same if their checksums are equal, even
+    under other names. The exit status is 1 if any position differs.
 
     Attributes:
-        before: a run.toml or a lock, such as an older one.
-        after: another.
-        until_position: compare positions before N (default: all).
+        before: a run.toml or a lock file, such as an older one.
+        after: the run.toml or lock file to compare with A.
+        until_position: compare only positions before N (default: all).
         json: print one JSON object: position, before, after, reason, runs, ends, stop, settings and sources.
     """
 
@@ -564,10 +571,10 @@ def run_diff(options: DiffOptions) -> Answer:
 
 
 def _diff_lines(found: RunDifferences) -> Iterator[str]:
-    told = asdict(found)
-    sources = sorted(told["sources"], key=lambda source: -source["data_before"] - source["data_after"])
+    facts = asdict(found)
+    sources = sorted(facts["sources"], key=lambda source: -source["data_before"] - source["data_after"])
     shared = [{**source, "names_after": ", ".join(source["names_after"])} for source in sources]
-    yield from facts_lines("before: A, after: B", {**told, "sources": shared})
+    yield from facts_lines("before: A, after: B", {**facts, "sources": shared})
     if found.position is not None:
         yield f"the first {found.position:,} positions are the same"
     elif found.stop is None or found.stop in found.ends:
@@ -578,14 +585,14 @@ def _diff_lines(found: RunDifferences) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStreamOptions(RunPath, BatchSizes):
-    """Read batches of a run from a position on, and print throughput, time waited and, for data in object storage, the
-    bytes fetched.
+    """Read batches of a run, starting at a position. Print the throughput, the time spent waiting for data and, for
+    data in object storage, the bytes fetched.
 
     Attributes:
         position: the first position, from 0 (default 0).
         micro_batch_size: samples per batch.
-        batches: number of batches.
-        holdout: read the held-out samples.
+        batches: maximum number of batches.
+        holdout: read the held-out samples instead.
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
             longest_wait_seconds and storage (by source).
     """
@@ -603,12 +610,12 @@ def run_stream(options: RunStreamOptions) -> Answer:
     size = options.micro_batch_size
     if start + size > len(dataset):
         left = max(0, len(dataset) - start)
-        refuse(f"no batch of {size} samples from position {start} on: {left} samples are left")
+        refuse(f"position {start} is followed by {left} samples, fewer than a batch of {size}")
     return read_batches(dataset, start, size, options.batches)
 
 
 def read_batches(dataset: Any, start: int, size: int, most: int | None) -> Answer:
-    """Reads batches from a position on; answers with throughput, waits and fetched bytes."""
+    """Reads at most `most` batches of `size` samples, starting at position `start`; returns throughput and waits."""
     loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), start, size, 0, 1))
     num_batches = num_tokens = 0
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Options that commands about blends and runs share."""
+"""Options shared by the commands about blends and runs."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from tokenloom.setting_types import Count, Number
 
 _Entries = Annotated[tuple[str, ...] | None, Written(metavar="ENTRY")]
 _File = Annotated[str | None, Written(metavar="FILE")]
-_WINDOW = "cut the stream of documents into windows (concat), or pack whole documents (best_fit)"
+_WINDOW = "how documents fill samples: cut their stream into windows (concat), or pack whole documents (best_fit)"
 _Window = Annotated[str, Written(choices=tuple(policy_names()), help=_WINDOW)]
 _Schedule = Written(names=("--batch-size-schedule", "--step-batch-size-schedule"), metavar="SCHEDULE")
 
-_WHOLE = ("data_path", "data_args_path", "per_split_data_args_path")
-_SINGLE = tuple(f"{split.name}_data_path" for split in Split)
+_ALL_SPLITS = ("data_path", "data_args_path", "per_split_data_args_path")
+_ONE_SPLIT = tuple(f"{split.name}_data_path" for split in Split)
 
-NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
+NO_STEPS = "steps need --global-batch-size or --batch-size-schedule"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """The data of a blend.
+    """Options that name the datasets of a blend.
 
     Attributes:
-        data_path: prefixes, globs or folders; or a weight before each.
-        data_args_path: a text file with such entries.
+        data_path: prefixes, globs or folders, optionally with a weight before each.
+        data_args_path: a text file with the entries of --data-path.
         per_split_data_args_path: a JSON file with a list of entries for each of train, valid and test.
-        train_data_path, valid_data_path, test_data_path: entries for this split alone.
+        train_data_path, valid_data_path, test_data_path: entries for this split only.
     """
 
     GROUP = "data (one of these)"
-    EITHER: ClassVar[Any] = (_WHOLE,)
-    ONE_OF: ClassVar[Any] = {"--data-path ENTRY… (or a file of them)": (*_WHOLE, *_SINGLE)}
+    EITHER: ClassVar[Any] = (_ALL_SPLITS,)
+    ONE_OF: ClassVar[Any] = {"--data-path ENTRY… (or --data-args-path FILE)": (*_ALL_SPLITS, *_ONE_SPLIT)}
 
     data_path: _Entries = None
     data_args_path: _File = None
@@ -53,26 +53,26 @@ class DataOptions:
     test_data_path: _Entries = None
 
     def __post_init__(self) -> None:
-        if any(getattr(self, name) for name in _WHOLE) and any(getattr(self, name) for name in _SINGLE):
-            refuse_usage("data of single splits cannot be combined with data of all splits")
+        if any(getattr(self, name) for name in _ALL_SPLITS) and any(getattr(self, name) for name in _ONE_SPLIT):
+            refuse_usage("options for a single split, such as --train-data-path, exclude --data-path and its files")
 
     def data_settings(self) -> BlendSettings:
-        """Returns the settings of a configuration for these data."""
-        if any(getattr(self, name) for name in _SINGLE):
+        """Returns the blend as settings of a dataset configuration."""
+        if any(getattr(self, name) for name in _ONE_SPLIT):
             return parse_blend(per_split={split.name: getattr(self, f"{split.name}_data_path") for split in Split})
         return parse_blend(self.data_path, args_file=self.data_args_path, per_split=self.per_split_data_args_path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
-    """The samples of a pair.
+    """Options that define the samples of a pair.
 
     Attributes:
-        sequence_length: tokens of a sample.
-        seed: seed of the run.
+        sequence_length: tokens per sample.
+        seed: seed of the shuffle.
     """
 
-    GROUP = "samples of a pair (as in the training run)"
+    GROUP = "samples of a pair (use the values of the training run)"
 
     window_policy: _Window = "concat"
     sequence_length: Annotated[Count, Written(metavar="S")] = 2048
@@ -81,7 +81,7 @@ class SampleOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOptions:
-    """The numbers of samples.
+    """Minimum sample counts per split.
 
     Attributes:
         train_samples, valid_samples, test_samples: number of samples of the split (default one epoch).
@@ -94,21 +94,21 @@ class SizeOptions:
     test_samples: Number | None = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the requested samples of train, valid and test."""
+        """Returns the requested sample counts of train, valid and test; None for one epoch."""
         return [self.train_samples, self.valid_samples, self.test_samples]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(SizeOptions, DataOptions):
-    """The settings of a blend that decide the number of samples.
+    """The settings of a blend that determine its sample counts.
 
     Attributes:
-        split: 98,1,1 or train=0.99,valid=0.01 (default 969,30,1).
+        split: weights or shares of train, valid and test, such as 98,1,1 or train=0.99,valid=0.01 (default 969,30,1).
         sequence_length: tokens per sample.
-        full_validation: validate on one whole epoch.
-        multiple_validation_sets: one validation dataset per prefix, not a blend.
-        mid_level_dataset_surplus: share of extra samples built per dataset.
-        extend_short_datasets: repeat datasets that run short.
+        full_validation: validate on exactly one epoch.
+        multiple_validation_sets: build one validation dataset per prefix instead of a blend.
+        mid_level_dataset_surplus: share of extra samples to build per dataset.
+        extend_short_datasets: repeat a dataset that has too few samples.
     """
 
     window_policy: _Window = "concat"
@@ -124,11 +124,11 @@ class RunOptions(SizeOptions, DataOptions):
     def wanted_sizes(self) -> list[int | None]:
         wanted = super().wanted_sizes()
         if self.full_validation and wanted[1] is not None:
-            refuse(f"--full-validation and a size for valid exclude each other, got {wanted[1]}")
+            refuse(f"--full-validation and a number of valid samples exclude each other, got {wanted[1]}")
         return wanted
 
     def run_settings(self, kind: type[BlendedMegatronDatasetConfig] = BlendedMegatronDatasetConfig) -> dict[str, Any]:
-        """Returns the options that are settings of a class of configurations, by name."""
+        """Returns the options that are settings of the configuration class `kind`, by name."""
         data = self.data_settings()
         split = self.split or (None if "blend_per_split" in data else "969,30,1")
         return arguments_of(self, kind, split=split, **data)
@@ -136,10 +136,10 @@ class RunOptions(SizeOptions, DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RunPath(JsonOption):
-    """The run.
+    """The run that a command works on.
 
     Attributes:
-        run_path: run.toml of the run.
+        run_path: path of the run's run.toml.
     """
 
     run_path: Annotated[str, Written(metavar="RUN", is_positional=True)] = "run.toml"
@@ -147,14 +147,15 @@ class RunPath(JsonOption):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizes:
-    """The batch sizes of training, which map steps to positions.
+    """Global batch sizes of training, which map steps to positions.
 
     Attributes:
-        global_batch_size: samples of a step, all ranks.
-        batch_size_schedule: changing sizes, such as "0:768 250B:1536": tokens, and samples per step from there on.
+        global_batch_size: samples per step, over all ranks.
+        batch_size_schedule: batch sizes by consumed tokens; "0:768 250B:1536" is 768 samples per step, and 1536
+            once 250B tokens are consumed.
     """
 
-    GROUP = "batches (as in training)"
+    GROUP = "batches (use the values of training)"
     EITHER: ClassVar[Any] = (("global_batch_size", "batch_size_schedule"),)
 
     global_batch_size: Annotated[Count | None, Written(metavar="G")] = None
@@ -162,18 +163,18 @@ class BatchSizes:
 
     @property
     def has_batch_sizes(self) -> bool:
-        """Whether batch sizes are given."""
+        """Whether the user gave batch sizes."""
         return self.global_batch_size is not None or self.batch_size_schedule is not None
 
     def batch_sizes(self, lock: RunLock | None) -> BatchSizeSchedule | None:
-        """Returns the batch sizes, if given; schedules in tokens need the lengths of a lock."""
+        """Returns the batch sizes, or None if not given; a schedule by tokens needs the lock's sequence lengths."""
         if self.batch_size_schedule is not None:
             lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
             return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
         return None if self.global_batch_size is None else BatchSizeSchedule.constant(self.global_batch_size)
 
     def position_of(self, position: int | None, lock: RunLock | None) -> int | None:
-        """Returns a position, or the first position of a step; None for neither."""
+        """Returns `position` as it is, or the first position of a `Step`."""
         if not isinstance(position, Step):
             return position
         if (sizes := self.batch_sizes(lock)) is None:
@@ -182,12 +183,12 @@ class BatchSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealing(BatchSizes):
-    """The batch sizes and ranks of training.
+class RankOptions(BatchSizes):
+    """Batch sizes and data-parallel ranks of training.
 
     Attributes:
-        micro_batch_size: samples of a rank and micro-batch.
-        data_parallel_size: data-parallel ranks.
+        micro_batch_size: samples per microbatch of a rank.
+        data_parallel_size: number of data-parallel ranks.
     """
 
     GROUP = BatchSizes.GROUP
@@ -197,12 +198,12 @@ class Dealing(BatchSizes):
 
     def __post_init__(self) -> None:
         if (self.micro_batch_size is None) != (self.data_parallel_size is None):
-            refuse_usage("--micro-batch-size and --data-parallel-size belong together")
+            refuse_usage("--micro-batch-size and --data-parallel-size must be given together")
         if self.micro_batch_size is not None and not self.has_batch_sizes:
-            refuse_usage("ranks need --global-batch-size or --batch-size-schedule")
+            refuse_usage("--micro-batch-size needs --global-batch-size or --batch-size-schedule")
 
     def topology(self, lock: RunLock) -> Topology | None:
-        """Returns the steps and ranks of positions, if batch sizes are given."""
+        """Returns the map from positions to steps and ranks; None without batch sizes."""
         if (sizes := self.batch_sizes(lock)) is None:
             return None
         ranks = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
@@ -210,16 +211,16 @@ class Dealing(BatchSizes):
 
 
 def lock_at(path: str) -> RunLock:
-    """Returns the lock of a run.toml, or a lock file of any name."""
+    """Reads the lock beside a run.toml, or a lock file of any other name."""
     return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
 
 
 def stage_of(name: str) -> str:
-    """Returns the name of a stage for a heading."""
+    """Returns a heading for a stage, such as "stage warmup"."""
     return name_of(name) if name.startswith("stage ") else f"stage {name_of(name)}"
 
 
 def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
-    """Returns the edit of `run.toml` as a unified diff."""
+    """Returns the change of `run.toml` as lines of a unified diff."""
     texts = amended.before.splitlines(), amended.after.splitlines()
     return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))

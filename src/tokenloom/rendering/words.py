@@ -105,7 +105,7 @@ def name_of(text: str, *, width: int = _LONGEST_NAME) -> str:
 
 def counted(number: int, thing: str) -> str:
     """Returns a number of things in words, such as "1 pair" and "1,000 passes"."""
-    plural = f"{thing}es" if thing.endswith("s") else f"{thing}s"
+    plural = f"{thing}es" if thing.endswith(("s", "ch")) else f"{thing}s"
     return f"{number:,} {thing if number == 1 else plural}"
 
 
