@@ -384,7 +384,7 @@ def test_a_blend_of_a_users_own_is_asked(tmp_path):
             return changed(super().sample(idx))
 
     with pytest.raises(
-        ConfigError, match=r"`Sampled` overrides `sample`, but not `__getitem__`, which would show other"
+        ConfigError, match=r"`Sampled` overrides `sample` but not `__getitem__`, which would return other"
     ):
         blend_of(blend.datasets[0], Sampled)
 
@@ -434,7 +434,7 @@ def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
 def test_a_fast_way_alone_is_refused(tmp_path, name):
     mine = type("Mine", (GPTDataset,), {name: lambda self, *given, **named: getattr(super(), name)(*given, **named)})
     text = (
-        f"^`Mine` overrides `{name}`, but not `__getitem__`, which would show other data\nhint: override `__getitem__`"
+        f"^`Mine` overrides `{name}` but not `__getitem__`, which would return other data\nhint: override `__getitem__`"
     )
     with pytest.raises(ConfigError, match=text):
         make_gpt(mine, tmp_path)

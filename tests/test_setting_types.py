@@ -41,7 +41,7 @@ def test_what_fits_passes_and_integers_of_numpy_become_int(tmp_path):
         ({"share": "much"}, "share"),
         ({"wanted": 2}, "`wanted`: must be True or False, got 2"),
         ({"wanted": None}, "`wanted`: must be True or False, got None"),
-        ({"name": 5}, "`name`: must be a text, got 5"),
+        ({"name": 5}, "`name`: must be a string, got 5"),
     ],
 )
 def test_what_does_not_fit_is_named(changes, message):

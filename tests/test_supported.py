@@ -49,7 +49,7 @@ def test_a_python_that_is_too_old_is_told_which_it_takes(tmp_path):
     package_with(tmp_path, {})
     assert imported(tmp_path, f"sys.version_info = {(*version, 'final', 0)}") == [
         f"ImportError: tokenloom needs Python 3.11 or newer, found 3.{version[1]}.{version[2]}",
-        "hint: install it into an environment of a newer Python",
+        "hint: install tokenloom into an environment with a newer Python",
     ]
 
 
@@ -76,6 +76,6 @@ def test_a_compiled_module_of_another_version_is_refused(tmp_path):
     package = package_with(tmp_path, {"_native.py": "def version():\n    return '0.0.9'\n"})
     assert imported(tmp_path) == [
         f"ImportError: expected the compiled module of tokenloom {tokenloom.__version__}, "
-        f"found that of 0.0.9: `{package / '_native.py'}`",
-        "hint: install tokenloom anew: `pip install --force-reinstall tokenloom`, or `pip install .` in a clone",
+        f"found version 0.0.9: `{package / '_native.py'}`",
+        "hint: run `pip install --force-reinstall tokenloom`, or `pip install .` in a clone",
     ]

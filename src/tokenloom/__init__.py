@@ -1,20 +1,20 @@
-"""tokenloom: the data pipeline that feeds large-language-model training.
+"""tokenloom: a data pipeline for training large language models.
 
-Text becomes tokenized `.bin`/`.idx` files, and those become exactly the right batches on every rank. Common names
-are here, the others in namespaces:
+It turns text into tokenized `.bin`/`.idx` files, and these into the batches of each rank. The most common names are
+here, all others in namespaces:
 
-- `tokenloom.preprocessing`, `tokenloom.tokenizers`: text and conversations into datasets
-- `tokenloom.indexed`: `.bin`/`.idx` pairs, read, written, merged, checked
-- `tokenloom.datasets`, `tokenloom.blending`, `tokenloom.order`: samples by number, of one dataset or many
-- `tokenloom.run`: all data of a training run as one dataset, which may change while it runs
-- `tokenloom.samplers`, `tokenloom.loading`: the samples of a rank, and batches of them
-- `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; agreement of ranks
+- `tokenloom.preprocessing`, `tokenloom.tokenizers`: turn text and conversations into datasets
+- `tokenloom.indexed`: read, write, merge and check `.bin`/`.idx` pairs
+- `tokenloom.datasets`, `tokenloom.blending`, `tokenloom.order`: samples by index, of one dataset or a blend
+- `tokenloom.run`: all data of a training run as one dataset, which can be amended during training
+- `tokenloom.samplers`, `tokenloom.loading`: assign samples to ranks and load batches
+- `tokenloom.packing`, `tokenloom.distributed`: pack samples of variable length; synchronize ranks
 - `tokenloom.storage`: object stores
 - `tokenloom.adapters`: loaders, datasets and sources for other frameworks
 - `tokenloom.errors`: all errors and warnings
-- `tokenloom.testing`: checks of your own datasets, orders and stores
+- `tokenloom.testing`: check your own datasets, orders and stores
 
-A public name loads its module on first use; importing this package loads neither NumPy nor torch.
+A public name imports its module on first use; `import tokenloom` imports neither NumPy nor torch.
 """
 
 from importlib import import_module
@@ -92,7 +92,7 @@ __all__ = [
     "write_concatenated",
 ]
 
-if TYPE_CHECKING:  # namespaces, after the names, some of which have the same name
+if TYPE_CHECKING:  # after the names above: some namespaces have the same name as a function
     from tokenloom import adapters as adapters
     from tokenloom import blending as blending
     from tokenloom import datasets as datasets
@@ -109,14 +109,14 @@ if TYPE_CHECKING:  # namespaces, after the names, some of which have the same na
     from tokenloom import testing as testing
     from tokenloom import tokenizers as tokenizers
 
-    # Modules of the same name would hide these from type checkers.
+    # Type checkers would take these names for the modules of the same name.
     __all__ += ["datasets", "run"]
 
 _NAMESPACES = (
     *("adapters", "blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing"),
     *("preprocessing", "run", "samplers", "storage", "testing", "tokenizers"),
 )
-"""The namespaces of public names, which are found at the top, too."""
+"""Namespaces whose public names are also attributes of `tokenloom`."""
 
 if not TYPE_CHECKING:  # type checkers would accept any name
 

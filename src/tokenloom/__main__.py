@@ -1,4 +1,4 @@
-"""`python -m tokenloom`, the command line."""
+"""Runs the command line: `python -m tokenloom`."""
 
 import sys
 

@@ -1,12 +1,15 @@
 """All errors and warnings of tokenloom.
 
-The lowest module: it imports nothing of tokenloom. Each class is also the standard one that a caller expects; some are
-`AssertionError`, which clients of the reference catch. Messages name subject, problem and value; `hint` has the remedy.
+Each class also derives from the standard exception that a caller would expect. Some derive from `AssertionError`
+because code written for Megatron catches that. This module imports nothing else of tokenloom.
 """
 
 
 class TokenloomError(Exception):
-    """The base of all errors of this package; `hint` is the remedy, if known."""
+    """Base class of all errors of this package.
+
+    `message` names the subject, the problem and the value; `hint` says how to fix the problem, or is None.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -25,23 +28,23 @@ def _rebuild(kind: type[TokenloomError], message: str, hint: str | None) -> Toke
 
 
 class ConfigError(TokenloomError, ValueError, AssertionError):
-    """A setting has an invalid value, or contradicts another setting."""
+    """A setting has an invalid value or contradicts another setting."""
 
 
 class OutputExistsError(ConfigError, FileExistsError):
-    """An output of another job exists and may not be replaced; it is unchanged."""
+    """The output exists, belongs to another job, and was not overwritten."""
 
 
 class MissingExtraError(TokenloomError, ImportError):
-    """An optional dependency is not installed; the hint is the command that installs it."""
+    """An optional dependency is not installed; the hint is the install command."""
 
 
 class DatasetFormatError(TokenloomError, ValueError, AssertionError):
-    """A `.bin`/`.idx` pair contradicts its header."""
+    """A `.bin`/`.idx` pair is damaged or inconsistent."""
 
 
 class DatasetNotFoundError(TokenloomError, FileNotFoundError, AssertionError):
-    """One or both files of a `.bin`/`.idx` pair are missing."""
+    """The `.bin` or the `.idx` file of a pair is missing."""
 
 
 class TokenRangeError(TokenloomError, OverflowError):
@@ -49,120 +52,120 @@ class TokenRangeError(TokenloomError, OverflowError):
 
 
 class StorageError(TokenloomError, OSError):
-    """Bytes could not be read or written."""
+    """Reading or writing a file or object failed."""
 
 
 class MissingObjectError(StorageError, FileNotFoundError):
-    """A store has no such bucket or object."""
+    """The bucket or object does not exist."""
 
 
 class AccessDeniedError(StorageError, PermissionError):
-    """A store refuses a request with these credentials."""
+    """The object store rejected the credentials or the permissions of a request."""
 
 
 class OutputBusyError(StorageError, BlockingIOError):
-    """Another process, or another writer of this one, is writing the same output."""
+    """Another process, or another writer in this process, is writing the same output."""
 
 
 class ReplacedObjectError(StorageError):
-    """An object was replaced after it was opened; bytes of the two are never mixed."""
+    """An object was replaced after it was opened; no bytes of the new object were returned."""
 
 
 class ChangedFileError(StorageError):
-    """A file was replaced, truncated or overwritten after it was opened; bytes of the two are never mixed."""
+    """A file was replaced, truncated or overwritten after it was opened; no bytes of the new file were returned."""
 
 
 class UnavailableError(StorageError):
-    """A store does not answer properly; reads are retried until their deadline."""
+    """An object store does not answer, or answers with errors; reads are retried until their deadline."""
 
 
 class IndexCacheError(TokenloomError, ValueError):
-    """A cached index cannot be read, trusted or written."""
+    """A cached index is missing, damaged or stale, or cannot be written."""
 
 
 class OversampledError(TokenloomError, IndexError):
-    """A blend takes more samples from a dataset than it has; the message names the dataset, and both numbers."""
+    """A blend needs more samples of a dataset than it has; the message names the dataset and both counts."""
 
 
 class TokenizerError(TokenloomError, ValueError):
-    """A tokenizer cannot be loaded, or lacks something the task needs."""
+    """A tokenizer cannot be loaded or lacks a required feature."""
 
 
 class MissingTokenError(TokenizerError, NotImplementedError):
-    """A tokenizer has no token of a role; the reference's tokenizers raise `NotImplementedError` for it."""
+    """A tokenizer does not define a special token; Megatron's tokenizers raise `NotImplementedError` for this."""
 
 
 class InputError(TokenloomError, ValueError):
-    """A line of input text is unusable; the message names file and line."""
+    """An input record is invalid; the message names the file and the line."""
 
 
 class RefusedTextError(TokenizerError, InputError):
-    """A tokenizer or its preparation refuses a text or fails on it; other texts are not affected."""
+    """A tokenizer fails on one text; other texts are not affected."""
 
 
 class StuckRecordError(InputError):
-    """A record exceeds its time limit in code that cannot be interrupted: a thread is left behind."""
+    """A record exceeds its time limit in code that cannot be interrupted; its thread keeps running."""
 
 
 class WorkerError(TokenloomError, RuntimeError):
-    """Processes of a job keep dying; finished shards are kept."""
+    """Worker processes of a job die repeatedly; finished shards are kept."""
 
 
 class BuildError(TokenloomError, RuntimeError):
-    """A rank failed or died during a joint build; every rank raises this, with that rank's cause."""
+    """A rank failed or died during a joint build; every rank raises this error with the cause of that rank."""
 
 
 class DivergenceError(TokenloomError, RuntimeError):
-    """Ranks have different values, or are at different steps, where they must agree."""
+    """Ranks have different values or are at different steps where they must be the same."""
 
 
 class ConformanceError(TokenloomError, AssertionError):
-    """A dataset, store or order violates the contract of its kind; see `tokenloom.testing`."""
+    """A dataset, store or order violates its interface contract; see `tokenloom.testing`."""
 
 
 class TokenloomWarning(UserWarning):
-    """The base of all warnings of this package."""
+    """Base class of all warnings of this package."""
 
 
 class ShortDatasetWarning(TokenloomWarning):
-    """A dataset holds too few tokens for a single sample."""
+    """A dataset has too few tokens for a single sample."""
 
 
 class CacheNotWrittenWarning(TokenloomWarning):
-    """An index was built but could not be cached; it will be built again next time."""
+    """An index was built but could not be written to the cache; the next start builds it again."""
 
 
 class AmbiguousPadWarning(TokenloomWarning):
-    """The tokenizer's pad id is also another special token."""
+    """The tokenizer's pad id is also the id of another special token."""
 
 
 class IgnoredSettingWarning(TokenloomWarning):
-    """A setting has no effect beside another."""
+    """A setting has no effect because of another setting."""
 
 
 class UntrainableWarning(TokenloomWarning):
-    """Conversations have no token to train on within a sample."""
+    """Some conversations have no token with loss within a sample."""
 
 
 class TokenizerMismatchWarning(TokenloomWarning):
-    """Data were, or seem to be, made with another tokenizer."""
+    """The data was, or appears to have been, tokenized with another tokenizer."""
 
 
 class DataMismatchWarning(TokenloomWarning):
-    """Data are of another kind than a class reads, such as documents instead of sentences."""
+    """The data does not suit the dataset class, such as documents where sentences are expected."""
 
 
 class MissingEodWarning(TokenloomWarning):
-    """Settings need end-of-document tokens, which the data do not have."""
+    """Settings need end-of-document tokens, but the data contains none."""
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Ranks see other mixtures than that of the blend, since its order and their turns are in step."""
+    """Some ranks see another mixture than that of the blend, because its order repeats in step with the ranks."""
 
 
 class CutShortWarning(TokenloomWarning):
-    """A run ends before its stages do, because a source has been read `max_passes` times."""
+    """A run ends before its stages do, because a source reached `max_passes`."""
 
 
 class DuplicateDataWarning(TokenloomWarning):
-    """The same data are named twice, in one blend or in two splits."""
+    """The same data is named twice, in one blend or in two splits."""

@@ -1,4 +1,4 @@
-"""Locks across forks: no child finds a lock held by a thread that it does not have."""
+"""A lock that is safe across `os.fork`: a child never inherits it locked by a thread that does not exist there."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-# A fork takes locks in reverse order of registration. These two modules have locks that may be taken under ours, so
-# they register first.
-_BEFORE_OURS = (logging, concurrent.futures.thread)
+# A fork acquires locks in reverse order of registration. Code that holds our lock may acquire the locks of these two
+# modules, so they must register first.
+_IMPORTED_FIRST = (logging, concurrent.futures.thread)
 
 READING_LOCK = threading.RLock()
-"""A lock for brief work on the way to a sample, held over a fork, so that children find that work complete.
+"""A reentrant lock for short critical sections while reading a sample.
 
-It is one reentrant lock, since several would need an order in which a fork takes them.
+A fork waits for it, so a child never sees such a section half done. There is only one, because several locks would need
+a fixed order of acquisition.
 """
 
 os.register_at_fork(
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` as of Python 3.12; before, all objects of a class share one lock.
+        """`functools.cached_property` without its lock, as in Python 3.12; before, all instances share one lock.
 
-        Several threads may compute the value at once; the last one is kept.
+        If several threads compute the value at the same time, the last value is kept.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:

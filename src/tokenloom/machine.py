@@ -1,4 +1,4 @@
-"""Facts of this machine and its processes; the only reader of `/proc`."""
+"""Facts about this machine and its processes; the only module that reads `/proc`."""
 
 from __future__ import annotations
 
@@ -9,61 +9,52 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def usable_processors() -> int:
-    """Returns how many processors this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 @functools.cache
 def boot_id() -> str:
-    """Returns an id of this boot of this machine.
-
-    Raises:
-        OSError: the system has none; only Linux has.
-    """
+    """Returns an ID that changes with each boot of this machine; raises `OSError` unless the system is Linux."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def mount_namespace() -> int:
-    """Returns the mount namespace of this process; containers have their own.
-
-    Raises:
-        OSError: the system has none.
-    """
+    """Returns the ID of this process's mount namespace (each container has its own); `OSError` unless on Linux."""
     return os.stat("/proc/self/ns/mnt").st_ino
 
 
 def is_running(process: int) -> bool:
-    """Whether a process exists on this machine."""
+    """Returns whether a process with this ID exists on this machine."""
     return os.path.exists(f"/proc/{process}")
 
 
 def process_namespace() -> str:
-    """Returns an id of boot, PID namespace and user: processes that share it can read each other's start.
+    """Returns an ID of boot, PID namespace and user; raises `OSError` unless the system is Linux.
 
-    Raises:
-        OSError: the system has none.
+    Processes with the same ID can call `process_start` on each other.
     """
     return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}/{os.getuid()}"
 
 
 def process_start(process: int) -> str | None:
-    """Returns the start of a process, in ticks since boot; None if it does not exist or has ended."""
+    """Returns the start time of a process in clock ticks since boot; None if it does not exist or has ended."""
     try:
         with open(f"/proc/{process}/stat", "rb") as stream:
             state, *fields = stream.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in b"ZXx" else fields[18].decode()  # its parent may not have waited for it yet
+    return None if state in b"ZXx" else fields[18].decode()  # a zombie has ended, too
 
 
 def descriptor_path(descriptor: int) -> str:
-    """Returns a path of an open file of this process; opening it starts at the beginning of the file."""
+    """Returns a path that reopens an open file of this process, with its own file position."""
     return f"/proc/self/fd/{descriptor}"
 
 
 def own_memory_bytes() -> int:
-    """Returns the private memory of this process, without pages of files and shared memory."""
+    """Returns the resident memory of this process in bytes, without file-backed and shared pages."""
     with open("/proc/self/statm", "rb") as stream:
         _, resident, shared, *_ = map(int, stream.read().split())
     return (resident - shared) * _PAGE_BYTES

@@ -1,9 +1,9 @@
-"""Parses and checks numbers of users strictly.
+"""Strict parsing and validation of numbers that users write.
 
-Numbers are ASCII digits with at most one dot, a sign and an exponent. Other numbers of Python (`nan`, `inf`, `1_000`,
-digits of other scripts) are refused.
+A number consists of ASCII digits with an optional sign, decimal point and exponent. Everything else that `float` takes
+(`nan`, `inf`, `1_000`, digits of other scripts) is an error.
 
-All functions raise `ConfigError`, whose message begins with `where`, the text's place, or names the setting `name`.
+All functions raise `ConfigError`. Its message begins with `where`, the location of the text, or with the setting.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _MOST_SHOWN = 60  # characters of a text in a message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An item of a list in a text.
+    """An item of a separated list, and its location.
 
     Attributes:
-        text: the text, stripped of blanks; may be empty.
-        number: its number in the list, from 1.
-        column: its first character in the text, from 1.
+        text: the item without surrounding whitespace; may be empty.
+        number: position of the item in the list, from 1.
+        column: column of the item's first character, from 1.
     """
 
     text: str
@@ -46,26 +46,26 @@ class Item:
 
     @property
     def place(self) -> str:
-        """Number, text and column, for messages."""
+        """The item and its location for error messages, such as "item 2 'abc' at column 4"."""
         return f"item {self.number} {quoted(self.text)} at column {self.column}"
 
 
 def quoted(text: str) -> str:
-    """Returns the `repr` of a text, truncated, for messages."""
+    """Returns the `repr` of a text for error messages, truncated to 60 characters."""
     return repr(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…")
 
 
 def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
-    """Returns the items of a list, also empty ones; blanks are one empty item.
+    """Splits a separated list into items, including empty ones; an empty text is one empty item.
+
+    Args:
+        text: the list.
+        separators: characters that separate items.
+        blanks_separate: whether whitespace without a separator separates items, too.
 
     Example:
         >>> [(item.text, item.column) for item in items_of("90, abc,,5")]
         [('90', 1), ('abc', 5), ('', 9), ('5', 10)]
-
-    Args:
-        text: items with separators between and blanks around them.
-        separators: characters that separate items.
-        blanks_separate: whether blanks alone separate items, too.
     """
     between = f"[{_BLANKS}]*[{re.escape(separators)}][{_BLANKS}]*{f'|[{_BLANKS}]+' if blanks_separate else ''}"
     first = len(text) - len(text.lstrip(_BLANKS))
@@ -80,14 +80,14 @@ def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False)
 
 
 def parse_number(text: str, where: str) -> float:
-    """Converts text to a number in double precision.
+    """Parses a finite number in double precision.
 
     Example:
         >>> parse_number("0.25", "share")
         0.25
     """
     if not _NUMBER.fullmatch(text):
-        raise ConfigError(f"{where} is {'empty' if not text else 'no number'}", hint=_spelling_hint(text))
+        raise ConfigError(f"{where} is {'empty' if not text else 'not a number'}", hint=_spelling_hint(text))
     number = float(text)
     if math.isinf(number):
         raise ConfigError(f"{where} is too large for double precision")
@@ -95,20 +95,20 @@ def parse_number(text: str, where: str) -> float:
 
 
 def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
-    """Converts text to an integer of 64 bits, of at least `at_least`."""
+    """Parses an integer in (-2**64, 2**64) that is at least `at_least`."""
     if not _INTEGER.fullmatch(text):
-        raise ConfigError(f"{where} is {'empty' if not text else 'no whole number'}", hint=_spelling_hint(text))
+        raise ConfigError(f"{where} is {'empty' if not text else 'not an integer'}", hint=_spelling_hint(text))
     if len(text) > 40 or abs(number := int(text)) >= 2**64:
-        raise ConfigError(f"{where} does not fit 64 bits")
+        raise ConfigError(f"{where} does not fit in 64 bits")
     if at_least is not None and number < at_least:
         raise ConfigError(f"{where} must be {at_least} or more")
     return number
 
 
 def parse_bytes(text: str) -> int:
-    """Converts text to a number of bytes, 1 or more, rounded down.
+    """Parses a size such as `500MB` to a number of bytes in [1, 2**63), rounded down.
 
-    Units are KB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (of 1024).
+    Units are KB, MB, GB and TB (powers of 1000), and KiB, MiB, GiB and TiB (powers of 1024).
 
     Example:
         >>> parse_bytes("1.5 GiB")
@@ -116,14 +116,15 @@ def parse_bytes(text: str) -> int:
     """
     found = _BYTES.fullmatch(text)
     count = 0 if found is None else int(Decimal(found[1]) * _UNITS[found[2]])
+    if found is None:
+        raise ConfigError(f"must be a size such as 500MB or 10GiB, got {quoted(text)}")
     if not 1 <= count <= _LARGEST:
-        hint = None if found is None else f"from 1 to {_LARGEST} bytes"
-        raise ConfigError(f"{quoted(text)} is no number of bytes such as 500MB or 10GiB", hint=hint)
+        raise ConfigError(f"must be in [1, 2**63) bytes, got {quoted(text)}")
     return count
 
 
 def bytes_text(num_bytes: int) -> str:
-    """Formats a number of bytes for `parse_bytes`, in the largest unit that divides it.
+    """Formats a number of bytes for `parse_bytes`, in the largest unit that divides it evenly.
 
     Example:
         >>> bytes_text(1 << 30), bytes_text(64_000)
@@ -134,20 +135,20 @@ def bytes_text(num_bytes: int) -> str:
 
 
 def parse_percentage(text: str, where: str) -> float:
-    """Converts a percentage such as `0.1%` to a share from 0 to 1."""
+    """Parses a percentage such as `0.1%`; returns the share, in [0, 1]."""
     if not text.endswith("%"):
-        raise ConfigError(f"{where} is no percentage such as 0.1%")
+        raise ConfigError(f"{where} must be a percentage such as 0.1%")
     percent = parse_number(text[:-1], where)
     if not 0 <= percent <= 100:
-        raise ConfigError(f"{where} is not from 0% to 100%")
+        raise ConfigError(f"{where} must be between 0% and 100%")
     return percent / 100
 
 
 def number_or_none(text: str, where: str) -> float | None:
-    """Converts text to a number; None for other text, such as a path.
+    """Parses a number; returns None for text that is not a number, such as a path.
 
-    NaN and infinity are returned, for the caller's range check. Other numbers of Python that `parse_number` refuses are
-    ambiguous, and refused.
+    NaN and infinity are returned, so that the caller's range check reports them. Text that only Python takes for a
+    number, such as `1_000`, is ambiguous and raises `ConfigError`.
     """
     stripped = text.strip()
     if _NUMBER.fullmatch(stripped):
@@ -158,12 +159,12 @@ def number_or_none(text: str, where: str) -> float | None:
         return None
     if not math.isfinite(number) and stripped.isascii():
         return number
-    message = f"{where} is no number of plain digits"
-    raise ConfigError(message, hint=_spelling_hint(stripped) or f"a path of that name is `./{stripped}`")
+    message = f"{where} is neither a plain number nor a path"
+    raise ConfigError(message, hint=_spelling_hint(stripped) or f"write the path as `./{stripped}`")
 
 
 def finite_or_none(value: object) -> float | None:
-    """Returns a finite number of any type as a float; None for anything else, including True, False and texts."""
+    """Returns a finite number of any numeric type as a float; None for all other values, such as bools."""
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -172,7 +173,7 @@ def finite_or_none(value: object) -> float | None:
 
 
 def wrong_value(name: str, needed: str, value: object, *, hint: str | None = None) -> ConfigError:
-    """Returns the error of a value; `name` is that of a setting, or words for what has the value.
+    """Creates the error of an invalid value; `name` is a setting or a description of the value.
 
     Example:
         >>> wrong_value("num_workers", "0 or more", -1).message
@@ -184,9 +185,9 @@ def wrong_value(name: str, needed: str, value: object, *, hint: str | None = Non
 def checked_integer(
     name: str, value: object, *, at_least: int | None = None, below: int | None = None, hint: str | None = None
 ) -> int:
-    """Returns an integer of any type in [at_least, below) as an int; texts, floats, True and False are refused.
+    """Validates an integer of any integer type in [at_least, below); returns an int.
 
-    `hint` is that of a value out of range.
+    Bools, floats and strings are errors. `hint` is the hint of the error about a value out of range.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError
@@ -202,13 +203,13 @@ def checked_integer(
 
 
 def check_count(name: str, value: object) -> None:
-    """Checks that a value is an int, and no subclass, from 0 to 2**63 - 1."""
+    """Validates that a value is exactly of type int, in [0, 2**63)."""
     if type(value) is not int or not 0 <= value <= _LARGEST:
         raise wrong_value(name, "an integer of 0 or more", value)
 
 
 def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
-    """Returns a finite number of any type, of at least `at_least` and above `above`, as a float; refuses bools."""
+    """Validates a finite number, >= `at_least` and > `above`, of any numeric type but bool; returns a float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise wrong_value(name, "a number", value)
     number = finite_or_none(value)
@@ -226,4 +227,4 @@ def _power(number: int) -> str:
 
 def _spelling_hint(text: str) -> str | None:
     likely = "_" in text or "," in text or not text.isascii()
-    return "write it in the digits 0 to 9, with a dot before decimals" if likely else None
+    return "use only the digits 0 to 9, and a dot before decimals" if likely else None

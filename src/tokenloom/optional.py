@@ -1,4 +1,4 @@
-"""Imports optional dependencies, where they are used."""
+"""Imports optional dependencies; if one is missing, the error names the install command."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from tokenloom.errors import MissingExtraError
 
 
 def is_installed(module: str) -> bool:
-    """Whether a library is installed, without importing it."""
+    """Returns whether a module is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def folder_of(package: str, *, extra: str) -> str:
-    """Returns the folder of an installed package, without importing it.
-
-    Raises:
-        MissingExtraError: the package is not installed.
-    """
+    """Returns the folder of an installed package without importing it; raises `MissingExtraError` if it is missing."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         raise MissingExtraError(f"`{package}` is not installed", hint=f"run `pip install 'tokenloom[{extra}]'`")
@@ -28,10 +24,10 @@ def folder_of(package: str, *, extra: str) -> str:
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Returns the imported module.
+    """Imports a module and returns it.
 
     Raises:
-        MissingExtraError: the module is not installed; the hint is the command that installs its extra.
+        MissingExtraError: the module, or one that it imports, is not installed.
     """
     try:
         return importlib.import_module(module)

@@ -1,10 +1,11 @@
-"""Finds which methods of an object a user overrides, once, when it is made or unpickled; and the caller's line.
+"""Finds the methods of an object that a user's class overrides, and the stack level of the user's code.
 
-A fast method replaces many calls of a hook. If a class overrides the hook and inherits the fast method, the fast method
-must not be used. If it overrides both, the fast method in the same class or nearer to the object, its own is used.
+A fast method such as `batch` replaces many calls of a hook such as `__getitem__`. If a user's class overrides the hook
+but not the fast method, calling the fast method would skip the override. So callers compare, once per object (when it
+is created or unpickled), which of both is overridden nearer to the object. Later changes of the class are not seen.
 
-A method is ours if a module of this package defines it, whatever its `__module__`; so are mixins, patched functions,
-attributes of an object and wrappers judged. Changes after the object was made are not seen.
+A method counts as ours if its code is defined in a module of this package, whatever its `__module__` says. The same
+rule holds for mixins, patched functions, attributes of an object and wrappers.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Uncalled(NamedTuple):
-    """A hook that nothing calls, so that overriding it has no effect.
+    """A hook of Megatron that tokenloom never calls; overriding it has no effect.
 
     Attributes:
-        remedy: what to override or do instead.
-        unless: methods; a class that overrides one of them may use the hook itself.
+        remedy: hint of the error: what to override or do instead.
+        unless: methods; a class that overrides one of them may call the hook itself, so no error is raised.
     """
 
     remedy: str
@@ -35,11 +36,11 @@ class Uncalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The methods of an object that a user overrides.
+    """The methods of an object that a user's code overrides.
 
     Attributes:
         cls: the class of the object.
-        found: level and class name of each: level 0 is the object itself, 1 its class, rising towards `object`.
+        found: (level, class name) by method: level 0 is the object itself, 1 its class, 2 the next class of the MRO.
     """
 
     cls: type
@@ -47,7 +48,7 @@ class Overrides:
 
     @staticmethod
     def of(obj: Any, names: tuple[str, ...]) -> Overrides:
-        """Finds overridden methods of an object or a class."""
+        """Finds the overridden methods among `names`, of an object or a class; results are cached per class."""
         kind: type = obj if isinstance(obj, type) else type(obj)
         own = getattr(obj, "__dict__", {})
         if not own.keys().isdisjoint(names):
@@ -62,7 +63,7 @@ class Overrides:
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
-        """Returns the hook that a fast method would skip, such as "Mine.__getitem__"; None if none."""
+        """Returns an overridden hook that the fast method `method` would skip, such as "Mine.__getitem__", or None."""
         nearest, _ = self.found.get(method, (sys.maxsize, ""))
         for hook in hooks:
             level, owner = self.found.get(hook, (sys.maxsize, ""))
@@ -71,14 +72,14 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises `ConfigError` if a fast method is overridden without any of its hooks, which would give other data."""
+        """Raises `ConfigError` if the fast method is overridden but its hooks are not: both would return other data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
-            message = f"`{owner}` overrides `{method}`, but not `{hooks[0]}`, which would show other data"
+            message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, which would return other data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises `ConfigError` if an uncalled hook is overridden."""
+        """Raises `ConfigError` if a hook that tokenloom never calls is overridden."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
@@ -87,7 +88,7 @@ class Overrides:
 
 _MOST_KNOWN = 1000
 _known: dict[tuple[Any, ...], tuple[list[Any], Overrides]] = {}
-"""Results by class and ids of its methods; the methods are kept, so that their ids are not used again."""
+"""Results by class and ids of its methods; keeps the methods alive, so that no id is reused."""
 
 
 def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrides:
@@ -95,7 +96,7 @@ def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrid
     places = [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
     for name in names:
         for level, (owner, attributes) in enumerate(places):
-            if name in attributes and (level or not name.startswith("__")):  # Python asks the class for those
+            if name in attributes and (level or not name.startswith("__")):  # Python ignores dunders of an instance
                 if not is_ours(attributes[name], owner):
                     found[name] = level, owner.__name__
                 break
@@ -103,24 +104,24 @@ def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrid
 
 
 def overrides(obj: Any, *names: str) -> bool:
-    """Whether a user overrides one of these methods of an object or a class."""
+    """Returns whether a user's code overrides any of these methods of an object or a class."""
     return bool(Overrides.of(obj, names).found)
 
 
 def is_ours(value: Any, owner: type = FunctionType) -> bool:
-    """Whether an attribute of a class was written in this package.
+    """Returns whether an attribute of class `owner` is defined in this package.
 
-    A function belongs to the module of its globals: decorators pass `__module__` on.
+    A function belongs to the module of its globals, because decorators copy `__module__`.
     """
     if isinstance(value, property):
         value = value.fget
     elif isinstance(value, cached_property):
         value = value.func
-    elif isinstance(value, (staticmethod, classmethod, MethodType)):  # the last of another object, put into this one
+    elif isinstance(value, (staticmethod, classmethod, MethodType)):  # a method of another object, assigned to this one
         value = value.__func__
     if type(value) is FunctionType:
         module = value.__globals__.get("__name__", "")
-    elif callable(value) and not isinstance(value, type):  # put there: in a class body, hooks are functions
+    elif callable(value) and not isinstance(value, type):  # a callable object, assigned to the class
         module = type(value).__module__
     else:
         module = owner.__module__
@@ -128,7 +129,7 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
 
 def level_outside() -> int:
-    """Returns the `stacklevel` of the first line outside of this package and `contextlib`."""
+    """Returns the `stacklevel` for `warnings.warn` of the first frame outside this package and `contextlib`."""
     level, frame, inner = 1, sys._getframe(1), (_PACKAGE, "contextlib")
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inner:
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""Text and conversations into datasets: a whole corpus as a job, and the parts of that."""
+"""Turn text and conversations into tokenized datasets: whole jobs, and the functions that they consist of."""
 
 import lazy_loader
 

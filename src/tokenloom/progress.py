@@ -1,7 +1,7 @@
-"""Progress of long work, and waits.
+"""Reports the progress of long work and long waits.
 
-Long work opens a `task` and advances it; code that waits for others opens `waiting_for`. Both only count. While any is
-open, a thread passes them to the reporter: that of the command line (`reporting_to`), else one that logs.
+Long work opens a `task` and advances it; code that waits for another process or machine opens `waiting_for`. While any
+of them is open, a thread passes them to a reporter: that of the command line (`reporting_to`), else one that logs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _LOGGER = logging.getLogger(__name__)
 _Print = Callable[[str], object]
 
 SILENT_SECONDS = 4.6
-"""Time without progress before a wait is reported: with the time between looks, less than 5 s."""
+"""Time without progress after which a wait is reported; within 5 s including the reporter's interval."""
 
 SECONDS_BETWEEN_LINES = 30.0
-"""Time between two lines of a log about one task or wait."""
+"""Interval between two log lines about the same task or wait."""
 
-NOTHING_WRITTEN = "nothing was written: run the same command again to begin anew"
-"""For `if_stopped`, of work that is written whole or not at all."""
+NOTHING_WRITTEN = "nothing was written: run the same command again to start over"
+"""Note for `if_stopped` of work whose output is written completely or not at all."""
 
 
 class Task:
-    """Long work, advanced from any thread; see `task`.
+    """Long work with a progress count; see `task`. Thread-safe.
 
     Attributes:
-        description: the work, in a few words.
-        started: its start, by the monotonic clock.
-        before: the amounts at its start.
+        description: name of the work, such as "merge".
+        started: start time, in seconds of the monotonic clock.
+        before: the amounts at the start.
     """
 
     __slots__ = ("__weakref__", "_done", "_lock", "_notes", "_num_tokens", "_total", "before", "description", "started")
@@ -50,18 +50,18 @@ class Task:
         self._num_tokens, self._notes = before.num_tokens, before.notes
 
     def __call__(self, count: int = 1) -> None:
-        """Adds to the amount done."""
+        """Adds `count` to the amount done."""
         with self._lock:
             self._done += count
 
     def tell(self, done: int, *, total: int | None = None, num_tokens: int = 0, notes: Sequence[str] = ()) -> None:
-        """Replaces all amounts."""
+        """Sets all amounts."""
         with self._lock:
             self._done, self._total = done, total
             self._num_tokens, self._notes = num_tokens, tuple(notes)
 
     def note(self, *notes: str) -> None:
-        """Replaces the notes, such as the current part."""
+        """Sets the notes, short texts such as "shards 4 of 11"."""
         with self._lock:
             self._notes = notes
 
@@ -73,13 +73,13 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A wait; see `waiting_for`.
+    """A wait for another process or machine; see `waiting_for`.
 
     Attributes:
-        what: the words after "waiting for".
-        setting: the setting that names it or limits the wait, if any.
-        note: the state, such as the number of attempts.
-        started: its start, by the monotonic clock.
+        what: the text after "waiting for".
+        setting: text about a setting to check, such as "AWS_REGION names it".
+        note: state of the wait, such as "attempt 2".
+        started: start time, in seconds of the monotonic clock.
     """
 
     what: str
@@ -88,7 +88,7 @@ class Wait:
     started: float = field(default_factory=time.monotonic)
 
     def line(self, seconds: float) -> str:
-        """Returns the message of a wait of so many seconds."""
+        """Formats the message about a wait that has lasted `seconds`."""
         more = "; ".join(filter(None, (self.note, self.setting)))
         return f"waiting for {self.what} for {duration(seconds)}" + (f" ({more})" if more else "")
 
@@ -97,13 +97,13 @@ class Wait:
 def task(
     description: str, *, unit: str, total: int | None = None, done: int = 0, num_tokens: int = 0
 ) -> Iterator[Task]:
-    """Opens a task in the `with` block; yields it, to be advanced.
+    """Opens a task for the `with` block; yields it. Call it to advance it.
 
     Args:
-        description: the work, in a few words: "merge", "index of `data/wiki`".
-        unit: "bytes", or a plural such as "documents".
-        total: the whole amount; None if unknown.
-        done, num_tokens: the amount and the tokens done before.
+        description: name of the work, such as "merge".
+        unit: unit of the amounts: "bytes", or a plural such as "documents".
+        total: the amount at the end; None if unknown.
+        done, num_tokens: the amount and the number of tokens done by earlier runs.
 
     Example:
         >>> with task("merge", unit="bytes", total=20) as advance:
@@ -123,9 +123,9 @@ def task(
 
 @contextmanager
 def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
-    """Reports a wait such as "`data.lock`, held by process 12", if the `with` block lasts 5 s and no task advances.
+    """Reports "waiting for `what`" if the `with` block lasts longer than 5 s while no task advances; yields the `Wait`.
 
-    `setting` says what names it or limits the wait, such as "AWS_REGION names it".
+    `setting` is a text about a setting to check, such as "AWS_REGION names it".
     """
     opened = Wait(what, setting)
     _board.open(opened)
@@ -137,9 +137,10 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 
 @contextmanager
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
-    """Adds a note to the Ctrl-C or signal that ends the `with` block; of nested blocks, only the innermost does.
+    """Adds a note to a `KeyboardInterrupt` (Ctrl-C or a signal) that ends the `with` block.
 
-    `words` returns the note, such as "6 of 11 shards are done: run the same command again to go on".
+    `words` returns the note, such as "6 of 11 shards are done: run the same command again to resume". In nested
+    blocks, only the innermost adds its note.
     """
     try:
         yield
@@ -151,7 +152,7 @@ def if_stopped(words: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def reporting_to(reporter: LineReporter) -> Iterator[None]:
-    """Passes all tasks and waits of this process to a reporter, in the `with` block."""
+    """Passes all tasks and waits of this process to a reporter during the `with` block."""
     before = _board.reporter
     _board.reporter = reporter
     try:
@@ -161,16 +162,16 @@ def reporting_to(reporter: LineReporter) -> Iterator[None]:
 
 
 class LineReporter:
-    """Reports as lines: of the outermost task every 30 s and at its end, of each wait after 5 s and then every 30 s.
+    """A reporter that prints lines: the oldest open task every 30 s and at its end; a wait after 5 s, then every 30 s.
 
-    Equal waits are reported once, and none while a task advances. Called by one thread at a time; raises nothing.
+    Waits for the same thing are one line; no wait is reported while a task advances. Called by one thread at a time.
 
     Args:
-        say, warn: print a line of a task, and of a wait.
-        clock: the monotonic clock.
+        say, warn: functions that print a line about a task, and about a wait.
+        clock: returns the time in seconds, like `time.monotonic`.
 
     Attributes:
-        seconds_between_looks: time between two calls of `look`.
+        seconds_between_looks: interval between two calls of `look`.
     """
 
     def __init__(self, say: _Print, warn: _Print, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -182,9 +183,9 @@ class LineReporter:
         self._waits_due: dict[str, float] = {}
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
-        """Takes all that is open, the oldest first; called every `seconds_between_looks`."""
+        """Reports the open tasks and waits, the oldest first, if a line is due."""
         now = self._clock()
-        self._look_at_waits(tasks, waits, now)
+        self._report_waits(tasks, waits, now)
         if not tasks:
             return
         task, *inner = tasks
@@ -196,7 +197,7 @@ class LineReporter:
             self._say(plain_line(task.description, amounts, pace.speed(), inner=last))
 
     def end(self, task: Task, *, is_complete: bool) -> None:
-        """Takes a task that has ended; `is_complete` is false after an error or a signal."""
+        """Prints the last line of a finished task; `is_complete` is false after an error or a signal."""
         seconds = self._clock() - task.started
         if is_complete and task in self._due and seconds >= SECONDS_BETWEEN_LINES:
             self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
@@ -207,7 +208,7 @@ class LineReporter:
             self._due[task] = now + SECONDS_BETWEEN_LINES
         return now >= due
 
-    def _look_at_waits(self, tasks: Sequence[Task], waits: Sequence[Wait], now: float) -> None:
+    def _report_waits(self, tasks: Sequence[Task], waits: Sequence[Wait], now: float) -> None:
         last_advance = max((self._last_advance(each, now) for each in tasks), default=-float("inf"))
         oldest: dict[str, Wait] = {}
         for wait in waits:
@@ -220,7 +221,7 @@ class LineReporter:
                 self._warn(wait.line(seconds))
 
     def _last_advance(self, task: Task, now: float) -> float:
-        """Returns the time of the last advance that was seen; minus infinity if none was."""
+        """Returns the time at which the task was last seen to advance; minus infinity if never."""
         done = task.amounts().done
         seen, at = self._advances.get(task, (task.before.done, -float("inf")))
         self._advances[task] = done, at if seen == done else now
@@ -228,15 +229,15 @@ class LineReporter:
 
 
 class _Board:
-    """All open tasks and waits, and the thread that reports them."""
+    """The open tasks and waits of this process, and the thread that reports them."""
 
     def __init__(self) -> None:
         self.reporter: LineReporter = LineReporter(_LOGGER.info, _LOGGER.warning)
         self.clear()
 
     def clear(self) -> None:
-        """Starts empty; a fork has no thread."""
-        self._lock = threading.RLock()  # reentrant: garbage collection may close tasks in a thread that holds it
+        """Forgets everything, as needed in a forked child, which has no reporting thread."""
+        self._lock = threading.RLock()  # reentrant: garbage collection may close a task while this thread holds it
         self._reporting = threading.RLock()  # held while the reporter is called
         self._open: dict[int, Task | Wait] = {}
         self._thread: threading.Thread | None = None
@@ -246,7 +247,7 @@ class _Board:
             self._open[id(opened)] = opened
             if self._thread is None:
                 thread = threading.Thread(target=self._watch, name="tokenloom-progress", daemon=True)
-                with suppress(RuntimeError):  # as the interpreter ends
+                with suppress(RuntimeError):  # the interpreter is shutting down
                     thread.start()
                     self._thread = thread
 
@@ -258,7 +259,7 @@ class _Board:
                 self.reporter.end(opened, is_complete=is_complete)
 
     def _watch(self) -> None:
-        """Reports until nothing is open; an idle thread would be in the way of forks."""
+        """Reports until nothing is open, then ends the thread, because an idle thread would make forks unsafe."""
         while True:
             time.sleep(self.reporter.seconds_between_looks)
             with self._reporting:

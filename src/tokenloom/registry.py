@@ -1,4 +1,4 @@
-"""Registries: objects of one kind by name, of this package and of users."""
+"""A registry of objects by name, such as input formats; users can add their own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Entry = TypeVar("Entry")
 
 
 class Registry(UserDict[str, Entry]):
-    """Objects by name, in order; each is imported on first use, so listing the names is cheap.
+    """A mapping from names to objects, each imported on first use; a name cannot be assigned twice.
 
-    Thread-safe once everything is added. A new process has only the entries that its own modules add.
+    Thread-safe once all entries are added. A new process contains only the entries that its imported modules add.
 
     Args:
-        kind: name of the kind, for messages ("input format").
-        homes: places of the package's own objects, by name: `module:attribute`.
+        kind: what the objects are, for error messages, such as "input format".
+        homes: locations of the package's own objects by name, as "module:attribute".
 
     Example:
         >>> functions = Registry[object]("function", {"dumps": "json:dumps"})
@@ -41,11 +41,7 @@ class Registry(UserDict[str, Entry]):
         return self.data[name]
 
     def __setitem__(self, name: str, entry: Entry) -> None:
-        """Adds an object.
-
-        Raises:
-            ConfigError: the name is taken.
-        """
+        """Adds an object; raises `ConfigError` if the name exists."""
         if name in self:
-            raise ConfigError(f"{self._kind} {name!r} exists", hint=f"there are {', '.join(self)}")
+            raise ConfigError(f"{self._kind} {name!r} exists", hint=f"choose a name other than {', '.join(self)}")
         self.data[name] = entry

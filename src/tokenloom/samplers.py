@@ -1,4 +1,4 @@
-"""Which samples each rank takes next: Megatron's samplers, for training, validation and batches that grow."""
+"""Samplers, which assign sample positions to ranks, and batch-size schedules."""
 
 import lazy_loader
 

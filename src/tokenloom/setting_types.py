@@ -1,4 +1,4 @@
-"""Checks the types of settings against the declarations of their classes."""
+"""Annotated types of settings, and their validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number, wrong_value
 
 Bytes = Annotated[int, "bytes"]
-"""A size in bytes; on the command line also as 500MB or 10GiB."""
+"""A size in bytes; on the command line also with a unit, such as 500MB or 10GiB."""
 
 Count = Annotated[int, "count"]
 """An integer of 1 or more."""
@@ -23,19 +23,16 @@ Number = Annotated[int, "number"]
 """An integer of 0 or more."""
 
 Seconds = Annotated[float, "seconds"]
-"""A time above 0, in seconds."""
+"""A positive time in seconds."""
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def check_types(settings: object) -> None:
-    """Checks the fields of a dataclass that are declared as int, float, bool, str or `Literal`, optionally with None.
+    """Validates the types of a dataclass's fields; raises `ConfigError` for the first field of another type.
 
-    NumPy's integers become int, as descriptions need them. Fields of other types, and those that a class outside of
-    this package declares, are not checked.
-
-    Raises:
-        ConfigError: a field has another type; the message names it.
+    Validates fields declared as int, float, bool, str or `Literal`, optionally with None, by classes of this package;
+    ignores all others. NumPy integers are converted to int, so that they can be written as JSON.
     """
     declared: dict[str, tuple[Any, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
     for name, (kind, optional) in declared.items():
@@ -52,20 +49,20 @@ def check_types(settings: object) -> None:
             checked_number(name, value)
         elif kind is str:
             if not isinstance(value, str) and not (isinstance(value, os.PathLike) and "path" in name):
-                raise wrong_value(name, "a text", value)
-        elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # numpy.bool is one
+                raise wrong_value(name, "a string", value)
+        elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # NumPy's is also "bool"
             raise wrong_value(name, "True or False", value)
 
 
 def checked_path(name: str, path: object, *, example: str | None = None) -> str:
-    """Returns a path as a text; refuses other types, with an example as hint."""
+    """Validates a path, returned as a string; `example` is the hint of the error."""
     if isinstance(path, (str, os.PathLike)) and isinstance(text := os.fspath(path), str):
         return text
     raise wrong_value(name, "a path", path, hint=example)
 
 
 def checked_paths(name: str, paths: object, *, example: str | None = None) -> list[str]:
-    """Returns a list of paths as texts; refuses a single path, whose letters would be paths."""
+    """Validates a list of paths, returned as strings; a single string is an error, since its letters would be paths."""
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         hint = f"write [{paths!r}]" if isinstance(paths, (str, os.PathLike)) else example
         raise wrong_value(name, "a list of paths", paths, hint=hint)
@@ -73,7 +70,7 @@ def checked_paths(name: str, paths: object, *, example: str | None = None) -> li
 
 
 def checked_output_prefix(name: str, path: object) -> str:
-    """Returns the prefix of an output; refuses one without a name, which would give files like `.bin`."""
+    """Validates the prefix of an output; it must end with a name, else files such as `.bin` would be written."""
     text = checked_path(name, path, example="such as `data/corpus`")
     if os.path.basename(text) in ("", ".", ".."):
         raise ConfigError(
@@ -83,21 +80,20 @@ def checked_output_prefix(name: str, path: object) -> str:
 
 
 def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
-    """Checks that a folder is local, or None; an address would become a folder `s3:`."""
+    """Validates that a folder is None or a local path; a URL would create a folder named `s3:`."""
     if path is None:
         return
     text = os.fspath(path)
     if _ADDRESS.match(text):
-        hint = "name a folder of this machine, or of a file system that is mounted on it"
-        raise ConfigError(f"`{name}`: must be a local folder, got the address {text!r}", hint=hint)
+        hint = "give a folder of this machine or of a mounted file system"
+        raise ConfigError(f"`{name}`: must be a local folder, got the URL {text!r}", hint=hint)
     if not text:
-        hint = "write `.` for the working directory"
-        raise ConfigError(f"`{name}`: must be a local folder, got an empty text", hint=hint)
+        raise ConfigError(f"`{name}`: must be a local folder, got ''", hint="write `.` for the working directory")
 
 
 @cache
 def _declared(kind: type) -> dict[str, tuple[Any, bool]]:
-    """Returns, by field, its type or texts, and whether it may be None."""
+    """Returns (type or allowed strings, whether None is allowed) for each validated field."""
     found: dict[str, tuple[Any, bool]] = {}
     for owner in reversed(kind.__mro__):
         if owner.__module__.partition(".")[0] != __name__.partition(".")[0]:

@@ -1,6 +1,6 @@
-"""Checks that tokenloom can run here, as `import tokenloom` begins.
+"""Checks at `import tokenloom` that this Python and the compiled module are compatible.
 
-Old Pythons must be able to read this module and `__init__.py`, as far as the message.
+This module and `__init__.py` use only syntax that old Python versions can parse, so that they can print the error.
 """
 
 import os
@@ -10,26 +10,26 @@ _OLDEST_PYTHON = (3, 11)
 
 
 def check_python() -> None:
-    """Raises an ImportError if this Python is too old to run tokenloom, whatever is installed."""
+    """Raises `ImportError` if this Python is too old."""
     if sys.version_info < _OLDEST_PYTHON:
         message = f"tokenloom needs Python 3.11 or newer, found {'.'.join(map(str, sys.version_info[:3]))}"
-        raise ImportError(_with_hint(message, "install it into an environment of a newer Python"))
+        raise ImportError(_with_hint(message, "install tokenloom into an environment with a newer Python"))
 
 
 def check_native(version: str) -> None:
-    """Raises an ImportError if the compiled module is missing, does not load, or is not of this version."""
+    """Raises `ImportError` if the compiled module is missing, cannot be loaded, or has another version."""
     try:
         from tokenloom import _native
     except ImportError as error:
         raise _not_loaded(error) from error
     if (built := _native.version()) != version:
-        message = f"expected the compiled module of tokenloom {version}, found that of {built}: `{_native.__file__}`"
-        hint = "install tokenloom anew: `pip install --force-reinstall tokenloom`, or `pip install .` in a clone"
+        message = f"expected the compiled module of tokenloom {version}, found version {built}: `{_native.__file__}`"
+        hint = "run `pip install --force-reinstall tokenloom`, or `pip install .` in a clone"
         raise ImportError(_with_hint(message, hint))
 
 
 def _not_loaded(error: ImportError) -> ImportError:
-    import platform  # milliseconds, which only this message needs
+    import platform  # takes milliseconds to import
 
     folder = os.path.dirname(__file__)
     found = sorted(name for name in os.listdir(folder) if name.startswith("_native.") and not name.endswith(".pyi"))
@@ -40,7 +40,7 @@ def _not_loaded(error: ImportError) -> ImportError:
         return ImportError(_with_hint(message, f"build it on this machine: {build}"))
     message = f"tokenloom has no compiled module for {here}, found {', '.join(found) or 'none'} in `{folder}`"
     if sys.platform != "linux":
-        return ImportError(_with_hint(message, "use Linux: tokenloom is built and tested there alone"))
+        return ImportError(_with_hint(message, "use Linux: tokenloom supports no other system"))
     return ImportError(_with_hint(message, f"install tokenloom with this Python: `pip install tokenloom`, or {build}"))
 
 

@@ -68,14 +68,14 @@ def said(capsys: pytest.CaptureFixture[str], command: str) -> tuple[object, str]
 BYTE, PAIR = "--tokenizer byte --workers 1", "--data-path corpus_text_document --sequence-length 2"
 
 REFUSED = {
-    f"plan {PAIR} --train-samples 1e6": "`--train-samples`: '1e6' is no whole number",
+    f"plan {PAIR} --train-samples 1e6": "`--train-samples`: '1e6' is not an integer",
     f"plan {PAIR} --data-args-path data.txt": "`--data-args-path`: cannot be combined with `--data-path`",
     "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1": "name a PREFIX or --lengths, one of both",
     f"prepare-cache {PAIR} --tokenizer byte --path-to-cache cache --sft --dataset bert": (
         "`--dataset`: cannot be combined with `--sft`"
     ),
     f"plan {PAIR} --split 90,abc,5": (  # a split that silently vanished
-        "`--split`: split '90,abc,5': item 2 'abc' at column 4 is no number; "
+        "`--split`: split '90,abc,5': item 2 'abc' at column 4 is not a number; "
         "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
     ),
 }
@@ -205,7 +205,7 @@ OF_RUNS = [
     ("deny RUN --from-position 5", 2, "missing: --document, --record or --documents-file"),
     ("deny RUN --document web:3", 2, "missing: --from-step or --from-position"),
     ("when RUN", 2, "missing: --document, --record, --text-file, --tokens or --ids"),
-    ("when RUN --ids 1,x", 2, "'1,x': item 2 'x' at column 3 is no whole number"),
+    ("when RUN --ids 1,x", 2, "'1,x': item 2 'x' at column 3 is not an integer"),
     ("when RUN --document code:5 --micro-batch-size 3", 2, "must be given together"),
     ("trace RUN", 2, "missing: --step or --position"),
     ("trace RUN --step 1 --position 2", 2, "`--position`: cannot be combined with `--step`"),

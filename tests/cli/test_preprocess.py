@@ -254,7 +254,7 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
         (["--shard-bytes", "63.9KB"], "`--shard-bytes`: must be 64000 or more, got 63900"),
         (["--split", "train=0.9"], "must be above 0 and add up to 1, got {'train': 0.9}"),
         (["--split", "a=1", "--split-seed", "-1"], "`--split-seed`: must be in [0, 2**64), got -1"),
-        (["--max-bad-records", "few"], "'few': it is no whole number"),
+        (["--max-bad-records", "few"], "'few': it is not an integer"),
         (
             ["--max-bad-records", "1", "--skip-bad-lines"],
             "`--skip-bad-lines`: cannot be combined with `--max-bad-records`",

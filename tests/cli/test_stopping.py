@@ -19,7 +19,7 @@ from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
 from tests.support import wait_until, write_corpus
 
 HOW_TO_GO_ON = (
-    "(nothing was written: run the same command again to begin anew"
+    "(nothing was written: run the same command again to start over"
     "|[0-9]+ of [0-9]+ shards (is|are) done: run the same command again to go on)"
 )
 
@@ -168,7 +168,7 @@ sys.exit(cli.main({arguments!r}))
         (
             "merge PREFIX PREFIX --output-prefix OUT/all",
             "tokenloom.indexed.writing.concatenate.put_piece",
-            "nothing was written: run the same command again to begin anew",
+            "nothing was written: run the same command again to start over",
         ),
         pytest.param(
             "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --train-samples 20 --path-to-cache OUT "

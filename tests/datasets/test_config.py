@@ -28,7 +28,7 @@ WRONG = [
         "`blend` and `blend_per_split` exclude each other, got both",
     ),
     ({"blend": BLEND, "split": "99,-1,0"}, "`split`: weights must be 0 or more, got '99,-1,0'"),
-    ({"blend": BLEND, "split": "1.2.3"}, "split '1.2.3': item 1 '1.2.3' at column 1 is no number"),
+    ({"blend": BLEND, "split": "1.2.3"}, "split '1.2.3': item 1 '1.2.3' at column 1 is not a number"),
     ({"eod_mask_loss": None}, "`eod_mask_loss`: must be True or False, got None"),
     (
         {"inter_document_masking": True, "reset_position_ids": True},

@@ -133,7 +133,7 @@ def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
         ({"random_seed": 1}, "`random_seed` is no setting of `load` or `GPTDatasetConfig`", "write `seed`"),
         ({"num_samples": [1, 2, 3]}, "`num_samples`: must be one integer without `split`, got [1, 2, 3]", "such as"),
         ({"split": {"train": 1}}, "`split`: must be weights", 'such as "98,1,1"'),
-        ({"split": "train"}, "split 'train': item 1 'train' at column 1 is no number", None),
+        ({"split": "train"}, "split 'train': item 1 'train' at column 1 is not a number", None),
     ],
 )
 def test_what_is_wrong_is_said(pairs, changes, message, hint):

@@ -135,8 +135,8 @@ def test_a_store_that_does_not_answer_is_no_reason_to_build(bucket, data, anothe
     ("path", "said"),
     [
         ("https://host/indices", "`path_to_cache` must be a local folder or a folder in a bucket, got"),
-        ("s3:/bucket/indices", "`path_to_cache`: must be a local folder, got the address 's3:/bucket/indices'"),
-        ("", "`path_to_cache`: must be a local folder, got an empty text"),
+        ("s3:/bucket/indices", "`path_to_cache`: must be a local folder, got the URL 's3:/bucket/indices'"),
+        ("", "`path_to_cache`: must be a local folder, got ''"),
     ],
 )
 def test_other_addresses_are_refused(path, said):

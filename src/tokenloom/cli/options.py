@@ -124,7 +124,7 @@ def refuse(message: str, *, hint: str | None = None) -> NoReturn:
 def _integer(text: str, *, at_least: int | None = None) -> int:
     number = parse_integer(text.strip(), quoted(text))
     if at_least is not None and number < at_least:
-        refuse(f"must be >= {at_least}, got {number}")
+        refuse(f"must be {at_least} or more, got {number}")
     return number
 
 
