@@ -115,7 +115,7 @@ def test_a_failing_load_fails_on_all_ranks_with_its_cause(run, who):
     outcomes = run("fail", who=(who,))
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     assert all(message.startswith(f"rank {who} on `") for _, message in outcomes.errors)
-    assert all("failed in loading what was built: IndexCacheError: broken data" in text for _, text in outcomes.errors)
+    assert all("failed in loading the build: IndexCacheError: broken data" in text for _, text in outcomes.errors)
     assert outcomes.by_rank[who]["causes"] == ["IndexCacheError: broken data"]
 
 
@@ -132,7 +132,7 @@ def test_ranks_at_different_steps_are_told_apart(run):
     outcomes = run("be_at_different_steps")
     assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
     assert outcomes.errors[0][1] == (
-        "ranks are at different steps: ranks 0, 2-3 at 'choosing who builds (auto)', rank 1 at 'comparing the colour'"
+        "ranks are at different steps: ranks 0, 2-3 at 'choosing the building rank (auto)', rank 1 at 'comparing the colour'"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_rank_killed_during_the_build_fails_all_others(run_fresh, victim, back
 @pytest.mark.parametrize("victim", [2, pytest.param(3, marks=slow)])
 def test_a_rank_killed_while_loading_fails_all_others(run_fresh, victim):
     outcomes = run_fresh("die", victim=victim, when="loading")
-    check_survivors(outcomes, victim, "during loading what was built")
+    check_survivors(outcomes, victim, "during loading the build")
 
 
 @pytest.mark.parametrize("victim", [2, pytest.param(3, marks=slow)])
@@ -180,7 +180,7 @@ def test_a_rank_killed_before_it_came_fails_all_others_as_one_that_never_comes(r
     outcomes = run_fresh("die_long_before", silence=3)
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 3
     for _, message in outcomes.errors:
-        assert re.match(r"rank 1 has not come to choosing who builds \(auto\) within \d\.\d s", message), message
+        assert re.match(r"rank 1 has not reached choosing the building rank \(auto\) within \d\.\d s", message), message
 
 
 @slow
@@ -278,7 +278,7 @@ def test_one_rank_builds_the_indices_of_a_blend_and_all_have_the_same_samples(ru
 @pytest.mark.parametrize(("victim", "when"), [(2, "made"), (0, "built")])
 def test_a_rank_that_raises_in_the_build_of_a_blend_fails_all_with_its_cause(run, prefixes, victim, when):
     outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"raise when {when}")
-    step = "the build" if when == "built" else "looking for what is built"
+    step = "the build" if when == "built" else "checking what is already built"
     for kind, message in outcomes.errors:
         assert kind == "BuildError"
         assert message.startswith(f"rank {victim} ")

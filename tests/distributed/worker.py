@@ -496,7 +496,7 @@ def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str =
     with Watched.builds_watched(me, breaks if me.rank == victim else ""):
         for _ in range(2):
             steps = steps_of(lambda: digests.append(digest_of(builder.build()[0])))
-    if steps != ["looking for what is built"]:
+    if steps != ["checking what is already built"]:
         raise AssertionError(steps)
     assert digests[0] == digests[1]
     return digests[0]

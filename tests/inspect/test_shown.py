@@ -197,7 +197,7 @@ def test_a_log_tells_boundaries_kinds_and_loss_in_words():
         "position 7",
         "note: a note",
         "── document 3 of web, tokens 8 to 9 of 10 ──────────────────",
-        "made of raw/web.jsonl:17",
+        "made from raw/web.jsonl:17",
         "[without loss]end.[with loss][EOD <eod>]",
         "── document 5 of web, all 5 tokens ─────────────────────────",
         "[without loss][BOS <s>][with loss]two↵",
@@ -208,8 +208,8 @@ def test_a_log_tells_boundaries_kinds_and_loss_in_words():
         "[padding x 3]",
         "legend: [with loss] the model learns to predict it; [without",
         "loss] the model only reads it; [EOD] end of document; [BOS]",
-        "begin of document; ▏ a token that only begins a character; ↵",
-        "line break",
+        "beginning of document; ▏ a token that ends within a",
+        "character; ↵ line break",
     ]
 
 
@@ -265,7 +265,7 @@ def check_harmless(text: str, look: Look) -> None:
         kinds=["text", "special"],
         loss=[True, False],
         notes=(text,),
-        facts=(("made of", text),),
+        facts=(("made from", text),),
     )
     for line in shown_lines(hostile, look):
         bare = STYLE.sub("", line) if look.colour else line

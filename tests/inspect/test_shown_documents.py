@@ -99,7 +99,7 @@ def test_images_are_one_token_each(tmp_path):
         builder.end_document()
         builder.finalize(f"{prefix}.idx")
     shown = shown_document(OpenPair(prefix), 0, Letters())
-    assert columns_of(shown).text == ["a", "b", "image of 1,000 bytes", "c", "1 token of mode 1, no image"]
+    assert columns_of(shown).text == ["a", "b", "image of 1,000 bytes", "c", "1 token of mode 1, not an image"]
     assert columns_of(shown).kind == ["text", "text", "image", "text", "image"]
     assert columns_of(shown).id == [1, 2, -1, 3, -1]
     assert shown.num_tokens == 5
@@ -112,7 +112,7 @@ def test_the_record_that_it_was_made_of_is_told(tmp_path):
     prefix = write_pair(tmp_path / "corpus", CORPUS)
     add_origins(prefix, origins_of("raw/a.jsonl", [(0, 5), (-1, 0), (0, 9), (0, 10), (0, 11)]))
     shown = shown_document(OpenPair(prefix), 2, None)
-    assert shown.facts[-1] == ("made of", "raw/a.jsonl:9")
+    assert shown.facts[-1] == ("made from", "raw/a.jsonl:9")
     assert [span.origin for span in shown.spans] == ["raw/a.jsonl:9"] * 2
     assert shown_document(OpenPair(prefix), 1, None).facts == (("tokens", "0"), ("sequences", "0"))
 

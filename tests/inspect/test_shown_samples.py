@@ -93,7 +93,7 @@ def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
 def test_the_pad_id_in_the_data_is_told(prefix):
     dataset = make_dataset(prefix, sequence_length=5, indices=[2], tokenizer=Letters(pad=6))
     shown = shown_sample(dataset, 0, Letters(pad=6))
-    assert shown.notes == ("the pad id, 6, stands in the data 1 time: it is fed as 0, without loss",)
+    assert shown.notes == ("the data contains the pad id, 6, 1 time: read as id 0 without loss",)
     assert columns_of(shown).id == [4, 5, 0, 7, 8, EOD]
     assert columns_of(shown).loss == [False, True, False, True, True, True]
     assert columns_of(shown).span == [0] * 6
@@ -145,7 +145,7 @@ def make_fim(folder, *, rate):
 def test_of_rearranged_documents_spans_are_only_listed(tmp_path):
     dataset = make_fim(tmp_path, rate=1.0)
     shown = shown_sample(dataset, 0, Characters())
-    assert shown.notes[0].startswith("the tokens are not those of their documents in their order")
+    assert shown.notes[0].startswith("the tokens are not in the order of their documents")
     assert len(shown.spans) == 4
     assert set(columns_of(shown).span) == {None}
     stop = names(shown).index("padding")
@@ -270,7 +270,7 @@ def test_samples_of_another_kind_are_an_error():
         def __getitem__(self, index):
             return {"text": np.zeros(3)}
 
-    with pytest.raises(ConfigError, match=r"^samples lack 'labels', 'loss_mask', 'tokens'\n"):
+    with pytest.raises(ConfigError, match=r"^cannot show samples without 'labels', 'loss_mask', 'tokens'\n"):
         shown_sample(Other(), 0, None)
 
 

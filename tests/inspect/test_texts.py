@@ -125,7 +125,7 @@ def test_texts_are_found_in_all_sources(lock, tmp_path):
 
 
 def test_pairs_without_hashes_are_told(lock, tmp_path):
-    with pytest.raises(ConfigError, match=r"(?s)^none of 3 pairs has hashes of its documents.*--document-hashes"):
+    with pytest.raises(ConfigError, match=r"(?s)^none of 3 pairs has document hashes.*--document-hashes"):
         find_whole_texts(lock, ["a"])
     hash_pair(str(tmp_path / "web1"), ["c", "d"])
     found, missing = find_whole_texts(lock, ["d"])
@@ -156,11 +156,11 @@ def test_files_that_changed_are_named(tmp_path):
     file = written(path, b"{}\n")
     assert input_problem(file) is None
     os.utime(path, ns=(0, 5))
-    assert input_problem(file) == f"`{path}` was replaced or written to since it was tokenized"
+    assert input_problem(file) == f"`{path}` was replaced or modified since it was tokenized"
     path.write_bytes(b"{}\n{}\n")
-    assert input_problem(file) == f"`{path}` has 6 bytes, and had 3 when it was tokenized"
+    assert input_problem(file) == f"`{path}` has 6 bytes; it had 3 when it was tokenized"
     path.unlink()
-    assert input_problem(file) == f"`{path}` is not there any more"
+    assert input_problem(file) == f"`{path}` no longer exists"
 
 
 def test_traced_spans_are_parts_of_the_records_that_they_name(tmp_path, rng):

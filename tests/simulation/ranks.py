@@ -101,7 +101,7 @@ def _check(rank: simulated.Simulated, affected: set[int]) -> None:
         return
     if not affected:
         raise FailedError(f"nothing happened, and rank {rank.rank} ended with {outcome!r}")
-    if rank.rank in affected and "not come to" in str(outcome):
+    if rank.rank in affected and "not reached" in str(outcome):
         return  # frozen before it came, it finds nobody
     named = {int(number) for match in _NAMED.finditer(str(outcome)) for number in match.groups() if number}
     if isinstance(outcome, BuildError) and not named & affected:

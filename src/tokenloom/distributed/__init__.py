@@ -1,4 +1,4 @@
-"""Ranks of `torch.distributed` as values: building together, failing together, comparing."""
+"""Synchronization of the ranks of `torch.distributed`: one rank builds for all, and all fail with the same error."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""Work that succeeds on all ranks, or fails on all with one cause.
+"""Work that either succeeds on all ranks or fails on all ranks with the same cause.
 
-One rank does it for all (`Build`), or each does its part (`do_together`). Digests compare what must be the same on all
-ranks before it is used.
+With `Build`, one rank works and the others load its result; with `do_together`, each rank does its part. Values that
+must be the same on all ranks are compared by digest.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]
 
 Description = Mapping[str, Mapping[str, str]]
-"""Values that must be the same on all ranks that describe a topic: by topic and name."""
+"""Values by topic and name. All ranks that describe a topic must have the same values."""
 
-_LARGEST_NUMBER_OF_KINDS = 8
+_MOST_GROUPS = 8  # of ranks with the same value, in one message
 _SHOWN_SETTINGS = 5
 _SHOWN_CHARACTERS = 160
 
@@ -39,22 +39,23 @@ def do_together(
     compare: Callable[[T], str | None] = lambda _: None,
     name: str | None = None,
 ) -> T:
-    """Returns the result of `work` on this rank, after it returned on every rank of `torch.distributed`.
+    """Calls `work` on every rank of `torch.distributed` and waits for all; returns the result of this rank.
 
-    If it raises on one rank, or a rank dies, all ranks raise: a rank that fails calls `break_off`, so that ranks that
-    wait for it in a collective fail too; then all meet, and each gets the first cause.
+    If `work` raises on one rank, or a rank dies, all ranks raise. A rank that fails calls `break_off`, so that ranks
+    waiting for it in a collective fail as well. Then all ranks exchange their errors, and each raises the first cause.
+    Without `torch.distributed`, only calls `work`.
 
     Args:
-        step: name of the work, for messages.
-        work: this rank's part, which may use collectives.
+        step: name of the work, for error messages.
+        work: the part of this rank; may use collectives.
         break_off: closes the connections of these collectives; may be called twice.
-        breaks: errors after which other ranks may wait for this one in a collective; a lost connection is one.
-        compare: returns from the result what must be the same on all ranks, or None.
-        name: name of that, for messages.
+        breaks: errors of `work` that may leave other ranks waiting in a collective, so that `break_off` is called.
+        compare: returns the part of a result that must be the same on all ranks, or None.
+        name: name of that part, for error messages.
 
     Raises:
-        BuildError: `work` failed on some rank, or a rank died. Without `torch.distributed`, the error of `work` itself.
-        DivergenceError: the ranks have different values, or are at different steps.
+        BuildError: `work` failed on some rank, or a rank died.
+        DivergenceError: ranks have different values or are at different steps.
     """
     if (meeting := current_meeting()) is None:
         return work()
@@ -67,31 +68,31 @@ def do_together(
             if isinstance(error, (*breaks, ConnectionLostError)):
                 break_off()
             raise
-        value, topic = compare(results[0]), name or f"what they hold after {step}"
+        value, topic = compare(results[0]), name or f"the result of {step}"
         return {}, {} if value is None else {topic: {topic: repr(value)}}
 
-    meeting.take(_alike(step, attempt), on_loss=break_off)
+    meeting.take(_same_on_all(step, attempt), on_loss=break_off)
     return results[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build(Generic[T]):
-    """Work that one rank does for all; the others find its results in a folder.
+    """A build that one rank does for all; the other ranks load the result from a folder.
 
-    All ranks of `torch.distributed` must build `together`, in the same order as their other collectives. First the
-    building ranks run `work`, then the others; if it fails on any rank, or a rank dies or is silent for too long (see
-    `set_rank_silence_seconds`), every rank raises. A rank notices while it waits for others, not while it works.
+    All ranks of `torch.distributed` must call `together`, in the same order as their other collectives. The building
+    ranks call `work` first, then the others. If `work` fails on any rank, or a rank dies or is silent for too long (see
+    `set_rank_silence_seconds`), all ranks raise. A rank learns of failures while it waits, not during `work`.
 
     Attributes:
-        work: builds what is missing in `folder`, and returns the whole; runs once per rank.
-        folder: of the results; None if every rank builds for itself.
-        look: returns the result if nothing needs building, else None. All ranks call it first, at the same time.
-        is_built_on_rank: whether this rank needs the result; the others get None, but wait for success too. The
-            building rank is the lowest that needs it.
-        builders: one rank ("rank0"), one per host ("node"), or one rank first, then one of each host for what it does
-            not find in its folder ("auto").
-        describe: returns what must be the same on all ranks; called after `look`, with whether this rank needs the
-            result.
+        work: builds what is missing in `folder` and returns the result; called at most once per rank.
+        folder: folder of the results; None if every rank builds for itself.
+        look: returns the result if nothing is missing, else None; all ranks call it first, at the same time.
+        is_built_on_rank: returns whether this rank needs the result; if not, `together` waits and returns None. The
+            lowest rank that needs the result builds it.
+        builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds, then one rank of
+            each other host, which builds only what it does not find in its folder.
+        describe: returns values that must be the same on all ranks; called after `look`, with the result of
+            `is_built_on_rank`.
     """
 
     work: Callable[[], T]
@@ -102,12 +103,12 @@ class Build(Generic[T]):
     describe: Callable[[bool], Description] = lambda _: {}
 
     def together(self) -> T | None:
-        """Returns the result of `work`; without `torch.distributed`, calls it.
+        """Builds on all ranks and returns the result; without `torch.distributed`, only calls `work`.
 
         Raises:
-            BuildError: a rank failed, died or was silent; the message names it and its cause, chained on that rank.
-            DivergenceError: ranks are at different steps, or differ in their descriptions.
-            ConfigError: unknown `builders`.
+            BuildError: a rank failed, died or was silent; the message names the rank and the cause.
+            DivergenceError: ranks are at different steps or have different descriptions.
+            ConfigError: `builders` is invalid.
         """
         if self.builders not in get_args(Builders):
             raise ConfigError(f"`builders`: must be 'auto', 'rank0' or 'node', got {self.builders!r}")
@@ -116,7 +117,7 @@ class Build(Generic[T]):
         return meeting.take(self.rounds())
 
     def rounds(self) -> Rounds[T | None]:
-        """Yields the rounds of a rank of several; returns the result."""
+        """Yields the rounds of this rank; returns the result."""
         kind = "every rank" if self.folder is None else self.builders
         look = None if self.folder is None else self.look
         result: T | None = None
@@ -134,37 +135,39 @@ class Build(Generic[T]):
             result = self.work()
             return {}
 
-        step = f"choosing who builds ({kind})" if look is None else "looking for what is built"
-        role = yield from _alike(step, prepare, partial(_choose_builders, kind))
+        step = f"choosing the building rank ({kind})" if look is None else "checking what is already built"
+        role = yield from _same_on_all(step, prepare, partial(_choose_builders, kind))
         for turn in range(role["num_turns"]):
-            step = "the build" if turn == 0 else "loading what was built"
-            yield Round(step, build if role["turn"] == turn else dict, _all_well)
+            step = "the build" if turn == 0 else "loading the build"
+            yield Round(step, build if role["turn"] == turn else dict, _no_answers)
         return result
 
 
-def _all_well(records: list[Record]) -> list[Record]:
+def _no_answers(records: list[Record]) -> list[Record]:
     return [{} for _ in records]
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns the turn of each rank; ranks of one turn work at the same time."""
+    """Returns the turn of each rank; ranks with the same turn work at the same time."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
-    wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
-    of_hosts = list({records[rank]["host"]: rank for rank in reversed(wanting)}.values())
-    first = wanting[:1]
-    builders = {"every rank": [wanting], "node": [of_hosts], "rank0": [first], "auto": [first, of_hosts]}[kind]
+    needing = [rank for rank, record in enumerate(records) if record["wanted"]]
+    per_host = list({records[rank]["host"]: rank for rank in reversed(needing)}.values())
+    first = needing[:1]
+    builders = {"every rank": [needing], "node": [per_host], "rank0": [first], "auto": [first, per_host]}[kind]
     turns: dict[int, int] = {}
     num_turns = 0
-    for ranks in [*builders, wanting]:
+    for ranks in [*builders, needing]:
         others = [rank for rank in ranks if rank not in turns]
         turns |= dict.fromkeys(others, num_turns)
         num_turns += bool(others)
     return [{"turn": turns.get(rank), "num_turns": num_turns} for rank in range(len(records))]
 
 
-def _alike(step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _all_well) -> Rounds[Record]:
-    """Yields a round, and returns its answer; raises if ranks describe a topic differently."""
+def _same_on_all(
+    step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _no_answers
+) -> Rounds[Record]:
+    """Yields a round and returns its answer; if ranks have different descriptions, a second round raises."""
     description: Description = {}
 
     def digested() -> Record:
@@ -176,25 +179,25 @@ def _alike(step: str, work: Callable[[], tuple[Record, Description]], decide: De
 
     answer = yield Round(step, digested, partial(_compare, decide))
     if "kinds" in answer:
-        told = {"description": description if answer["describes"] else None}
-        answer = yield Round("comparing settings", lambda: told, partial(_tell_differences, answer["kinds"]))
+        report = {"description": description if answer["describes"] else None}
+        answer = yield Round("comparing settings", lambda: report, partial(_raise_differences, answer["kinds"]))
     return answer
 
 
 def _compare(decide: Decision, records: list[Record]) -> list[Record]:
-    """Decides if digests are the same; else asks one rank of each kind for its description."""
+    """Calls `decide` if all digests are the same; else selects one rank per digest to report its description."""
     digests = [record["digests"] for record in records]
     kinds: dict[str, list[list[int]]] = {}
     for topic in dict.fromkeys(topic for each in digests for topic in each):
         holders = list(holders_of([each.get(topic) for each in digests]).values())
         if len(holders) > 1:
-            kinds[topic] = holders[:_LARGEST_NUMBER_OF_KINDS]
+            kinds[topic] = holders[:_MOST_GROUPS]
     describing = {ranks[0] for holders in kinds.values() for ranks in holders}
     answers = [{"describes": rank in describing, "kinds": kinds} for rank in range(len(records))]
     return answers if kinds else decide(records)
 
 
-def _tell_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[Record]) -> NoReturn:
+def _raise_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[Record]) -> NoReturn:
     differences: list[str] = []
     for topic, groups in kinds.items():
         values = [records[ranks[0]]["description"][topic] for ranks in groups]
@@ -204,13 +207,13 @@ def _tell_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[Re
                 holders.setdefault(each.get(name), []).extend(ranks)
             if len(holders) > 1:
                 differences.append(f"{name}: {_show(holders)}")
-    more = f"; and {len(differences) - _SHOWN_SETTINGS} further" if len(differences) > _SHOWN_SETTINGS else ""
+    more = f"; and {len(differences) - _SHOWN_SETTINGS} more" if len(differences) > _SHOWN_SETTINGS else ""
     message = f"ranks differ in {'; '.join(differences[:_SHOWN_SETTINGS])}{more}"
     raise DivergenceError(message, hint="compare the settings, the data and the package versions of these ranks")
 
 
 def _show(holders: Mapping[str | None, list[int]]) -> str:
-    """Returns the values and their ranks; long values from a little before the first difference."""
+    """Formats values and their ranks; long values start shortly before their first difference."""
     texts = [value for value in holders if value is not None]
     same = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - character by character
     start = max(0, same - _SHOWN_CHARACTERS // 4) if same > _SHOWN_CHARACTERS // 2 else 0

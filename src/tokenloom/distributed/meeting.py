@@ -1,7 +1,7 @@
-"""Meetings of all ranks, which fail on all together and never leave one waiting.
+"""Rounds of communication between all ranks, which end on all ranks with an answer or with the same error.
 
-There is one meeting per process group, from its first step until the group, the process or the meeting ends. Its thread
-drives a `Membership`, so a rank that is busy elsewhere is known to live.
+There is one `Meeting` per process group, from the first step until the group or the process ends or a rank is lost. Its
+thread drives a `Membership` and sends heartbeats, so a busy rank is not taken for a dead one.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _TEXT_CHARACTERS = 2000
-_FAREWELL_SECONDS = 0.5
-"""Time that a rank that ends waits for others to learn of it."""
+_LEAVE_SECONDS = 0.5  # an exiting rank waits this long for others to read its last message
 _NOTE_SECONDS = 1.0
 
 
 class ConsequenceError(BuildError):
-    """This rank cannot continue because another one failed, whose error is the cause."""
+    """This rank cannot continue because another rank failed; the error of that rank is the cause."""
 
 
 class ConnectionLostError(ConsequenceError):
-    """A collective failed: a rank of the group died, or gave up and closed its connections."""
+    """A collective failed because a rank of the group died or closed its connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Work of a rank and its report to all; ends with an answer, or an error on all ranks alike.
+    """One step of work on all ranks, after which each rank gets an answer, or all raise the same error.
 
     Attributes:
         step: name of the work in messages; the same on all ranks.
-        work: returns this rank's report. Its error is reported too, and becomes the cause of the one that is raised.
-        decide: makes the answers from the reports, by rank, or raises; called on the leading rank only.
+        work: does the work and returns the report of this rank. An exception of `work` is reported to all ranks, and is
+            the `__cause__` of this rank's error.
+        decide: computes the answer of each rank from the reports of all ranks, or raises; called on the leader only.
     """
 
     step: str
@@ -59,7 +59,7 @@ class Round:
 
 
 Rounds = Generator[Round, Record, T]
-"""The rounds of a rank; each `yield` returns the answer."""
+"""A generator of the rounds of one rank; each `yield` returns the answer of the round."""
 
 
 class Attempt(Generic[T]):
@@ -70,27 +70,27 @@ class Attempt(Generic[T]):
         self.error: Exception | None = None
         try:
             self.result = call()
-        except Exception as error:  # noqa: BLE001  it is raised again, on every rank
+        except Exception as error:  # noqa: BLE001  raised again on every rank
             self.error = error
 
 
 def report_of(step: str, host: str, attempt: Attempt[Record]) -> Record:
-    """Returns a rank's report: the result of its work, or its error."""
+    """Returns the report of a rank: the result or the error of its work."""
     if (error := attempt.error) is None:
         return {"step": step, "host": host, **(attempt.result or {})}
     text, hint = (error.message, error.hint) if isinstance(error, TokenloomError) else (str(error), None)
-    told = {"error": f"{type(error).__name__}: {text}"[:_TEXT_CHARACTERS], "hint": hint and hint[:500]}
-    return {"step": step, "host": host, **told, "follows": isinstance(error, ConsequenceError)}
+    failure = {"error": f"{type(error).__name__}: {text}"[:_TEXT_CHARACTERS], "hint": hint and hint[:500]}
+    return {"step": step, "host": host, **failure, "follows": isinstance(error, ConsequenceError)}
 
 
 def error_of(answer: Record) -> BuildError | DivergenceError:
-    """Returns the error of an answer or a verdict."""
+    """Returns the exception that an answer or a verdict describes."""
     kind = DivergenceError if answer["failure"] == "DivergenceError" else BuildError
     return kind(answer["message"], hint=answer["hint"])
 
 
 class Meeting:
-    """The rounds of all ranks of a process group; see `current_meeting`."""
+    """The connection of this rank to all other ranks of a process group; see `current_meeting`."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._dist = sys.modules["torch.distributed"]
@@ -107,7 +107,7 @@ class Meeting:
         )
         self._wake, self._changed, self._is_over = threading.Event(), threading.Event(), threading.Event()
         self._num_turns = 0
-        self._reason: str | None = None  # for leaving
+        self._reason: str | None = None  # why this rank leaves
         self._on_loss: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="tokenloom-ranks", daemon=True)
         self._thread.start()
@@ -116,17 +116,14 @@ class Meeting:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the meeting of the current default process group."""
+        """Whether this meeting belongs to the current default process group."""
         group = self._group()
         return group is not None and group is self._dist.group.WORLD
 
     def take(self, rounds: Rounds[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
-        """Runs the rounds of this rank; returns their result.
+        """Runs all rounds of this rank; returns the result of the generator.
 
-        Args:
-            rounds: ends with an error if a round fails.
-            on_loss: called if the meeting ends before the rounds do, because a rank is lost; perhaps from another
-                thread, perhaps twice.
+        `on_loss` is called if a rank is lost during the rounds, possibly from another thread and possibly twice.
         """
         if self._member.verdict is not None:
             raise error_of(self._member.verdict)
@@ -140,7 +137,7 @@ class Meeting:
             return result
         except (BuildError, DivergenceError):
             raise
-        except BaseException as error:  # others must not wait for a rank that was interrupted
+        except BaseException as error:  # an interrupt; leave, so that other ranks do not wait for this one
             self.close(type(error).__name__)
             raise
         finally:
@@ -150,14 +147,14 @@ class Meeting:
             self._member.step = None
 
     def meet(self, each: Round) -> Record:
-        """Does the work of a round, and returns the answer to its report; raises on all ranks if any rank failed."""
+        """Runs one round and returns the answer of this rank; raises on all ranks if any rank failed."""
         member = self._member
         member.attend(each.step)
         self._wake.set()
         attempt = Attempt(each.work)
         member.answer, member.decide = None, each.decide
         member.report = report_of(each.step, member.ranks.host, attempt)
-        # Only one rank says for whom all wait: a thousand would say the same.
+        # Only the leader reports the wait: on a thousand ranks it would be the same line.
         waiting = waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence")
         with waiting if member.is_leader else nullcontext() as wait:
             while (answer := member.verdict if member.answer is None else member.answer) is None:
@@ -171,17 +168,17 @@ class Meeting:
         return answer
 
     def close(self, reason: str) -> None:
-        """Ends the meeting of all ranks; waits briefly for them to learn of it."""
+        """Ends the meeting on all ranks; waits briefly until they have read the reason."""
         self._reason = self._reason or reason
         self._wake.set()
-        self._thread.join(2 * _FAREWELL_SECONDS)
+        self._thread.join(2 * _LEAVE_SECONDS)
 
     def _connect(self) -> Any:
-        """Returns the store over a connection of its own: torch's calls may block the other one."""
+        """Returns the store of the group over a new connection, because calls of torch may block the existing one."""
         if (group := self._group()) is None:
             raise RuntimeError("the process group has ended")
         torch_groups = sys.modules["torch.distributed.distributed_c10d"]
-        # A group that is its own backend knows no store; torch does.
+        # A group that is its own backend does not return its store.
         store = group.get_group_store() or torch_groups._get_process_group_store(group)
         return torch_groups.PrefixStore("tokenloom", store.clone())
 
@@ -201,28 +198,28 @@ class Meeting:
                     self._wake.wait(member.pause_seconds)
                 self._wake.clear()
         except Exception as error:
-            logger.exception("the meeting of ranks broke")
+            logger.exception("the thread that connects the ranks failed")
             self._reason = f"{type(error).__name__}: {error}"
         with suppress(RuntimeError):
-            self._part()
+            self._leave()
         self._end()
-        with suppress(AttributeError):  # it may never have been connected
+        with suppress(AttributeError):  # was never connected
             del member.store
 
-    def _part(self) -> None:
-        """Announces that this rank leaves."""
+    def _leave(self) -> None:
+        """Tells the other ranks that this rank leaves."""
         member = self._member
-        stop = time.monotonic() + (0 if member.step is None else _FAREWELL_SECONDS)
-        # A group that ends between steps may have taken the store with it, whose client complains in many lines.
+        stop = time.monotonic() + (0 if member.step is None else _LEAVE_SECONDS)
+        # If the group ended between steps, its store may be gone, and each call would log many lines.
         while member.verdict is None and (self.is_current or member.step is not None):
             member.leave(self._reason or "its process or its process group ended")
             member.advance(time.monotonic())
             if time.monotonic() > stop:
                 break
-            time.sleep(_FAREWELL_SECONDS / 50)
+            time.sleep(_LEAVE_SECONDS / 50)
 
     def _watch_store(self) -> None:
-        """Ends the meeting if a call of the store does not return, as on a frozen host."""
+        """Ends the meeting if a call of the store does not return, for example because its host is frozen."""
         member, turns, num_stuck = self._member, -1, 0
         while not self._is_over.wait(member.beat_seconds):
             num_stuck = num_stuck + 1 if turns == self._num_turns else 0
@@ -234,30 +231,30 @@ class Meeting:
     def _end(self) -> None:
         member = self._member
         self._is_over.set()
-        member.verdict = member.verdict or verdict(f"rank {member.rank} ended its meetings: {self._reason}")
+        member.verdict = member.verdict or verdict(f"rank {member.rank} has left: {self._reason}")
         self._changed.set()
         self._on_loss()
 
 
 def _this_process(host: str) -> Record:
-    """Returns the identity of this process, by which ranks on its host see its end."""
+    """Returns the identity of this process, with which ranks on the same host detect its end."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
-    with suppress(OSError):  # only Linux says
+    with suppress(OSError):  # not Linux
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}
     return process
 
 
 def _has_ended(namespace: str | None, process: Record) -> bool:
-    """Whether a process of this namespace has ended."""
-    is_beside = namespace is not None and process["namespace"] == namespace
-    return is_beside and process_start(process["pid"]) != process["start"]
+    """Returns whether a process is known to have ended; False if it runs in another namespace."""
+    is_visible = namespace is not None and process["namespace"] == namespace
+    return is_visible and process_start(process["pid"]) != process["start"]
 
 
 _meeting: Meeting | None = None
 
 
 def current_meeting() -> Meeting | None:
-    """Returns the meeting of the process group, made on first use; None if this process is alone."""
+    """Returns the meeting of the process group, created on first use; None if there is only one rank."""
     global _meeting
     ranks = current_ranks()
     if ranks is None or ranks.world_size == 1:
@@ -269,10 +266,10 @@ def current_meeting() -> Meeting | None:
     return _meeting
 
 
-def _leave_to_parent() -> None:
-    """Forgets the meeting in a fork, where `atexit` keeps it: closing its store would end a file store for all."""
+def _forget_meeting() -> None:
+    """Drops the parent's meeting in a forked child without closing it, which would end a file store for all ranks."""
     global _meeting
     _meeting = None
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(after_in_child=_forget_meeting)

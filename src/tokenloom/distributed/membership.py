@@ -1,22 +1,22 @@
-"""One rank's part in the meetings of a group: a state machine over a key-value store, without threads or a clock.
+"""The protocol by which ranks exchange reports and detect lost ranks, as a state machine without threads or a clock.
 
-The last rank leads, because usually the first one builds. The leader names a session, the prefix of all keys; a member
-joins it once the leader lists the member's nonce, so keys of an earlier group do no harm.
+The ranks communicate through a key-value store. The last rank leads, because usually the first one is busy building.
+The leader chooses a session name S, the prefix of most keys. A member joins once the leader lists its nonce, so keys of
+an earlier group have no effect.
 
 | Key | Written by | Value |
 |---|---|---|
 | `hello/R` | member R, once | its nonce |
-| `session` | the leader | the name of the session, and the nonces of members |
+| `session` | the leader | the session name and the nonces of the members |
 | `S/rank/R` | rank R, at each heartbeat | its process, step, last known round, and time |
-| `S/reports/N` | all | a line from each rank: its report of round N |
-| `S/outcome/N` | the first to propose one | the leader's answers, or a verdict, which ends the meetings of all |
+| `S/reports/N` | all ranks | one line per rank: its report of round N |
+| `S/outcome/N` | the first rank that proposes one | the leader's answers, or a verdict that ends the session |
 
-A round has one outcome, so ranks never disagree about it. A rank in a step that finds another one dead, silent or gone
-proposes a verdict as the outcome of its current round; if the leader was faster, the answer counts.
+A round has exactly one outcome, so ranks never disagree. A rank in a step that finds another rank dead, silent or gone
+proposes a verdict as the outcome of its current round. If the leader has set the answers before, these count.
 
-To drive it (`meeting.py` has a thread): set `step` by `attend`, set `report` and `decide` to begin a round, and call
-`advance(now)` repeatedly. On the leader, `decide` makes all answers from all reports. A round ends with an `answer`, or
-with the final `verdict`.
+To use it (`meeting.py` does in a thread): call `attend` with the step, set `decide` and `report` to begin a round, and
+call `advance(now)` repeatedly, until `answer` or `verdict` is set. A verdict is final.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from tokenloom.forks import cached_property
 
 Record = dict[str, Any]
 Decision = Callable[[list[Record]], list[Record]]
-"""Makes the answers from the reports, both by rank, or raises the error of all ranks."""
+"""Computes the answer of each rank from the reports of all ranks (both lists by rank), or raises for all ranks."""
 
 _STORE_HOST = "the host of the store of `torch.distributed`, often rank 0,"
 _FROZEN_HINT = (
-    "it may be frozen, swapped out, cut off or powered off; where it is only late, allow more than {:g} seconds with "
-    f"`tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
+    "check whether its host is frozen, swapping, unreachable or powered off; if it is only slow, allow more than {:g} "
+    f"seconds with `tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
 )
-_DEAD_HINT = "look at the log of the rank that was lost, and whether the system killed it for its memory"
-_LARGEST_NUMBER_SHOWN = 8
+_DEAD_HINT = "read the log of the lost rank, and check whether the system killed it for lack of memory"
+_MOST_NAMED = 8
 
 _BEATS_PER_SILENCE = 6  # a rank may miss four heartbeats in a row
 _LONGEST_BEAT_SECONDS = 5.0
 _SHORTEST_PAUSE_SECONDS = 0.0003
 _LONGEST_PAUSE_SECONDS = 0.05
-_LOOKS_PER_SECOND = 4000  # load on the host of the store while all ranks wait
-_LOOK_SECONDS = 0.2  # interval between checks for lost ranks in a step; longer with many watched ranks
+_READS_PER_SECOND = 4000  # load on the host of the store while all ranks wait
+_CHECK_SECONDS = 0.2  # interval between checks for lost ranks in a step; longer with many watched ranks
 _RECORDS_PER_SECOND = 5000
-_READING_SECONDS = 1.0  # rank 0's wait for others to read an outcome
-_GRACE_SECONDS = 0.5  # between the end of a process's connections and the end of the process
+_READING_SECONDS = 1.0  # rank 0 waits this long for others to read an outcome
+_GRACE_SECONDS = 0.5  # a process may end this long after its connections
 
-_ABSENT = "?"  # no value of ours
+_ABSENT = "?"  # never a stored value
 
 
 @dataclass(slots=True)
 class _Peer:
-    """Another rank that this one watches, and its last record."""
+    """Another rank that this rank watches, and its last record."""
 
     rank: int
-    heard: float = 0.0  # the last sign of life, in seconds of attention
+    heard: float = 0.0  # time of its last heartbeat, on the clock `_attention`
     text: str | None = None
     record: Record = field(default_factory=dict)
 
@@ -73,18 +73,20 @@ def name_process(rank: int, process: Record) -> str:
 
 @dataclass(eq=False)
 class Membership:
-    """The part of one rank; the module says how to drive it.
+    """The state of one rank; the module docstring describes its use.
 
     Attributes:
         ranks: this rank.
-        connect: returns the store of the group, as torch has them. Only `advance` and `leave` call it and its methods,
-            which may raise `RuntimeError`.
-        process: identity of this process in values of JSON: at least its `host` and `pid`.
-        is_gone: whether the process of another rank is known to have ended.
-        nonce: random.
-        silence_seconds: limit of another rank's silence while this one waits for it.
-        now: this rank's clock. It need not agree with others, and may jump: time in which this rank itself was frozen,
-            suspended or behind a lock does not count as silence of others.
+        connect: returns the group's store, as torch defines it. Only `advance` and `leave` call this function and the
+            methods of the store; those may raise `RuntimeError`.
+        process: identity of this process as a JSON object, with at least `host` and `pid`.
+        is_gone: returns whether the process of another rank is known to have ended.
+        nonce: a random string.
+        silence_seconds: time without a heartbeat after which another rank counts as lost.
+        now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. After a jump, only two
+            heartbeat intervals count, so a rank that was frozen itself does not take others for silent.
+        step, report, decide: inputs of the current round; `report` is None between rounds.
+        answer, verdict: outputs of the round.
     """
 
     ranks: Ranks
@@ -112,25 +114,26 @@ class Membership:
         self._nonces: dict[str, str] = {}
         self._has_greeted = self._is_entering = self._is_reported = False
         self._round, self._num_swept = 1, 0
-        self._said: tuple[str, int] | None = None
+        self._sent: tuple[str, int] | None = None
         self._lost_store: tuple[RuntimeError, float] | None = None
         self._outcome: str | None = None
-        self._attention = self._next_look = self._next_beat = self._round_at = self._read_at = 0.0
+        # `_attention` is the time that counts, in seconds; see `now`. The others are times on this clock.
+        self._attention = self._next_check = self._next_beat = self._round_at = self._read_at = 0.0
 
     @property
     def pause_seconds(self) -> float:
-        """Time until the next useful call of `advance`."""
+        """Time until the next useful call of `advance`, in seconds."""
         if self.report is None:
-            return max(0.0, self._next_look - self._attention)
-        longest = max(_LONGEST_PAUSE_SECONDS, self.size / _LOOKS_PER_SECOND)
+            return max(0.0, self._next_check - self._attention)
+        longest = max(_LONGEST_PAUSE_SECONDS, self.size / _READS_PER_SECOND)
         return min(max((self._attention - self._round_at) / 8, _SHORTEST_PAUSE_SECONDS), longest)
 
     @property
     def unreported(self) -> list[int]:
-        """Watched ranks without a report in this round."""
+        """The watched ranks that have not reported in this round."""
         return [p.rank for p in self._peers.values() if p.record.get("reported", 0) < self._round]
 
-    # --- what the rank does ------------------------------------------------------------------------------------------
+    # --- calls of the driver -----------------------------------------------------------------------------------------
 
     def attend(self, step: str) -> None:
         """Begins a step, in which ranks wait for each other."""
@@ -138,7 +141,7 @@ class Membership:
         self.step = step
 
     def advance(self, now: float) -> None:
-        """Reads and writes due keys, without blocking."""
+        """Reads and writes the keys that are due at time `now`, without blocking."""
         self._attention += min(max(now - self.now, 0.0), 2 * self.beat_seconds)
         self.now = now
         try:
@@ -148,24 +151,24 @@ class Membership:
                 return
             if self._is_entering:
                 self._is_entering = False
-                self._next_look = min(self._next_look, self._attention + _LOOK_SECONDS)
+                self._next_check = min(self._next_check, self._attention + _CHECK_SECONDS)
                 for peer in self._peers.values():
                     peer.heard = self._attention
             if self._lost_store is not None:
                 error, since = self._lost_store
                 if not self._judge_deaths() and self._attention > since + _GRACE_SECONDS:
                     message = f"{_STORE_HOST} died or ended during {self._during}: {str(error).splitlines()[0]}"
-                    self._give_up(message, "look at the logs of these ranks", [0])
+                    self._give_up(message, "read the logs of these ranks", [0])
                 return
             if self._enter():
                 self._exchange()
-            if self.verdict is None and self._attention >= self._next_look:
-                self._look()
+            if self.verdict is None and self._attention >= self._next_check:
+                self._check_peers()
         except RuntimeError as error:
             self._lost_store = self._lost_store or (error, self._attention)
 
     def leave(self, reason: str) -> None:
-        """Ends the meetings of all ranks, because this one ends."""
+        """Ends the session on all ranks, because this rank exits."""
         if self.verdict is None and not self._judge_deaths():
             when = "before this step" if self.step is None else f"during {self.step}"
             self._give_up(f"{name_process(self.rank, self.process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
@@ -177,14 +180,14 @@ class Membership:
         return self.connect()
 
     def _read(self, key: str) -> str | None:
-        # The only reading call that waits neither for a key nor for a second answer of the store.
+        # The only reading call that neither waits for a key nor needs a second round trip.
         value: str = self.store.compare_set(key, _ABSENT, _ABSENT).decode()
         return None if value == _ABSENT else value
 
     def _read_all(self, keys: list[str]) -> list[str]:
-        """Returns the values of some keys; none unless all exist."""
-        is_there = bool(keys) and self.store.check(keys)
-        return [value.decode() for value in self.store.multi_get(keys)] if is_there else []
+        """Returns the values of the keys; an empty list unless all exist."""
+        exist = bool(keys) and self.store.check(keys)
+        return [value.decode() for value in self.store.multi_get(keys)] if exist else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class Membership:
         return f"{self._session}/{name}/{number}"
 
     def _enter(self) -> bool:
-        """Returns whether this rank is in the session; the leader lists the nonces of those that come."""
+        """Joins the session, or as leader adds new members to it; returns whether this rank has joined."""
         if self.is_leader:
             if self._round == 1:
                 missing = [rank for rank, peer in self._peers.items() if not peer.record]
@@ -211,7 +214,7 @@ class Membership:
         return self._session is not None
 
     def _exchange(self) -> None:
-        """Writes this rank's report, and reads the outcome of the round."""
+        """Writes the report of this rank and reads the outcome of the round; the leader decides it."""
         if self.report is not None and not self._is_reported:
             line = json.dumps([self.rank, self.report]) + "\n"
             self.store.append(self._key("reports", self._round), line)
@@ -224,7 +227,7 @@ class Membership:
             numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
             self._propose({"answers": [json.loads(text) for text in numbers], "of": [numbers[text] for text in texts]})
         elif self._outcome is None and (
-            (self._is_reported and not self.is_leader) or self._attention >= self._next_look
+            (self._is_reported and not self.is_leader) or self._attention >= self._next_check
         ):
             text = self._read(self._key("outcome", self._round))
             if text is not None:
@@ -235,7 +238,7 @@ class Membership:
         self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Ends this round; rank 0, with which the store often ends, waits until others have read the outcome."""
+        """Ends this round. Rank 0 first waits until others have read the outcome, because the store may end with it."""
         if self._outcome is None:
             self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
@@ -252,34 +255,34 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Whether others still have to read an outcome, for at most `_READING_SECONDS`."""
+        """Returns whether to wait for other ranks to read an outcome, for at most `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
-        with suppress(RuntimeError):  # it counts although the store is gone
+        with suppress(RuntimeError):  # the outcome is valid even if the store is gone
             found = self._read_all(keys)
             is_read = len(found) == len(keys) and all(json.loads(text)["round"] > self._round for text in found)
             return not is_read and self._attention < self._read_at + _READING_SECONDS
         return False
 
-    # --- signs of life -----------------------------------------------------------------------------------------------
+    # --- heartbeats --------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Writes this rank's record when it changed, and at each heartbeat."""
-        doing = "it did something else"
+        """Writes the record of this rank if it changed or a heartbeat is due."""
+        doing = "it was between steps"
         if self.step is not None:
             doing = f"it waited for others in {self.step}" if self._is_reported else f"it was at {self.step}"
-        if (doing, self._round) != self._said or self._attention >= self._next_beat:
-            self._said, self._next_beat = (doing, self._round), self._attention + self.beat_seconds
+        if (doing, self._round) != self._sent or self._attention >= self._next_beat:
+            self._sent, self._next_beat = (doing, self._round), self._attention + self.beat_seconds
             reported = self._round if self._is_reported else self._round - 1
             record = {"doing": doing, "round": self._round, "reported": reported, "beat": self._attention}
             self.store.set(self._key("rank", self.rank), json.dumps(self.process | record))
 
-    def _look(self) -> None:
-        """Reads the records of watched ranks, and in a step judges which are lost."""
+    def _check_peers(self) -> None:
+        """Deletes old keys; in a step also reads the records of watched ranks and detects lost ranks."""
         is_idle = self.step is None
-        busy_seconds = max(_LOOK_SECONDS, len(self._peers) / _RECORDS_PER_SECOND)
-        self._next_look = self._attention + (self.beat_seconds / 2 if is_idle else busy_seconds)
-        while self.is_leader and self._num_swept < self._round - 2:  # keys of rounds that all have left
+        busy_seconds = max(_CHECK_SECONDS, len(self._peers) / _RECORDS_PER_SECOND)
+        self._next_check = self._attention + (self.beat_seconds / 2 if is_idle else busy_seconds)
+        while self.is_leader and self._num_swept < self._round - 2:  # all ranks have left these rounds
             self._num_swept += 1
             for name in ("reports", "outcome"):
                 self.store.delete_key(self._key(name, self._num_swept))
@@ -294,14 +297,14 @@ class Membership:
         if not is_idle and not self._judge_deaths():
             self._judge_silence()
 
-    # --- conclusions -------------------------------------------------------------------------------------------------
+    # --- lost ranks --------------------------------------------------------------------------------------------------
 
     @property
     def _during(self) -> str:
         return self.step or "the next step"
 
     def _judge_deaths(self) -> bool:
-        """Gives up if a watched process has ended; returns whether one has."""
+        """Ends the session if a watched process has ended; returns whether one has."""
         gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
             names = ", ".join(name_process(peer.rank, peer.record) for peer in gone)
@@ -309,12 +312,15 @@ class Membership:
         return bool(gone)
 
     def _judge_silence(self) -> None:
-        """Gives up if a watched rank is silent, naming those too that soon will be; members leave it to the leader."""
+        """Ends the session if a rank is silent for too long: the leader judges all ranks, a member only the leader.
+
+        The error also names ranks that have been silent for half that time.
+        """
         silences = {rank: self._attention - peer.heard for rank, peer in self._peers.items()}
         if max(silences.values() if self.is_leader else [silences[self.size - 1]]) <= self.silence_seconds:
             return
         silent = [peer for rank, peer in self._peers.items() if silences[rank] > self.silence_seconds / 2]
-        silent = silent if self._session else [self._peers[self.size - 1]]  # which alone could give one
+        silent = silent if self._session else [self._peers[self.size - 1]]  # the leader never opened a session
         phrases = [
             f"{name_process(peer.rank, peer.record)} has been silent for {silences[peer.rank]:.1f} s during "
             f"{self._during}; when last heard, {peer.record['doing']}"
@@ -323,19 +329,19 @@ class Membership:
         ]
         absent = [peer.rank for peer in silent if not peer.record]
         if absent:
-            come = f"{'has' if len(absent) == 1 else 'have'} not come to {self._during}"
             longest = max(silences[rank] for rank in absent)
-            phrases.append(f"{name_ranks(absent)} {come} within {longest:.1f} s, nor given a sign of life")
+            verb = "has" if len(absent) == 1 else "have"
+            phrases.append(f"{name_ranks(absent)} {verb} not reached {self._during} within {longest:.1f} s")
         hint = _FROZEN_HINT.format(self.silence_seconds)
-        self._give_up("; ".join(phrases[-_LARGEST_NUMBER_SHOWN:]), hint, [peer.rank for peer in silent])
+        self._give_up("; ".join(phrases[-_MOST_NAMED:]), hint, [peer.rank for peer in silent])
 
     def judge_stuck_store(self) -> None:
-        """Ends the meetings of this rank because a call of the store, and so `advance`, does not return."""
+        """Ends the session of this rank because a call of the store, and so `advance`, does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Proposes to end the meetings of all; ends those of this rank alone if it cannot reach the others."""
+        """Ends the session on all ranks with an error; only on this rank if the store cannot be reached."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):
@@ -349,7 +355,7 @@ def verdict(message: str, hint: str | None = None, lost: Sequence[int] = ()) -> 
 
 
 def decided(reports: list[Record], decide: Decision) -> list[Record]:
-    """Returns the answers to the reports of all ranks; an error is the answer to each."""
+    """Returns the answer of each rank; if reports contain errors or `decide` raises, every answer is that error."""
     try:
         _check(reports)
         return decide(reports)
@@ -359,12 +365,12 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Raises if ranks are at different steps, or for the lowest rank that failed by itself, not in consequence."""
+    """Raises if ranks are at different steps or a rank failed; prefers errors that are not consequences of others."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
         message = f"ranks are at different steps: {found}"
-        raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
+        raise DivergenceError(message, hint="build the same datasets in the same order on all ranks")
     failed = [rank for rank, report in enumerate(reports) if "error" in report]
     failed = [rank for rank in failed if not reports[rank]["follows"]] or failed
     if failed:
@@ -375,7 +381,7 @@ def _check(reports: list[Record]) -> None:
 
 
 def holders_of(values: Sequence[str | None]) -> dict[str, list[int]]:
-    """Returns the ranks of each value except None, the most common value first."""
+    """Returns the ranks that have each value, the most common value first; ignores None."""
     holders: dict[str, list[int]] = {}
     for rank, value in enumerate(values):
         if value is not None:

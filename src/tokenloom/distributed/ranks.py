@@ -1,4 +1,4 @@
-"""Ranks as values, and the limit of their silence. Nothing here imports torch."""
+"""The rank and host of this process, and the timeout after which a silent rank counts as lost. Never imports torch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tokenloom.machine import boot_id
 from tokenloom.numbers import checked_number
 
 HOST_VARIABLE = "TOKENLOOM_HOST_IDENTITY"
-"""Environment variable that replaces the identity of this host, for tests and for hosts that look alike."""
+"""Environment variable that overrides the host name, for tests and for hosts with equal names."""
 
 SILENCE_VARIABLE = "TOKENLOOM_RANK_SILENCE_SECONDS"
 _DEFAULT_SILENCE_SECONDS = 60.0
 _SHORTEST_SILENCE_SECONDS = 1.0
-"""On a busy machine a thread that lives may be late by several tenths of a second."""
+"""On a busy machine, the heartbeat of a healthy rank may be late by several tenths of a second."""
 
 _silence_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among those of the run; `host` is equal for ranks on one host."""
+    """The rank of this process; `host` identifies its machine (equal for all ranks on the same one)."""
 
     rank: int
     world_size: int
@@ -33,12 +33,12 @@ class Ranks:
 
 
 def current_ranks() -> Ranks | None:
-    """Returns this process's place in `torch.distributed`, or None without it."""
+    """Returns the rank of this process in `torch.distributed`; None if that is not initialized."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
     host = socket.gethostname()
-    with suppress(OSError):  # only Linux has it
+    with suppress(OSError):  # not Linux
         host += f"/{boot_id()}"
     host = os.environ.get(HOST_VARIABLE) or host
     return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), host=host)
@@ -49,7 +49,7 @@ def name_rank(rank: int, host: str) -> str:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Returns for example "rank 3" or "ranks 0-2, 5"."""
+    """Formats ranks, such as "rank 3" or "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
@@ -61,17 +61,19 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def set_rank_silence_seconds(seconds: float | None) -> None:
-    """Sets the time without a heartbeat after which all other ranks of `torch.distributed` fail and name a rank.
+    """Sets the heartbeat timeout: the time without a heartbeat after which a rank counts as lost.
 
-    A thread of each rank sends heartbeats however long the rank works, so this is no limit on building. A rank that is
-    frozen, swapped out, powered off, holds the interpreter lock in one call, or has not come to its first meeting sends
-    none. Call this on all ranks alike, before they first meet: the shortest limit counts.
+    All other ranks of `torch.distributed` then raise an error that names the lost rank. A thread of each rank sends
+    heartbeats while the rank works, so a long build does not time out. A rank sends no heartbeats if it is frozen,
+    swapped out, powered off or stuck in a call that holds the GIL, or before its first collective call of tokenloom.
+    Call this with the same value on all ranks, before their first collective call: the shortest timeout applies.
 
     Args:
-        seconds: the limit, at least 1; None for `TOKENLOOM_RANK_SILENCE_SECONDS`, without which it is 60.
+        seconds: the timeout, at least 1. None for the environment variable `TOKENLOOM_RANK_SILENCE_SECONDS`, or 60 if
+            that is not set.
 
     Raises:
-        ConfigError: it is no number, or too small.
+        ConfigError: `seconds` is not a number, or is below 1.
 
     Example:
         >>> set_rank_silence_seconds(300)
@@ -79,12 +81,12 @@ def set_rank_silence_seconds(seconds: float | None) -> None:
     """
     global _silence_seconds
     if seconds is not None:
-        seconds = checked_number("the seconds of silence", seconds, at_least=_SHORTEST_SILENCE_SECONDS)
+        seconds = checked_number("seconds", seconds, at_least=_SHORTEST_SILENCE_SECONDS)
     _silence_seconds = seconds
 
 
 def rank_silence_seconds() -> float:
-    """Returns the limit of a rank's silence; `ConfigError` if the environment variable is wrong."""
+    """Returns the heartbeat timeout; raises `ConfigError` if the environment variable is invalid."""
     if _silence_seconds is not None:
         return _silence_seconds
     value: str | float = os.environ.get(SILENCE_VARIABLE, _DEFAULT_SILENCE_SECONDS)

@@ -1,1 +1,1 @@
-"""Looking at data: documents and samples as a person reads them."""
+"""Decodes documents and samples for display, and searches texts in the data of a run."""

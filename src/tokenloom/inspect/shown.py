@@ -1,6 +1,6 @@
-"""Documents and samples for readers: spans and tokens with kind, text, part and loss, and their lines.
+"""Decodes documents and samples into spans and tokens (text, kind, part, loss), and formats them as lines.
 
-Report and explorer draw the same objects as HTML.
+Report and explorer of tokenloom-look format the same objects as HTML.
 """
 
 from __future__ import annotations
@@ -31,49 +31,49 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 PARTIAL, NEWLINE, TAB, ESCAPE = "▏", "↵", "→", r"\x1b"
 SIGNS = {
-    PARTIAL: "a token that only begins a character",
+    PARTIAL: "a token that ends within a character",
     NEWLINE: "line break",
     TAB: "tab",
-    ESCAPE: "a character without glyph",
+    ESCAPE: "an invisible character",
 }
-"""Signs for invisible text."""
+"""Symbols for invisible text, with their meaning."""
 
 LEGEND = {
     "loss": "with loss: the model learns to predict it",
     "no-loss": "without loss: the model only reads it",
-    "prompt": "prompt: what the assistant reads",
-    "answer": "answer: what the assistant says",
+    "prompt": "prompt: input of the assistant",
+    "answer": "answer: output of the assistant",
     "eod": "end of document",
-    "bos": "begin of document",
+    "bos": "beginning of document",
     "special": "special token",
     "padding": "padding",
     "denied": "padding for a denied document",
     "image": "image",
 }
-"""Meanings of styles, see `ShownToken.styles`."""
+"""Styles with their meaning; see `ShownToken.styles`."""
 
 Kind = Literal["text", "eod", "bos", "special", "padding", "denied", "image"]
 PADDING = ("padding", "denied")
-"""Kinds of equal tokens, drawn as their number."""
+"""Kinds of padding; consecutive tokens are displayed as their count."""
 
 Special = Mapping[int, tuple[Kind, str]]
-"""Kind and spelling of special ids, see `special_tokens`."""
+"""(kind, text) by id; see `special_tokens`."""
 
 _BROKEN = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """A token for readers.
+    """A token for display.
 
     Attributes:
-        id: its id; -1 for an image.
-        text: the text that it adds, untrusted until `printable`; "" if it only begins a character. Without a tokenizer,
-            the id and a space.
+        id: the token's id; -1 for an image.
+        text: the text that the token adds; "" if it ends within a character. Without a tokenizer, the id and a space.
+            May contain control characters: pass it through `printable`.
         kind: "text", or a key of `LEGEND`.
-        part: "prompt", "answer" or "text"; None if unknown.
-        loss: whether it is a label with loss; None in documents.
-        span: number of its span; None outside documents.
+        part: "prompt", "answer" or "text" in a conversation; else None.
+        loss: whether the token has loss as a label; None in documents.
+        span: index of its span in `Shown.spans`; None outside documents.
     """
 
     id: int
@@ -85,27 +85,27 @@ class ShownToken:
 
     @property
     def words(self) -> str:
-        """Its text, or its kind in brackets if it has none; of an image the text in brackets."""
+        """The text; if there is none, the kind in brackets; of an image the text in brackets."""
         if self.kind == "image" or not (self.text or self.kind == "text"):
             return f"[{self.text or LEGEND[self.kind]}]"
         return self.text
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """Its styles: kind, part and loss, where they are not text."""
+        """The kind, part and loss as keys of `LEGEND`, except "text"."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
 
     @property
     def look(self) -> tuple[str, ...] | None:
-        """The key by which neighbours are drawn together; None for a special token, drawn alone."""
+        """The key by which neighbors are displayed together; None for a special token, which is displayed alone."""
         return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
     def teaching(self) -> str:
-        """Part and loss in words, such as "answer, with loss"; "" for padding, or if unknown."""
-        told = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
-        return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in told)
+        """The part and the loss, such as "answer, with loss"; "" for padding, or if both are unknown."""
+        named = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
+        return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +113,16 @@ class ShownSpan:
     """Consecutive tokens of one sequence of a document.
 
     Attributes:
-        source: name of the source, else the prefix.
+        source: name of the source; the prefix if there is none.
         prefix: prefix of the pair.
-        document: number of the document in its source.
-        row: number of the sequence in the `.idx` file.
-        sequence, num_sequences: number of the sequence in its document, and the document's number of sequences.
-        start, stop: the tokens, half-open, from the start of the sequence.
-        num_tokens: tokens of the whole sequence.
+        document: index of the document in its source.
+        row: index of the sequence in the `.idx` file.
+        sequence, num_sequences: index of the sequence in its document, and the number of sequences there.
+        start, stop: range of the tokens in the sequence, half-open.
+        num_tokens: length of the whole sequence.
         slot: index of the first token in `Shown.tokens`.
-        denied: whether it is replaced by padding.
-        origin: the input record of the document, as `FILE:N` with N from 1; None if unknown.
+        denied: whether the tokens are replaced by padding.
+        origin: input record of the document, as "FILE:N" with N from 1; None if unknown.
     """
 
     source: str
@@ -139,7 +139,7 @@ class ShownSpan:
     origin: str | None = None
 
     def heading(self) -> str:
-        """Returns a one-line description."""
+        """Returns a one-line description, such as "document 5 of web, all 12 tokens"."""
         count, whole = self.stop - self.start, f" of {self.num_tokens:,}"
         if count == self.num_tokens:
             tokens = {0: "empty", 1: "its only token"}.get(count, f"all {count:,} tokens")
@@ -153,11 +153,11 @@ class ShownSpan:
 
 
 TokenRun = tuple[ShownToken, ...]
-"""Consecutive tokens with equal `ShownToken.look`."""
+"""Consecutive tokens that are displayed together."""
 
 
 class ShownSection(NamedTuple):
-    """The tokens under one heading: those of a span, or tokens outside of spans."""
+    """The tokens under one heading: those of a span, or tokens outside all spans."""
 
     heading: str
     span: ShownSpan | None
@@ -166,16 +166,16 @@ class ShownSection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A document or a sample for readers.
+    """A document or a sample for display.
 
     Attributes:
         heading: a one-line description.
-        facts: names and values.
+        facts: (name, value) pairs.
         notes: sentences about irregularities.
-        spans: its documents, in order.
-        first: number of the first of `tokens`, of `num_tokens`.
-        num_tokens: tokens of the whole document or sample.
-        tokens: the tokens to show.
+        spans: the spans of documents, in order.
+        first: index of the first of `tokens` in the document or sample.
+        num_tokens: length of the whole document or sample.
+        tokens: the tokens to display.
     """
 
     heading: str
@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields the sections in order; a span without tokens is a section, too."""
+        """Yields one section per span, also of empty spans, and per group of tokens outside spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -197,7 +197,7 @@ class Shown:
             while empty and empty[0].slot < slot + (len(tokens) if span is None else 1):
                 yield ShownSection(empty[0].heading(), empty.popleft())
             slot += len(tokens)
-            heading = f"all of them, rearranged, {len(tokens):,} tokens" if span is None else span.heading()
+            heading = f"all documents, rearranged, {len(tokens):,} tokens" if span is None else span.heading()
             if span is None and all(token.kind == "padding" for token in tokens):
                 heading = ""
             alike = groupby(enumerate(tokens), key=lambda each: each[1].look or each[0])
@@ -206,7 +206,7 @@ class Shown:
         yield from (ShownSection(span.heading(), span) for span in empty)
 
     def legend(self) -> list[str]:
-        """Returns the styles and signs in use, in the order of `LEGEND` and `SIGNS`."""
+        """Returns the keys of `LEGEND` and `SIGNS` that occur."""
         styles = {style for token in self.tokens if token.kind not in PADDING for style in token.styles}
         styles |= {token.kind for token in self.tokens}
         texts = [token.text for token in self.tokens if token.kind == "text"]
@@ -216,13 +216,13 @@ class Shown:
 
 
 def padding_words(run: TokenRun) -> str:
-    """Returns padding as its number, such as "[padding x 12]"."""
+    """Formats padding tokens as their count, such as "[padding x 12]"."""
     name = "padding" if run[0].kind == "padding" else "denied: padding"
     return f"[{name} x {len(run):,}]"
 
 
 def special_tokens(tokenizer: Any, manifest: Manifest | None = None) -> Special:
-    """Returns the special ids of a tokenizer and of the manifest."""
+    """Returns the special tokens that the tokenizer or the manifest defines."""
     spelled = optional_attribute(tokenizer, "special_tokens")
     texts = {int(number): str(text) for text, number in spelled.items()} if isinstance(spelled, Mapping) else {}
     special: dict[int, tuple[Kind, str]] = {number: ("special", text) for number, text in texts.items()}
@@ -246,7 +246,7 @@ def tokens_of(
     parts: Iterable[str | None] = repeat(None),
     span: int | None = None,
 ) -> list[ShownToken]:
-    """Returns consecutive tokens of one document; the text of special ones is their spelling."""
+    """Decodes consecutive tokens of one document."""
     texts = [f"{number} " for number in ids] if tokenizer is None else token_texts(ids, tokenizer)
     known = [special.get(number, ("text", "")) for number in ids]
     return [
@@ -256,16 +256,13 @@ def tokens_of(
 
 
 def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
-    r"""Returns the text that each token adds to the tokens before it.
+    r"""Returns the text that each token adds to the text of the tokens before it.
 
-    A character of several tokens is the text of the last of them; the others add "". An incomplete character is decoded
-    as by the tokenizer, as `\ufffd`.
-
-    Raises:
-        ConfigError: the tokenizer cannot decode the ids.
+    The last token of a character adds the whole character; the others add "". An incomplete character at the end is
+    `\ufffd`. Raises `ConfigError` if the tokenizer cannot decode the ids.
     """
     texts = [""] * len(ids)
-    begin = complete = 0  # decodes from the last but one token that completed a text
+    begin = complete = 0  # decode from the second to last token that completed a character
     before = ""
     for stop in range(1, len(ids) + 1):
         text = decoded(ids[begin:stop], tokenizer)
@@ -276,16 +273,16 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     return texts
 
 
-_CONTEXT = 8  # tokens decoded before and after a window, for its first and last character
-_NO_LABEL = -100  # the label of conversations for tokens without loss
-_REARRANGED = "the tokens are not those of their documents in their order, as fill in the middle makes them"
+_CONTEXT = 8  # tokens decoded before and after a range, for its first and last character
+_NO_LABEL = -100  # label of tokens without loss, in conversations
+_REARRANGED = "the tokens are not in the order of their documents, for example because of fill in the middle"
 
 
 class OpenPair:
     """A pair and the files beside it, opened on first use. Thread-safe.
 
     Attributes:
-        prefix: path of the pair without suffix, as given.
+        prefix: path of the pair, without suffix.
         data: the tokens.
     """
 
@@ -303,16 +300,16 @@ class OpenPair:
 
     @cached_property
     def origins(self) -> Origins | None:
-        """The input records of its documents, if known."""
+        """The input records of the documents, if known."""
         return read_origins(self.data)
 
     @cached_property
     def roles(self) -> SequenceRoles | None:
-        """Prompts and answers of its tokens; None for plain text."""
+        """The prompts and answers of a conversation dataset; None for other datasets."""
         return read_roles(self.data) if has_column(self.data, NAME) else None
 
     def document_of(self, row: int) -> int:
-        """Returns the document of a row of the index; the last one, if others there are empty."""
+        """Returns the document of a row of the index; never an empty document."""
         return bisect_right(self.data.document_indices, row) - 1  # NumPy would copy unaligned arrays first
 
     def rows_of(self, document: int) -> range:
@@ -320,31 +317,31 @@ class OpenPair:
         return range(*(int(row) for row in self.data.document_indices[document : document + 2]))
 
     def origin(self, document: int) -> str | None:
-        """Returns the input record of a document, as `FILE:N` with N from 1; None if unknown."""
+        """Returns the input record of a document, as "FILE:N" with N from 1; None if unknown."""
         if self.origins is None:
             return None
         files, records = self.origins.locate(np.array([document], dtype=np.int64))
         return None if files[0] < 0 else f"{self.origins.files[int(files[0])].path}:{int(records[0])}"
 
     def is_image(self, row: int) -> bool:
-        """Whether a sequence is an image."""
+        """Returns whether a sequence is an image."""
         return self.data.multimodal and int(self.data.sequence_modes[row]) == IMAGE_MODE
 
     def ids(self, row: int, start: int, stop: int) -> list[int]:
-        """Returns tokens of a sequence."""
+        """Returns the ids of tokens [start, stop) of a sequence."""
         found = self.data.get(row, start, stop - start)
         ids: list[int] = (found[0] if self.data.multimodal else found).tolist()
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns "prompt", "answer" or "text" per token of a sequence; None each without roles."""
+        """Returns "prompt", "answer" or "text" for tokens [start, stop) of a sequence; None for each without roles."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
 
 
 class OpenPairs:
-    """Opens pairs by prefix, by `get`; the last 64 stay open. Thread-safe."""
+    """A cache of the last 64 open pairs; `get` opens a pair by its prefix. Thread-safe."""
 
     def __init__(self, *, object_storage: ObjectStorageSettings | None = None) -> None:
         self.get: Callable[[str], OpenPair] = lru_cache(64)(partial(OpenPair, object_storage=object_storage))
@@ -353,16 +350,10 @@ class OpenPairs:
 def shown_document(
     pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
-    """Returns a document, or some of its tokens, which alone are read; as ids without a tokenizer.
+    """Decodes `count` tokens of a document (default: all), starting at token `first`; reads no others.
 
-    Args:
-        pair: the pair.
-        document: number of the document in the pair; negative from the end.
-        tokenizer: decodes the tokens.
-        first, count: the tokens, by default all; an image counts as one.
-
-    Raises:
-        IndexError: the document does not exist.
+    A negative `document` counts from the end. An image counts as one token. Without a tokenizer, texts are ids. Raises
+    `IndexError` if the document does not exist.
     """
     if not -pair.data.num_documents <= document < pair.data.num_documents:
         raise IndexError(f"document {document} out of range: `{pair.prefix}` has {pair.data.num_documents} documents")
@@ -383,7 +374,7 @@ def shown_document(
         tokens += _tokens_in(pair, span, tokenizer, special, len(spans))
         spans.append(span)
     facts = [("tokens", f"{num_tokens:,}"), *([("sequences", f"{len(rows):,}")] if len(rows) != 1 else [])]
-    facts += [("made of", origin)] if origin is not None else []
+    facts += [("made from", origin)] if origin is not None else []
     return Shown(
         heading=f"document {document:,} of {pair.prefix}",
         facts=tuple(facts),
@@ -410,13 +401,13 @@ def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **ot
 def _tokens_in(
     pair: OpenPair, span: ShownSpan, tokenizer: TextTokenizer | None, special: Special, number: int
 ) -> list[ShownToken]:
-    """Returns the tokens of a span, decoded with their context."""
+    """Decodes the tokens of a span together with their neighbors."""
     if pair.is_image(span.row):
         item = pair.data[span.row][0]
         try:
             text = f"image of {len(item_to_image(item)):,} bytes"
-        except DatasetFormatError:  # the writer defines the meaning of modes
-            text = f"{counted(len(item), 'token')} of mode {IMAGE_MODE}, no image"
+        except DatasetFormatError:  # another writer may use this mode for other data
+            text = f"{counted(len(item), 'token')} of mode {IMAGE_MODE}, not an image"
         return [ShownToken(-1, text, "image", span=number)]
     begin, end = max(span.start - _CONTEXT, 0), min(span.stop + _CONTEXT, int(pair.data.sequence_lengths[span.row]))
     ids, parts = pair.ids(span.row, begin, end), pair.parts(span.row, begin, end)
@@ -431,31 +422,31 @@ def shown_sample(
     pairs: OpenPairs | None = None,
     run: Run | None = None,
 ) -> Shown:
-    """Returns the sample at a position, with the extra token for the last label; as ids without a tokenizer.
+    """Decodes the sample at a position, including the token after the last input, which is its last label.
 
     Args:
-        dataset: a run's dataset, a blend, or one of our datasets with `tokens`, `labels` and `loss_mask`.
-        position: the position.
-        tokenizer: decodes the tokens.
-        pairs: keeps pairs open between calls.
+        dataset: the dataset of a run, a blend, or a dataset whose samples have `tokens`, `labels` and `loss_mask`.
+        position: the position; negative counts from the end.
+        tokenizer: decodes the tokens; if None, texts are ids.
+        pairs: cache of open pairs, for several calls.
         run: the run of the dataset; None for held-out samples.
 
     Raises:
         IndexError: the position does not exist.
-        ConfigError: the samples are of another kind.
+        ConfigError: the samples have no `tokens`, `labels` or `loss_mask`.
     """
     sample = sample_of(dataset, position)
     if missing := {"tokens", "labels", "loss_mask"} - sample.keys():
-        message = f"samples lack {', '.join(map(repr, sorted(missing)))}"
-        raise ConfigError(message, hint="samples of BERT and T5 cannot be shown by token; show their documents")
+        message = f"cannot show samples without {', '.join(map(repr, sorted(missing)))}"
+        raise ConfigError(message, hint="show documents instead, for example for BERT and T5")
     position += len(dataset) if position < 0 else 0
     table = trace_dataset(dataset, [position]) if run is None else run.trace([position])
     spans, opened = _spans(table, OpenPairs() if pairs is None else pairs)
-    ids, notes = _fed(sample, spans, opened)
+    ids, notes = _ids_and_notes(sample, spans, opened)
     loss = [False, *(np.asarray(sample["loss_mask"]) > 0).tolist()]
     special = special_tokens(tokenizer, opened[0].manifest if opened else None)
     tokens = [ShownToken(number) for number in ids]
-    if _REARRANGED in notes:  # padding: equal tokens without loss at the end
+    if _REARRANGED in notes:  # equal tokens without loss at the end are padding
         stop = 1 + max((slot for slot, each in enumerate(ids) if each != ids[-1] or loss[slot]), default=-1)
         tokens[:stop] = tokens_of(ids[:stop], tokenizer, special)
         opened = []
@@ -495,10 +486,10 @@ def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[Op
     return spans, opened
 
 
-def _fed(
+def _ids_and_notes(
     sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence[OpenPair]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Returns the ids that a model reads, with that of the last label, and notes how they differ from the data."""
+    """Returns the ids that a model reads and the last label, and notes about their differences from the data."""
     ids, labels = (np.asarray(sample[name]).tolist() for name in ("tokens", "labels"))
     if any(span.slot + span.stop - span.start > len(ids) for span in spans):
         ids.append(labels[-1])
@@ -507,15 +498,15 @@ def _fed(
         found = [] if span.denied else pair.ids(span.row, span.start, span.stop)
         last = span.slot + len(found) - 1
         if found and 0 < last < len(ids) and ids[last] != found[-1] and labels[last - 1] in (found[-1], _NO_LABEL):
-            ids[last] = found[-1]  # the last token of a conversation may be a label only
+            ids[last] = found[-1]  # the last token of a conversation may only be a label
         here = ids[span.slot : last + 1]
-        differing.update((was, fed) for was, fed in zip(found, here, strict=False) if was != fed)
+        differing.update((stored, read) for stored, read in zip(found, here, strict=False) if stored != read)
     if not differing:
         return ids, ()
-    [((was, fed), count)] = differing.most_common(1)
-    if len(differing) > 1 or fed != 0:
+    [((stored, read), count)] = differing.most_common(1)
+    if len(differing) > 1 or read != 0:
         return ids, (_REARRANGED,)
-    return ids, (f"the pad id, {was}, stands in the data {counted(count, 'time')}: it is fed as 0, without loss",)
+    return ids, (f"the data contains the pad id, {stored}, {counted(count, 'time')}: read as id 0 without loss",)
 
 
 _STYLES = {
@@ -529,23 +520,23 @@ _STYLES = {
     "denied": "red",
     "image": "bold blue",
 }
-"""Styles that differ without colour, too."""
+"""Styles in rich's syntax; also different without color."""
 
 _SIGN = "magenta"
 
 _MARKS = {"eod": "EOD", "bos": "BOS", "special": ""}
-"""Marks of special tokens in text without colour."""
+"""Prefixes of special tokens in text without color."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Layout of lines.
+    """Formatting options of `shown_lines`.
 
     Attributes:
-        width: columns of a line.
-        colour: use colours and styles instead of marks in brackets.
-        ids: write the id behind each token.
-        most_tokens: tokens to show of a section, from its begin and its end; None for all.
+        width: maximum columns per line.
+        colour: use terminal colors and styles instead of marks in brackets.
+        ids: print the id after each token.
+        most_tokens: maximum number of tokens per section, from its beginning and its end; None for all.
     """
 
     width: int = 80
@@ -555,18 +546,18 @@ class Look:
 
 
 def shown_lines(shown: Shown, look: Look) -> Iterator[str]:
-    """Yields lines: headings with their tokens, and the legend. Texts of data cannot drive the terminal."""
+    """Yields the lines of headings, tokens and the legend, with control characters escaped."""
     for pieces in _pieces(shown, look):
         yield from filter(None, lines_of(pieces, look.width, colour=look.colour))
 
 
 def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
     """Yields the pieces of each line."""
-    origin, sections, said = None, list(shown.sections()), ""
+    origin, sections, mark = None, list(shown.sections()), ""
     if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):
         yield [(printable(shown.heading, keep=""), "bold")]
         yield [(printable(", ".join(f"{name} {value}" for name, value in shown.facts), keep=""), "")]
-        origin = dict(shown.facts).get("made of")
+        origin = dict(shown.facts).get("made from")
     for note in shown.notes:
         yield [(printable(f"note: {note}", keep=""), "")]
     for section in sections:
@@ -574,11 +565,11 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
             yield [(f"── {heading} {'─' * (look.width - cell_width(heading) - 4)}", "bold")]
         if section.span is not None and section.span.origin not in (None, origin):
             origin = section.span.origin
-            yield [(printable(f"made of {origin}", keep=""), "dim")]
-        said = yield from _section_pieces(section.runs, look, said)
+            yield [(printable(f"made from {origin}", keep=""), "dim")]
+        mark = yield from _section_pieces(section.runs, look, mark)
     legend: list[Piece] = []
     for each in shown.legend():
-        if each in ("padding", "denied", "image"):  # drawn as words
+        if each in ("padding", "denied", "image"):  # printed as words
             continue
         name, _, meaning = (LEGEND | SIGNS)[each].partition(": ")
         legend.append(("; " if legend else "legend: ", "" if legend else "dim"))
@@ -591,8 +582,11 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
     yield legend
 
 
-def _section_pieces(runs: Iterable[TokenRun], look: Look, said: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line, with marks of part and loss without colour; takes and returns the last mark."""
+def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
+    """Yields the pieces of each line. Without color, a mark precedes each change of part or loss.
+
+    `mark` is the mark before the section; returns the last one.
+    """
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):
@@ -604,16 +598,16 @@ def _section_pieces(runs: Iterable[TokenRun], look: Look, said: str) -> Generato
             line = []
             continue
         token = unit[0]
-        if not look.colour and token.teaching not in ("", said):
-            said = token.teaching
-            line.append((f"[{said}]", ""))
-            if token.part is not None:  # a part of a conversation begins a line
+        if not look.colour and token.teaching not in ("", mark):
+            mark = token.teaching
+            line.append((f"[{mark}]", ""))
+            if token.part is not None:  # each part of a conversation starts on a new line
                 yield from (line[:-1], line[-1:])
                 line = []
         line += _token_pieces(token, unit, look)
         line += [(f"⟨{token.id}⟩", "dim")] if look.ids and token.id >= 0 else ()
     yield line
-    return said
+    return mark
 
 
 def _token_pieces(token: ShownToken, run: TokenRun, look: Look) -> Iterator[Piece]:

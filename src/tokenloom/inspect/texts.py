@@ -1,8 +1,8 @@
 """Searches texts in all documents of a run, and reads records of input files again.
 
-Documents are searched some million tokens at a time, so memory is bounded. The first and last tokens of a text depend
-on its neighbours. So a search compares the stable ids in its middle, and decodes each match with its surroundings.
-Whole texts are found by their hashes, `PREFIX.hashes.npy`.
+A search reads a few million tokens at a time, so memory is bounded. The first and last tokens of a text depend on the
+text around it, so a search compares only the stable ids in its middle, and decodes each match to confirm it. Whole
+documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_FOUND = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A match: numbers of source and document, and the tokens that hold a part of the text."""
+    """A match: indices of source and document, and the range of tokens in the document that contain the text."""
 
     source: int
     document: int
@@ -46,9 +46,9 @@ class Match:
 
 
 def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorageSettings | None = None) -> list[Match]:
-    """Returns all matches of consecutive ids within documents, also held-out and denied ones.
+    """Returns all matches of consecutive ids within documents, including held-out and denied documents.
 
-    Reads all tokens, at about 1 ns each if they are in memory.
+    Reads all tokens, which takes about 1 ns per token in memory. Raises `ConfigError` for more than 100,000 matches.
     """
     found = _found(lock, ids, object_storage)
     return [
@@ -59,7 +59,10 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
 def find_text(
     lock: RunLock, text: str, tokenizer: Any, *, object_storage: ObjectStorageSettings | None = None
 ) -> list[Match]:
-    """Returns all matches of a text within documents, also held-out and denied ones; not those of BPE dropout."""
+    """Returns all matches of a text within documents, including held-out and denied documents.
+
+    Does not find text that was tokenized with BPE dropout.
+    """
     stable = StableIds.of(text, tokenizer)
     found = set()
     for source, document, start, (pair, row) in _found(lock, stable.ids, object_storage):
@@ -71,26 +74,26 @@ def find_text(
 def _found(
     lock: RunLock, ids: Sequence[int], object_storage: ObjectStorageSettings | None
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
-    """Yields source, document, first token, and (pair, row) of each match of ids."""
+    """Yields (source, document, first token, (pair, row)) for each match of ids."""
     num_found = 0
     for source, first, prefix in _pairs(lock):
         pair = IndexedDataset(prefix, object_storage=object_storage)
         for stretch in places_of_ids(pair, ids):
             num_found += len(stretch.rows)
             if num_found > _MOST_FOUND:
-                raise ConfigError(f"more than {_MOST_FOUND:,} matches", hint="search for more tokens at a time")
+                raise ConfigError(f"more than {_MOST_FOUND:,} matches", hint="search for a longer text")
             for row, start in zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True):
                 yield source, first + row, start, (pair, row)
 
 
 def _pairs(lock: RunLock) -> Iterator[tuple[int, int, str]]:
-    """Yields source, number of the first document in it, and prefix of each pair."""
+    """Yields (source, index of the first document in the source, prefix) for each pair."""
     rows = PairRows.of_lock(lock)
     for pair, (first, prefix) in enumerate(zip(rows.first_documents.tolist(), rows.prefixes, strict=True)):
         yield rows.source_of(pair), first, prefix
 
 
-_HASHES_AT_ONCE = 1 << 22
+_CHUNK_HASHES = 1 << 22
 
 
 def find_whole_texts(
@@ -106,8 +109,8 @@ def find_whole_texts(
             missing.append(prefix)
             continue
         hashes.verify()
-        for at in range(0, len(hashes.data), _HASHES_AT_ONCE):
-            rows = hashes.data[at : at + _HASHES_AT_ONCE]
+        for at in range(0, len(hashes.data), _CHUNK_HASHES):
+            rows = hashes.data[at : at + _CHUNK_HASHES]
             some = np.flatnonzero(np.isin(rows[:, 0], wanted[:, 0]))
             same = (rows[some][:, None, :] == wanted[None, :, :]).all(axis=2).any(axis=1)
             for entry in (at + some[same]).tolist():
@@ -115,23 +118,24 @@ def find_whole_texts(
                 found += [(source, first + row) for row in range(begin, end)]
     if len(missing) == len(pairs):
         hint = "tokenize with `tokenloom preprocess --document-hashes`, or search for a part of the text (`--tokens`)"
-        raise ConfigError(f"none of {len(pairs)} pairs has hashes of its documents", hint=hint)
+        raise ConfigError(f"none of {len(pairs)} pairs has document hashes", hint=hint)
     return found, missing
 
 
 TOKENS_AT_ONCE = 1 << 22
-_ROWS_AT_ONCE = 1 << 16
-_AROUND = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
-"""Texts before and behind a text, to find its stable tokens."""
+_CHUNK_ROWS = 1 << 16
+_NEIGHBORS = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
+"""Characters put before and after a text to find the tokens that they change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableIds:
-    """The ids of a text that do not depend on its neighbours.
+    """The ids of a text that do not depend on the text around it.
 
     Attributes:
-        ids: these ids.
-        before, behind: maximum number of further tokens of the text, before and behind them.
+        text: the whole text.
+        ids: the stable ids.
+        before, behind: maximum number of tokens of the text before and after the stable ids.
     """
 
     text: str
@@ -141,42 +145,38 @@ class StableIds:
 
     @classmethod
     def of(cls, text: str, tokenizer: Any) -> StableIds:
-        """Returns the stable ids of a text.
-
-        Raises:
-            ConfigError: it has none.
-        """
+        """Finds the stable ids of a text; raises `ConfigError` if there are none."""
         alone = [int(each) for each in tokenizer.tokenize(text)]
         first, last = 0, len(alone)
-        for around in _AROUND:
-            before = [int(each) for each in tokenizer.tokenize(around + text)]
-            behind = [int(each) for each in tokenizer.tokenize(text + around)]
+        for neighbor in _NEIGHBORS:
+            before = [int(each) for each in tokenizer.tokenize(neighbor + text)]
+            behind = [int(each) for each in tokenizer.tokenize(text + neighbor)]
             first = max(first, len(alone) - _common(alone[::-1], before[::-1]))
             last = min(last, _common(alone, behind))
-        first, last = min(first + 1, len(alone)), last - 1  # for neighbours that were not tried
+        first, last = min(first + 1, len(alone)), last - 1  # margin for other neighbors
         if first >= last:
-            message = f"the tokens of {quoted(text)} depend on its neighbours"
+            message = f"all tokens of {quoted(text)} depend on the text around it"
             raise ConfigError(message, hint="give more of the text, or search for its ids")
-        # Each further token has at least a byte.
+        # Each unstable token has at least one byte.
         num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns the fewest tokens around `start` that hold the text, as (begin, end); None without a match."""
+        """Returns the shortest range of tokens around `start` that contains the text, as (begin, end), or None."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
         tokens = (tokens[0] if pair.multimodal else tokens).tolist()
         at = start - first
 
-        def holds(begin: int, end: int) -> bool:
+        def contains(begin: int, end: int) -> bool:
             return self.text in tokenizer.detokenize(tokens[begin:end])
 
-        if not holds(0, len(tokens)):
+        if not contains(0, len(tokens)):
             return None
         for begin in range(at, -1, -1):
-            end = next((end for end in range(at + len(self.ids), len(tokens) + 1) if holds(begin, end)), None)
-            if end is not None and not holds(begin + 1, end) and not holds(begin, end - 1):
+            end = next((end for end in range(at + len(self.ids), len(tokens) + 1) if contains(begin, end)), None)
+            if end is not None and not contains(begin + 1, end) and not contains(begin, end - 1):
                 return first + begin, first + end
         return None
 
@@ -189,10 +189,10 @@ def places_of_ids(
     start: int = 0,
     at_once: int = TOKENS_AT_ONCE,
 ) -> Iterator[Spans]:
-    """Yields the matches of consecutive ids within sequences, by stretch; none if the dtype cannot hold the ids."""
+    """Yields the matches of consecutive ids within sequences, one `Spans` per chunk, starting at a row and a token."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
     if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
-        return
+        return  # the dtype cannot hold these ids
     wanted = np.array(ids, dtype=pair.dtype)
     for span in stretches(pair.sequence_lengths, overlap=len(wanted) - 1, row=row, start=start, at_once=at_once):
         tokens = span.tokens_of(pair)
@@ -210,11 +210,11 @@ def places_of_ids(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Consecutive sequences of a pair, a part of one, or matches in them.
+    """Token ranges of a pair: consecutive sequences, a part of one sequence, or matches in them.
 
     Attributes:
-        rows, starts, lengths: int64[num_spans].
-        next_row, next_start: begin of the next sequence, or of the rest of this one.
+        rows, starts, lengths: int64[num_spans]: row in the index, first token, and number of tokens.
+        next_row, next_start: row and token where the next chunk begins.
     """
 
     rows: NDArray[np.int64]
@@ -224,7 +224,7 @@ class Spans:
     next_start: int
 
     def tokens_of(self, pair: IndexedDataset) -> NDArray[Any]:
-        """Returns their tokens, concatenated; by one read if the tokens are not mapped."""
+        """Returns the concatenated tokens; uses one read if the file is not memory-mapped."""
         is_whole = len(self.rows) > 1 and not self.starts[0]
         if is_whole and (is_remote(pair.path_prefix) or not pair.mmap):
             found = pair[int(self.rows[0]) : int(self.rows[-1]) + 1]
@@ -236,11 +236,14 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields all sequences from a token on, `at_once` tokens at a time; parts of a cut one share `overlap` tokens."""
+    """Yields all sequences, starting at a row and a token, in chunks of about `at_once` tokens.
+
+    Consecutive parts of a longer sequence share `overlap` tokens.
+    """
     size = at_once + overlap
     while row < len(lengths):
-        own = lengths[row : row + _ROWS_AT_ONCE].astype(np.int64)
-        if start or own[0] > size:  # a part of one
+        own = lengths[row : row + _CHUNK_ROWS].astype(np.int64)
+        if start or own[0] > size:  # a part of one sequence
             rows, starts = np.array([row], dtype=np.int64), np.array([start], dtype=np.int64)
             taken = np.minimum(own[:1] - start, size)
             is_last = start + taken[0] == own[0]
@@ -260,26 +263,29 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 _BLOCK_BYTES = 4 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 30)
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
-"""Formats by unit, for files whose name and first bytes do not tell: lines of JSON are lines, too."""
+"""Input format by unit, for files whose format cannot be detected; lines of JSON are read as lines of text."""
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Returns how an input file differs from the one tokenized, in size or recorded version; None if it does not."""
+    """Describes how an input file has changed since it was tokenized, by size and version; None if it has not."""
     if file.path == STDIN:
-        return "the input came from standard input, and cannot be read again"
+        return "the input came from standard input and cannot be read again"
     try:
         num_bytes, version = size_and_version(file.path)
     except (FileNotFoundError, MissingObjectError):
-        return f"`{file.path}` is not there any more"
+        return f"`{file.path}` no longer exists"
     if num_bytes != file.num_bytes:
-        return f"`{file.path}` has {num_bytes:,} bytes, and had {file.num_bytes:,} when it was tokenized"
+        return f"`{file.path}` has {num_bytes:,} bytes; it had {file.num_bytes:,} when it was tokenized"
     if file.version and version and version != file.version:
-        return f"`{file.path}` was replaced or written to since it was tokenized"
+        return f"`{file.path}` was replaced or modified since it was tokenized"
     return None
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Returns records of an input file by number, lines unchanged and rows as JSON, in one pass up to the last one."""
+    """Reads records of an input file by number, from 1: lines as they are, table rows as JSON.
+
+    Reads the file once, from its start to the last of the records. Missing records are left out.
+    """
     wanted, found, done = set(numbers), dict[int, str](), 0
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
     with closing(open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)) as reader:
@@ -294,7 +300,7 @@ def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
 
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Returns the tokens of each span, in the dtype of its pair; empty for denied documents."""
+    """Reads the tokens of each span, in the dtype of its pair; an empty array for a denied document."""
     found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
     pairs, rows = table.pairs()
     for pair in np.unique(pairs[~table.denied]).tolist():

@@ -1,1 +1,1 @@
-"""How things reach a person's eye: text made harmless, pieces of HTML, colours, figures."""
+"""Formatting for terminals and notebooks: escaped text, tables, numbers and progress lines."""

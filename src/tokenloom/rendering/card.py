@@ -1,4 +1,4 @@
-"""An object says its facts once, as plain values; a notebook shows them as a card, HTML without script or style."""
+"""Facts of an object as plain values, and their display in a notebook as HTML without scripts or styles."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any
 from tokenloom.rendering.words import name_of, printable
 
 MOST_ROWS = 12
-"""Rows of a table; of more, the last is the sum of all others."""
+"""Maximum rows of a displayed table; the last row is the sum of the remaining ones."""
 
-_LONGEST = 120  # characters of a name; of longer ones, how they begin and end is shown
+_LONGEST = 120  # characters of a name; longer ones are shortened in the middle
 
 
 class HasFacts:
-    """An object that says its facts once."""
+    """Base of objects that describe themselves by `facts`; notebooks display them as a table."""
 
     __slots__ = ()
 
     def facts(self) -> dict[str, Any]:
-        """Returns what is known of the object without opening, reading or building something, by name.
+        """Returns what is known about the object, by name, without reading or building anything.
 
-        Values are numbers, texts, None where nothing is known, and tables: lists of mappings with the same keys. Texts
-        under "problems" say what is wrong.
+        Values are numbers, strings, None if unknown, and tables: lists of mappings with the same keys. "problems" is a
+        list of strings that describe what is wrong.
         """
         raise NotImplementedError
 
     def _repr_html_(self) -> str | None:
         try:
             return card(type(self).__name__, self.facts())
-        except Exception:  # noqa: BLE001 - a dataset of a user's own may raise anything, and a card is only looked at
-            return None  # a notebook shows the `repr`
+        except Exception:  # noqa: BLE001 - a user's class may raise anything, and display must not fail
+            return None  # the notebook displays the `repr`
 
 
-def card(kind: str, known: Mapping[str, Any]) -> str:
-    """Returns facts, see `HasFacts.facts`, as HTML; `kind` is the name of the object's class, as a rule.
+def card(kind: str, facts: Mapping[str, Any]) -> str:
+    """Formats facts (see `HasFacts.facts`) as HTML; `kind` is the title, usually the name of the class.
 
     Example:
         >>> card("Pair", {"tokens": 1024, "dtype": None, "name": "<b>"})
         '<p><strong>Pair</strong></p><table><tr><td>tokens</td><td>1,024</td></tr><tr><td>name</td><td>&lt;b&gt;</td></tr></table>'
     """
-    tables = {name: rows for name, rows in known.items() if isinstance(rows, list)}
-    plain = {name: value for name, value in known.items() if name not in tables and value is not None}
+    tables = {name: rows for name, rows in facts.items() if isinstance(rows, list)}
+    plain = {name: value for name, value in facts.items() if name not in tables and value is not None}
     found = [f"<p><strong>{_text(kind)}</strong></p>"]
     found += [f"<p><strong>{html.escape(printable(problem))}</strong></p>" for problem in tables.pop("problems", [])]
     if plain:
@@ -58,7 +58,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
-    """Returns the rows of a table that are shown; of many the first, and the sums of whole numbers of all others."""
+    """Shortens a table to `most` rows; the last row then has the sums of the remaining rows' integers."""
     if most is None or len(rows) <= most:
         return rows
     _, *columns = zip(*rows[most - 1 :], strict=True)

@@ -1,4 +1,4 @@
-"""How far work is, as one line for a log or a terminal, which shows as much of it as it has columns."""
+"""Formats the progress of long work as one line, the most important facts first, because a terminal may cut it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from tokenloom.rendering.words import short, size
 
-_WINDOW_SECONDS = 30.0  # that speeds are of: a long job is not as fast as its beginning was
+_WINDOW_SECONDS = 30.0  # for measuring the speed, which changes during a long job
 _LONGEST_SECONDS = 1e8
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How far a task is.
+    """The progress of a task.
 
     Attributes:
-        unit: what is counted: "bytes", or things in the plural, such as "documents".
-        done, total: so many of them; the total is None where it is not known.
-        num_tokens: made so far; 0 where no tokens are made.
-        notes: what else a person wants to know, in few words each, such as "12 rejected" or "shards 4 of 11".
+        unit: unit of `done` and `total`: "bytes", or a plural such as "documents".
+        done, total: the amount done, and the amount at the end, None if unknown.
+        num_tokens: number of tokens produced so far; 0 for tasks that produce none.
+        notes: short texts such as "12 rejected" or "shards 4 of 11".
     """
 
     unit: str
@@ -32,27 +32,27 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a second brings, as things are now; 0 where that is not known yet."""
+    """Units and tokens done per second; 0 if unknown."""
 
     done: float = 0.0
     tokens: float = 0.0
 
 
 class Pace:
-    """How fast a task is, from what it was seen to have done when."""
+    """Measures the speed of a task from its amounts at several times."""
 
     def __init__(self, start: float, amounts: Amounts) -> None:
         self._seen: deque[tuple[float, Amounts]] = deque([(start, amounts)])
         self._first = start, amounts
 
     def add(self, now: float, amounts: Amounts) -> None:
-        """Notes how far it is now."""
+        """Records the amounts at time `now`, in seconds."""
         self._seen.append((now, amounts))
         while len(self._seen) > 2 and self._seen[1][0] <= now - _WINDOW_SECONDS:
             self._seen.popleft()
 
     def speed(self) -> Speed:
-        """Returns the speed of the last half minute; of all the time where nothing was done in that."""
+        """Returns the speed over the last 30 seconds, or over the whole time if nothing was done since then."""
         last, found = self._seen[-1]
         for since, before in (self._seen[0], self._first):
             if last > since and found.done > before.done:
@@ -64,7 +64,7 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in words of two units at most.
+    """Formats a time in at most two units.
 
     Example:
         >>> duration(0.4), duration(18.2), duration(125), duration(3700), duration(200_000)
@@ -81,7 +81,7 @@ def duration(seconds: float) -> str:
 
 
 def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, inner: str = "") -> str:
-    """Returns a line of what is done, what matters most first; `inner` is the part of it that is being done.
+    """Formats a progress line; `inner` is the line of a task within this one.
 
     Example:
         >>> of_bytes = Amounts("bytes", 1_200_000_000, 2_800_000_000, 9 * 10**8, ("0 rejected", "shards 4 of 11"))
@@ -89,14 +89,14 @@ def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, in
         'preprocess: 42 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4M tokens/s, 0 rejected, shards 4 of 11'
     """
     left = ((amounts.total or 0) - amounts.done) / speed.done if speed.done else 0.0
-    told = f"{duration(left)} left" if 0 < left < _LONGEST_SECONDS else ""  # not where that is years
-    parts = [_how_far(amounts), told, *_rates(amounts, speed)]
+    remaining = f"{duration(left)} left" if 0 < left < _LONGEST_SECONDS else ""
+    parts = [_done_of_total(amounts), remaining, *_rates(amounts, speed)]
     parts += [inner, *amounts.notes]
     return f"{description}: {', '.join(filter(None, parts))}"
 
 
 def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amounts) -> str:
-    """Returns the last line of a log: what was done, in which time; `before` was done already when it began.
+    """Formats the line at the end of a task that took `seconds` and started with the amounts `before`.
 
     Example:
         >>> end_line("merge", Amounts("bytes", 6 * 10**9, 6 * 10**9), 75, before=Amounts("bytes", 0))
@@ -108,16 +108,16 @@ def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amou
     return f"{description}: {', '.join([*parts, *amounts.notes])}"
 
 
-def _how_far(amounts: Amounts) -> str:
+def _done_of_total(amounts: Amounts) -> str:
     if not amounts.total:
         return _amount(amounts.done, amounts.unit)
-    much = f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
+    counts = f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
     if amounts.unit == "bytes":
         done, total = size(amounts.done), size(amounts.total)
         number, _, unit = done.partition(" ")
-        much = f"{number if total.endswith(f' {unit}') else done} of {total}"
-    percent = min(100, 100 * amounts.done // amounts.total)  # rounded down: what is not complete is not 100 %
-    return f"{percent} % ({much})"
+        counts = f"{number if total.endswith(f' {unit}') else done} of {total}"
+    percent = min(100, 100 * amounts.done // amounts.total)  # rounded down: 100 % only when complete
+    return f"{percent} % ({counts})"
 
 
 def _amount(number: int, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""Texts, names and numbers as a person reads them: made harmless, short, and as lines of a terminal."""
+"""Formats texts, names and numbers for display: escapes, line breaks, short names, units."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 
 Piece = tuple[str, str]
-"""Text, and its style in rich's words, such as "bold red"; "" for none."""
+"""(text, style), the style in rich's syntax, such as "bold red", or ""."""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Categories of Unicode that have no glyph of their own, or move others: control, format, line separators."""
+"""Unicode categories without a glyph or that change the layout: control, format, unassigned, separators."""
 
 _JOINERS = "\u200c\u200d"
-"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them, and they move nothing."""
+"""Zero-width non-joiner and joiner, which Persian, Indic scripts and emoji need; they do not change the layout."""
 
 _UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
 _BYTES = ((" TB", 10**12), (" GB", 10**9), (" MB", 10**6), (" kB", 10**3))
@@ -21,7 +21,7 @@ _LONGEST_NAME = 24
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    r"""Returns text in which all that has no glyph, but `keep`, is written as an escape, such as `\x1b` or `\u202e`.
+    r"""Replaces characters without a glyph, except those in `keep`, by escapes such as `\x1b` or `\u202e`.
 
     Example:
         >>> printable("a\x1b[31mb\u202ec\n", keep="")
@@ -39,7 +39,7 @@ def _has_glyph(char: str) -> bool:
 
 
 def cell_width(text: str) -> int:
-    r"""Returns how many columns of a terminal a text takes: wide characters two, marks and joiners none.
+    r"""Returns the number of terminal columns of a text: wide characters take two, combining marks none.
 
     Example:
         >>> cell_width("naïve"), cell_width("漢字"), cell_width("e\u0301")
@@ -51,9 +51,9 @@ def cell_width(text: str) -> int:
 
 
 def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
-    """Yields a text as lines of at most `width` columns, broken between words where these fit, without blanks at ends.
+    """Yields the lines of a text, wrapped to `width` columns between words if possible, without trailing spaces.
 
-    The text is harmless, see `printable`; with `colour` its styles are written, as escape sequences.
+    With `colour`, writes the styles as escape sequences. Pass the text through `printable` first.
 
     Example:
         >>> list(lines_of("one two three", 8))
@@ -76,7 +76,7 @@ def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -
 
 
 def short(number: int) -> str:
-    """Returns a number in at most eight characters, rounded where it is large.
+    """Formats a number in at most eight characters, rounded if it is large.
 
     Example:
         >>> short(999_999), short(1_234_567), short(900 * 10**9)
@@ -93,7 +93,7 @@ def _in_units(number: int, units: Sequence[tuple[str, int]]) -> str | None:
 
 
 def name_of(text: str, *, width: int = _LONGEST_NAME) -> str:
-    """Returns a name that fits a column of a table: of a long one, how it begins and ends.
+    """Shortens a name in the middle to at most `width` characters.
 
     Example:
         >>> name_of("stackexchange_2024_part_17", width=16)
@@ -104,13 +104,13 @@ def name_of(text: str, *, width: int = _LONGEST_NAME) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Returns a number of things in words, such as "1 pair" and "1,000 passes"."""
+    """Formats a count with its noun, such as "1 pair" and "1,000 passes"."""
     plural = f"{thing}es" if thing.endswith(("s", "ch")) else f"{thing}s"
     return f"{number:,} {thing if number == 1 else plural}"
 
 
 def size(num_bytes: int) -> str:
-    """Returns a size in bytes, kB, MB, GB or TB.
+    """Formats a number of bytes in bytes, kB, MB, GB or TB.
 
     Example:
         >>> size(999), size(1_234_567)
@@ -129,28 +129,28 @@ WITHOUT = (
     ("conversations truncated", "truncated"),
     ("with or without loss: not counted", "not_counted"),
 )
-"""Words and names of what a ledger counts: tokens in samples that have no loss, or of which nobody knows."""
+"""(text, key) of ledger counts: tokens in samples without loss, or whose loss is unknown."""
 
 NEVER = (
     ("dropped tail", "dropped_tail"),
     ("dropped conversations", "dropped_conversations"),
     ("given up at another sequence length", "given_up"),
 )
-"""Likewise: tokens of passes that are in no sample."""
+"""(text, key) of ledger counts: tokens that are in no sample."""
 
 LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
-"""Likewise: tokens of passes that are still to come."""
+"""(text, key) of ledger counts: tokens that later samples will contain."""
 
 SLOTS = (
     *(("with loss", "with_loss"), ("EOD masked", "eod_masked"), ("prompt", "prompt"), ("denied", "denied")),
     *(("label is the padding id", "pad_id"), ("last token, without a label", "no_label")),
     *(("padding", "padding"), ("not counted", "not_counted")),
 )
-"""Likewise: what slots of samples hold."""
+"""(text, key) of ledger counts: contents of the slots of samples."""
 
 
 def ledger_columns(tokens: Mapping[str, int]) -> tuple[int, int, int, int, int]:
-    """Returns tokens of a ledger that came in, were seen with loss, without, are never seen, and are left."""
+    """Sums the token counts of a ledger: (available, read with loss, read without, never read, left for later)."""
     came_in = tokens["brought"] + tokens["offered"] + tokens["read_twice"]
     without, never, left = (sum(tokens[name] for _, name in names) for names in (WITHOUT, NEVER, LEFT))
     return came_in, tokens["with_loss"], without, never, left

@@ -63,7 +63,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
     return element(
         "section",
         element(f"h{level}", section.heading) if section.heading else None,
-        None if span is None or span.origin is None else element("p", f"made of {span.origin}", class_="origin"),
+        None if span is None or span.origin is None else element("p", f"made from {span.origin}", class_="origin"),
         element("div", *runs, class_="tokens", dir="auto") if runs else None,
         class_="between" if span is None else "document",
         data_source=None if span is None else span.source,
