@@ -269,7 +269,7 @@ def test_steps_and_dates(capped, capsys):
     told = json.loads(run(capsys, "run", "plan", capped, *words, "--json")[1])
     assert told["end"] == {"position": 1000, "step": 100, "seconds": 1000.0, "date": "2026-12-01T00:16:40"}
     assert told["caps"][0]["step"] == 79
-    assert "end: position 1,000 (after 16.7 minutes)\n" in run(capsys, "run", "plan", capped, *words[2:4])[1]
+    assert "end: position 1,000 (after 16 min 40 s)\n" in run(capsys, "run", "plan", capped, *words[2:4])[1]
     slow = ("--tokens-per-second", 1e-9, "--start", "2026-12-01")
     assert "is after the year 9999" in run(capsys, "run", "plan", capped, *slow)[2]
 

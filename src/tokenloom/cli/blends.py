@@ -199,8 +199,7 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets to build in parallel.
         verify: build all indices again and compare them.
-        json: print one JSON object: path, verified, problems, sequence_length, and in datasets split, kind and
-            num_samples of each.
+        json: print one JSON object: path, verified, problems, sequence_length, datasets (split, kind, num_samples).
     """
 
     dataset: Annotated[str, Written(choices=tuple(_KINDS), others=_ALIASES)] = "gpt"

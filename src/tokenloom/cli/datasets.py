@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -62,11 +62,9 @@ def info(options: InfoOptions) -> Iterator[Answer]:
             num_known = "all" if origins.num_known == origins.num_documents else f"{origins.num_known:,}"
             origins_text = f"of {num_known} documents, input files: {len(origins.files):,}"
         record = {"prefix": prefix, **members(statistics), "origins": origin_counts, "hashes": hashes}
-        record["manifest"] = None if manifest is None else manifest_document(manifest)
-        record["columns"] = [*columns]
+        record |= {"manifest": None if manifest is None else manifest_document(manifest), "columns": [*columns]}
         texts = {"origins": origins_text, "hashes of texts": "of all documents" if hashes else "none"}
-        texts["columns"] = ", ".join(sorted(columns)) or "none"
-        yield Answer(record, _info_lines(record, texts))
+        yield Answer(record, _info_lines(record, texts | {"columns": ", ".join(sorted(columns)) or "none"}))
 
 
 def _info_lines(record: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
@@ -80,11 +78,9 @@ def _info_lines(record: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator
     if record["histogram"]:
         most = max(count for _, _, count in record["histogram"])
         block = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"
-        bars = [
-            (f"{start:,} to {stop - 1:,}", count, (block * round(30 * count / most)).ljust(30))
-            for start, stop, count in record["histogram"]
-        ]
-        yield from table(("tokens", "sequences", ""), bars)
+        bars = [(block * round(30 * count / most)).ljust(30) for _, _, count in record["histogram"]]
+        cells = [(f"{start:,} to {stop - 1:,}", count) for start, stop, count in record["histogram"]]
+        yield from table(("tokens", "sequences", ""), [(*each, bar) for each, bar in zip(cells, bars, strict=True)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,19 +180,24 @@ class MergeOptions(DatasetOptions, JsonOption):
 def merge(options: MergeOptions) -> Answer:
     prefixes = options.input_prefixes()
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
+    merged, times = _timed(merge_datasets, options, prefixes)
+    record = {"num_inputs": len(prefixes), "num_input_bytes": total, **times, "verified": options.verify}
+    record |= {"datasets": [_result(merged)]}
+    return Answer(record, facts_lines(f"merged, {total / 1e6 / times['seconds']:,.0f} MB/s", record))
+
+
+def _timed(
+    function: Callable[..., IndexedDataset], options: object, prefixes: Sequence[str]
+) -> tuple[IndexedDataset, dict[str, Any]]:
     notices: list[str] = []
     started = time.perf_counter()
-    merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
-    seconds = time.perf_counter() - started
-    record: dict[str, Any] = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds}
-    record |= {"verified": options.verify, "notices": notices, "datasets": [_result(merged)]}
-    return Answer(record, facts_lines(f"merged, {total / 1e6 / seconds:,.0f} MB/s", record))
+    dataset = function(**arguments_of(options, function, prefixes=prefixes, notice=notices.append))
+    return dataset, {"seconds": time.perf_counter() - started, "notices": notices}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueOptions(DatasetOptions, JsonOption):
-    """Combine datasets, in the given order, without copying tokens: write PREFIX.idx and PREFIX.catalogue, which refer
-    to the .bin files of the inputs.
+    """Combine datasets in the given order without copying tokens: PREFIX.catalogue refers to the inputs' .bin files.
 
     Attributes:
         verify: read all tokens and compare their checksums with the manifests.
@@ -208,12 +209,8 @@ class CatalogueOptions(DatasetOptions, JsonOption):
 
 
 def catalogue(options: CatalogueOptions) -> Answer:
-    prefixes = options.input_prefixes()
-    notices: list[str] = []
-    started = time.perf_counter()
-    dataset = build_catalogue(**arguments_of(options, build_catalogue, prefixes=prefixes, notice=notices.append))
-    seconds, num_pairs = time.perf_counter() - started, len(dataset.sections)
-    record = {**_result(dataset), "num_pairs": num_pairs, "seconds": seconds, "notices": notices}
+    dataset, times = _timed(build_catalogue, options, options.input_prefixes())
+    record = {**_result(dataset), "num_pairs": len(dataset.sections), **times}
     return Answer(record, facts_lines("catalogue", record))
 
 
@@ -226,8 +223,7 @@ class ExportOptions(JsonOption):
         data: path of a pair without .bin or .idx; for samples also a glob, a folder or a run.toml.
         output: a file ending in .parquet or .arrow, or a folder for several files.
         overwrite: replace an earlier export.
-        tokenizer: for documents, adds a column with their text; for samples, the tokenizer (default: that of the
-            manifest).
+        tokenizer: for documents, adds a column of their text; for samples, replaces the tokenizer of the manifest.
         sequence_length: write samples of N tokens.
         num_samples: write only the first N samples.
         seed: seed of the samples' shuffle (default 1234).

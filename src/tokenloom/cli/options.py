@@ -13,7 +13,6 @@ the settings classes of other rooms:
         '''
 
         prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
-        part_bytes: Bytes | None = None
         settings: CorpusSettings = CorpusSettings()
 
 Wrong usage prints an `error:` and a `hint:` line and exits with status 2. Unknown options are reported before missing
@@ -48,9 +47,7 @@ OptionsT = TypeVar("OptionsT")
 
 
 Position = typing.Annotated[int, "position"]
-"""A position of a run. A field of this type has two options, such as `--until-position N` and `--until-step N`; the
-latter gives a `Step`.
-"""
+"""A position of a run. A field of this type gets a second option, such as `--until-step N`, which gives a `Step`."""
 
 
 class Step(int):
@@ -68,7 +65,7 @@ def refuse_usage(message: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Overrides for the option that a field's name, type and docstring give.
+    """Overrides for the option that follows from a field's name, type and docstring.
 
     Attributes:
         names: option strings, such as "--json-keys"; default: the name of the field.
@@ -132,8 +129,7 @@ count: partial[int] = partial(_integer, at_least=1)
 whole_number: partial[int] = partial(_integer, at_least=0)
 
 
-def number(text: str) -> float:
-    """Parses a finite number."""
+def _number(text: str) -> float:
     return parse_number(text.strip(), quoted(text))
 
 
@@ -186,9 +182,9 @@ _OF_TYPES: dict[Any, Written] = {
     "count": Written(metavar="N", parse=count),
     "number": Written(metavar="N", parse=whole_number),
     "position": Written(metavar="N", parse=whole_number),
-    "seconds": Written(metavar="SECONDS", parse=number, show="{:g}".format),
+    "seconds": Written(metavar="SECONDS", parse=_number, show="{:g}".format),
     int: Written(metavar="N", parse=_integer),
-    float: Written(metavar="NUMBER", parse=number, show="{:g}".format),
+    float: Written(metavar="NUMBER", parse=_number, show="{:g}".format),
     str: Written(),
 }
 """Default overrides by type annotation (see `tokenloom.setting_types`) or type."""
@@ -295,11 +291,8 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
     else:
         given["required"] = is_needed
     if typing.get_origin(type_) is tuple:
-        given |= (
-            {"action": "append", "default": list(default)}
-            if ours.is_repeated
-            else {"nargs": "*" if ours.is_positional and not is_needed else "+"}
-        )
+        several = {"nargs": "*" if ours.is_positional and not is_needed else "+"}
+        given |= {"action": "append", "default": list(default)} if ours.is_repeated else several
         type_, more = _unwrap(typing.get_args(type_)[0])
         marks += more
     choices = ours.choices or (typing.get_args(type_) if typing.get_origin(type_) is typing.Literal else None)
@@ -470,9 +463,8 @@ class CommandParser(argparse.ArgumentParser):
         formatter.add_text(self.description)
         parts = [formatter.format_help()]
         for title, commands in sections.items():
-            parts.append(
-                "\n".join([f"{title}:", *(f"  {name:<{width}}  {text}" for name, (_, text) in commands.items()), ""])
-            )
+            lines = (f"  {name:<{width}}  {text}" for name, (_, text) in commands.items())
+            parts.append("\n".join([f"{title}:", *lines, ""]))
         return "\n".join([*parts, f"`{self.prog} COMMAND --help` shows the options of a command.\n"])
 
     def _refuse_unknown(self, words: Iterable[str]) -> None:
@@ -525,12 +517,7 @@ def build_parser(names: Iterable[str] | None = None) -> CommandParser:
 
 
 def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
-    """Suggests known words that are similar to the given words, as a question; None if no word is similar.
-
-    Example:
-        >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])
-        'did you mean `--tokenizer`?'
-    """
+    """Returns a question such as "did you mean `--tokenizer`?"; None if no known word is similar."""
     from difflib import get_close_matches
 
     names, guesses = list(known), dict[str, None]()

@@ -209,8 +209,7 @@ class StoppedBySignal(KeyboardInterrupt):
 def raise_signals() -> Iterator[None]:
     """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later ones.
 
-    Closed terminals and service managers send several at once. A signal keeps its handler if it has one, or is ignored
-    (`nohup`).
+    Closed terminals and service managers send several at once. Signals that are handled or ignored already stay so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -84,8 +84,7 @@ _Numbers = Written(parse=_ranges, is_repeated=True, group=_POSITIONS)
 class ShowOptions(SampleOptions, JsonOption):
     """Decode a document or a training sample. Prints a heading per document and marks special tokens, padding, prompts,
     answers, and the tokens that have loss as labels. If neither --tokenizer nor the manifest names a tokenizer, prints
-    token ids. On a terminal, long documents are cut to one screen; pipe to `less` for all. NO_COLOR and FORCE_COLOR
-    control colors.
+    token ids. A terminal shows one screen of a document; pipe to `less` for all. Obeys NO_COLOR and FORCE_COLOR.
 
     Attributes:
         prefix: path of the pair without .bin or .idx.
@@ -276,9 +275,9 @@ class NamedDocuments(RunPath):
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions(RunFiles):
     """Print the samples at steps or positions of a run: their spans of documents, each with its source, its pass, and
-    its line or row in the input file. With --worst, rank the documents by their share of the loss that the training
-    loop recorded (`LossRecorder`), and print the command that denies them. The exit status is 1 for an error, or if
-    --check-inputs finds a problem.
+    its line or row in the input file. With --worst, rank the documents by their share of the loss that `LossRecorder`
+    stored during training, and print the command that denies them. The exit status is 1 if --check-inputs finds a
+    problem.
 
     Attributes:
         step: steps, from 0.
@@ -288,13 +287,11 @@ class TraceOptions(RunFiles):
         text: print the decoded text.
         from_input: print the record, read again from the input file.
         check_inputs: report input files that have changed since they were tokenized.
-        worst: print instead the N documents with the largest share of the loss, their origins, and their first words
-            (with --text, their whole spans).
+        worst: print instead the N documents with the largest share of the loss, and their first words (or --text).
         json: print one JSON object per span, one per line: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run, and with --text and
             --from-input text and input; unknown values are null. With --worst one per document: source, document, file,
-            record, pair, row, loss, loss_of (document; or sample if divided among its tokens), length, positions, share
-            and text.
+            record, pair, row, loss, loss_of (document, or sample: divided by tokens), length, positions, share, text.
     """
 
     EITHER: ClassVar[Any] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
@@ -676,8 +673,8 @@ def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(RunPath, BatchSizes):
     """Read a range of positions again and print its digest, as `check_reading` prints it at a checkpoint. The digest
-    is a sum over positions and tokens; ranks, microbatches and threads do not change it. With --expect, the exit status
-    is 1 if the digest differs.
+    is a sum over positions and tokens; ranks, microbatches and threads do not change it. The exit status is 1 if it
+    differs from --expect.
 
     Attributes:
         from_position: the first position (default: that of --expect, else 0).
@@ -685,8 +682,7 @@ class ReplayOptions(RunPath, BatchSizes):
         expect: the expected digest.
         expect_file: a file of expected digests, one per line, such as one per checkpoint.
         threads: number of reading threads.
-        json: print one JSON object: digest, run, start, stop and num_samples, and with --expect also expected and
-            matches.
+        json: print one JSON object: digest, run, start, stop, num_samples; with --expect also expected and matches.
     """
 
     EITHER: ClassVar[Any] = (("expect", "expect_file"),)

@@ -23,6 +23,7 @@ from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, tak
 from tokenloom.numbers import number_or_none, quoted
 from tokenloom.progress import task
 from tokenloom.rendering.card import MOST_ROWS
+from tokenloom.rendering.progress_words import duration
 from tokenloom.rendering.words import LEFT, NEVER, WITHOUT, counted, ledger_columns, name_of, short
 from tokenloom.run.amend import Amendment, amend_run, draft_text, weighted_entries
 from tokenloom.run.audit.ledger import LedgerRow, RunLedger
@@ -82,8 +83,7 @@ def _date(text: str) -> datetime:
 @dataclass(frozen=True, kw_only=True)
 class InitOptions(JsonOption):
     """Write a run.toml with comments, from folders (one source each), from a blend in Megatron's syntax, or from the
-    arguments of a Megatron run. Sources without weights are read in proportion to their tokens. Without --tokens or
-    --samples, they are read once.
+    arguments of a Megatron run. Weights default to token counts, the size to one pass.
 
     Attributes:
         folders: folders, globs or prefixes, one source each.
@@ -143,10 +143,8 @@ def run_init(options: InitOptions) -> Answer:
         if taken.others:
             say(f"ignored, not about data: {', '.join(f'--{name}' for name in taken.others)}")
     not_taken = [{"argument": name, "reason": reason} for name, reason in taken.not_taken]
-    return Answer(
-        {"path": options.output, "data": data, "not_taken": not_taken, "others": taken.others},
-        f"wrote {options.output}: review it, then run `tokenloom run lock {options.output}`",
-    )
+    record = {"path": options.output, "data": data, "not_taken": not_taken, "others": taken.others}
+    return Answer(record, f"wrote {options.output}: review it, then run `tokenloom run lock {options.output}`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +181,12 @@ def _answer(
     lock, changes = locked.lock, None if locked.old is None else lock_changes(locked.old, locked.lock)
     kept = lock.consumed if position is None else position
     pairs = [pair for each in lock.sources for pair in each.pairs]
-    change_facts: dict[str, Any] | None = None
+    change_facts: dict[str, Any] = {}
     if changes is not None:
-        new_pairs = [(data.name, pair) for data in changes.new_data for pair in data.pairs]
         change_facts = {
-            "new_pairs": [{"source": name, **members(each, *_NEW)} for name, each in new_pairs],
+            "new_pairs": [
+                {"source": data.name, **members(pair, *_NEW)} for data in changes.new_data for pair in data.pairs
+            ],
             "new_sources": changes.new_sources,
             "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
             "settings": changes.others,
@@ -200,7 +199,7 @@ def _answer(
         "num_pairs": len(pairs),
         "num_tokens": sum(pair.num_tokens for pair in pairs),
         "segments": [_segment(lock, segment) for segment in lock.segments],
-        "changes": change_facts,
+        "changes": change_facts or None,
         "stopped": locked.is_stopped,
         "no_document": locked.empty_records,
         **members(lock, "consumed", "num_samples", "cut_short"),
@@ -217,17 +216,17 @@ def _answer(
         yield f"{what}: {data}, {short(record['num_tokens'])} tokens; {samples}"
         if locked.unknown_pairs:
             say(records_may_be_elsewhere(locked.unknown_pairs))
+        segments = lock.segments if changes is None else changes.new_segments
         facts: dict[str, Any] = {
-            "segments": [] if changes is not None else [_segment(lock, each, as_text=True) for each in lock.segments],
             "exhausted": list(map(members, locked.exhausted)),
             "denied without a document": locked.empty_records,
             "dropped": locked.dropped,
+            **change_facts,
         }
-        if changes is not None:
-            was_consumed = locked.old.consumed if locked.old is not None else 0
-            facts["consumed before"] = was_consumed if lock.consumed < was_consumed else None
-            facts |= change_facts or {}
-            facts["new_segments"] = [_segment(lock, each, as_text=True) for each in changes.new_segments]
+        name = "segments" if changes is None else "new_segments"
+        facts[name] = [_segment(lock, each, as_text=True) for each in segments]
+        if changes is not None and locked.old is not None:
+            facts["consumed before"] = locked.old.consumed if lock.consumed < locked.old.consumed else None
             facts["moved"] = locked.moved and members(locked.moved)
         title = "" if changes is None else "changes"
         yield from facts_lines(title, {name: value for name, value in facts.items() if value})
@@ -356,8 +355,7 @@ def run_id(options: IdOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class DigestOptions(RunPath, BatchSizes):
-    """Print a SHA-256 of everything that determines the samples before a position: two runs with the same digest read
-    the same samples there.
+    """Print a SHA-256 of all that determines the samples before a position; equal digests mean equal samples.
 
     Attributes:
         position: the position, from 0 (default: the consumed samples of run.lock; the end if there are none).
@@ -400,6 +398,12 @@ class PlanOptions(RunPath, BatchSizes):
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
     start: Annotated[datetime | None, Written(metavar="DATE", parse=_date, group="dates")] = None
+
+    def __post_init__(self) -> None:
+        if self.tokens_per_second is None and self.start is not None:
+            refuse("--start needs --tokens-per-second")
+        if self.tokens_per_second is not None and not self.tokens_per_second > 0:
+            refuse(f"--tokens-per-second must be above 0, got {self.tokens_per_second}")
 
 
 def run_plan(options: PlanOptions) -> Answer:
@@ -448,10 +452,6 @@ class _Schedule:
     def __init__(self, options: PlanOptions, lock: RunLock) -> None:
         self._lock, self._sizes = lock, options.batch_sizes(lock)
         self._speed, self._start = options.tokens_per_second, options.start
-        if self._speed is None and self._start is not None:
-            refuse("--start needs --tokens-per-second")
-        if self._speed is not None and not self._speed > 0:
-            refuse(f"--tokens-per-second must be above 0, got {self._speed}")
 
     def facts(self, position: int | None) -> dict[str, Any]:
         """Returns `step`, `seconds` and `date` of a position, those that the options determine."""
@@ -459,8 +459,9 @@ class _Schedule:
         if position is not None and self._sizes is not None:
             facts["step"] = self._sizes.step_of_position(position)
         if position is not None and self._speed is not None:
-            tokens = _tokens_before(self._lock, position) - _tokens_before(self._lock, self._lock.consumed)
-            facts["seconds"] = tokens / self._speed
+            parts = [closed_at(self._lock, each).segments for each in (position, self._lock.consumed)]
+            until, consumed = (sum((each.num_samples or 0) * each.sequence_length for each in part) for part in parts)
+            facts["seconds"] = (until - consumed) / self._speed
             if self._start is not None:
                 try:
                     facts["date"] = self._start + timedelta(seconds=facts["seconds"])
@@ -475,15 +476,9 @@ class _Schedule:
         words = [f"step {facts['step']:,}"] if "step" in facts else []
         if "date" in facts:
             words.append(f"{facts['date']:%Y-%m-%d %H:%M}")
-        elif (seconds := facts.get("seconds")) is not None:
-            units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
-            unit, size = next((each for each in units if abs(seconds) >= 2 * each[1]), units[-1])
-            words.append(f"after {seconds / size:,.1f} {unit}")
+        elif (seconds := facts.get("seconds", 0)) > 0:
+            words.append(f"after {duration(seconds)}")
         return f"{position:,}" + (f" ({', '.join(words)})" if words else "")
-
-
-def _tokens_before(lock: RunLock, position: int) -> int:
-    return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
 
 
 def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:

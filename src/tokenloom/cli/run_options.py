@@ -151,8 +151,7 @@ class BatchSizes:
 
     Attributes:
         global_batch_size: samples per step, over all ranks.
-        batch_size_schedule: batch sizes by consumed tokens; "0:768 250B:1536" is 768 samples per step, and 1536
-            once 250B tokens are consumed.
+        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768 samples, from 250B tokens 1536.
     """
 
     GROUP = "batches (use the values of training)"
