@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from tests.run.data import write_source, write_with_manifest
 
@@ -37,10 +39,34 @@ def write_run(folder: Path, text: str = RUN, *, manifests: bool = False) -> Path
     return path
 
 
-def run(capsys, *words: object) -> tuple[int, str, str]:
-    """Runs a command; returns its status and what it printed to stdout and stderr."""
-    status = cli.main([str(word) for word in words])
+def run(capsys, *words: object) -> tuple[object, str, str]:
+    """Runs a command; returns its exit status, stdout and stderr."""
+    capsys.readouterr()
+    try:
+        status: object = cli.main([str(word) for word in words])
+    except SystemExit as stopped:
+        status = stopped.code
     return status, *capsys.readouterr()
+
+
+def output(capsys, *words: object) -> str:
+    """Returns the stdout of a command that succeeds without messages."""
+    status, out, err = run(capsys, *words)
+    assert (status, err) == (0, "")
+    return out
+
+
+def objects(capsys, *words: object, status: int = 0) -> list[Any]:
+    """Returns the lines of a command's `--json` output, parsed."""
+    found, out, _ = run(capsys, *words, "--json")
+    assert found == status
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def record(capsys, *words: object, status: int = 0) -> Any:
+    """Returns the object that a command prints with `--json`."""
+    (found,) = objects(capsys, *words, status=status)
+    return found
 
 
 def rows_of(out: str) -> list[list[str]]:

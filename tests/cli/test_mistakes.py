@@ -1,7 +1,4 @@
-"""Mistakes that people made at the command line, and what they are told now, to the letter.
-
-Each was tried as a new user would; most ended in silence, in a page of usage, or in words of Python.
-"""
+"""Likely mistakes at the command line: exact error texts, and no file is changed."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.runs import write_run
+from tests.cli.runs import run, write_run
 from tests.preprocess.corpus import byte_level_json
 
 from tokenloom import IndexedDatasetBuilder, cli
@@ -56,13 +53,8 @@ def preprocess(path: str, prefix: str, *more: str) -> int:
 
 
 def said(capsys: pytest.CaptureFixture[str], command: str) -> tuple[object, str]:
-    """Returns the exit status of a command, and what it says beside its output."""
-    capsys.readouterr()
-    try:
-        status: object = cli.main(command.split())
-    except SystemExit as stopped:
-        status = stopped.code
-    return status, capsys.readouterr().err
+    """Returns the exit status and the stderr of a command."""
+    return run(capsys, *command.split())[::2]
 
 
 BYTE, PAIR = "--tokenizer byte --workers 1", "--data-path corpus_text_document --sequence-length 2"
@@ -219,7 +211,16 @@ OF_RUNS = [
     ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout needs --position, not steps"),
     ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 is an empty range"),
     ("replay RUN --from-step 1", 2, SCHEDULE),
-    # what is not there
+    # values that do not exist or do not fit
+    ("run amend RUN --at-position 40", 1, "nothing to change"),
+    ("run amend RUN --at-position 101 --weights web=1", 1, "position 101 is behind the end of the run, 100"),
+    ("run amend RUN --at-position 100 --weights web=1", 1, "a stage at the end of the run, position 100, needs a size"),
+    ("run amend RUN --at-position 0 --weights web=1", 1, "position 0 is the first of stage 'main'"),
+    ("run amend RUN --at-position 40 --weights wob=1", 1, "no source of the run\nhint: did you mean `web`?"),
+    ("run amend RUN --at-position 40 --weights web=1 --add-source more=data/none", 1, "none"),
+    ("run amend RUN --at-position 40 --grow", 1, "no new pairs in `data`"),
+    ("run amend RUN --at-position 40 --sequence-length 4096", 1, "a sample has 4096 tokens, got 960"),
+    ("run amend RUN --at-position 40 --sequence-length 3500 --samples 9", 1, "0 samples of 3500 tokens"),
     ("run lock none.toml", 1, "none.toml"),
     ("run check none.toml", 1, "none."),
     ("run digest RUN --position 101", 1, "position 101 out of range: the run has 100 samples"),
@@ -257,11 +258,6 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("command", "status", "message"), OF_RUNS)
 def test_mistakes_about_runs_leave_the_run_as_it_is(capsys, locked, command, status, message):
     before = {path.name: path.read_bytes() for path in locked.parent.iterdir() if path.is_file()}
-    capsys.readouterr()
-    try:
-        found: object = cli.main(shlex.split(command.replace("RUN", str(locked))))
-    except SystemExit as stopped:
-        found = stopped.code
-    out, err = capsys.readouterr()
+    found, out, err = run(capsys, *shlex.split(command.replace("RUN", str(locked))))
     assert (found, out, message in err) == (status, "", True), err
     assert {path.name: path.read_bytes() for path in locked.parent.iterdir() if path.is_file()} == before

@@ -1,4 +1,4 @@
-"""What all commands share: options and their values, mistakes, distributions, ways to start the program."""
+"""Options and values of all commands, mistakes, distributions, and starting the program."""
 
 from __future__ import annotations
 
@@ -14,39 +14,29 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tests.cli.runs import output, run
 
 import tokenloom
 from tokenloom import cli
 from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
 from tokenloom.cli.options import CommandParser, option, shares, split_weights
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.numbers import parse_bytes
 from tokenloom.preprocess.schemas import SCHEMAS
 from tokenloom.tokenizers.kinds import ENGINES, KINDS
 
 
 @pytest.fixture(scope="module")
 def parsers() -> dict[str, CommandParser]:
-    """Those of all commands, by what is typed to reach them."""
-    return {parser.prog: parser for parser in _with_all_below(cli.build_parser())}
+    """The parsers of all commands, by their whole names."""
+    return {parser.prog: parser for parser in _and_subparsers(cli.build_parser())}
 
 
-def _with_all_below(parser: CommandParser) -> Iterator[CommandParser]:
+def _and_subparsers(parser: CommandParser) -> Iterator[CommandParser]:
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from _with_all_below(below)
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Returns what is said of words that are wrong usage."""
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(words)
-    assert stopped.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    return err
+            for inner in action.choices.values():
+                yield from _and_subparsers(inner)
 
 
 def test_no_parser_takes_abbreviations(parsers):
@@ -88,13 +78,12 @@ def test_mistakes_are_named_with_what_was_meant(command, more, error, hint, caps
     program = f"tokenloom {command}".strip()
     what = "commands" if command in ("", "run") else "options"
     expected = f"error: {error}\nhint: {hint}`{program} --help` lists all {what}\n"
-    assert refused([*command.split(), *more.split()], capsys) == expected
+    assert run(capsys, *command.split(), *more.split()) == (2, "", expected)
 
 
-def test_what_is_said_has_no_secret_and_drives_no_terminal(capsys):
-    err = refused(["merge", "--ouput-prefix=http://host/a?token=word", "--\x1b[2J"], capsys)
-    assert "word" not in err
-    assert "\x1b" not in err
+def test_messages_contain_no_secret_and_no_control_character(capsys):
+    status, _, err = run(capsys, "merge", "--ouput-prefix=http://host/a?token=word", "--\x1b[2J")
+    assert (status, "word" in err, "\x1b" in err) == (2, False, False)
     assert err.startswith("error: unknown options `--ouput-prefix`, `--\\x1b[2J`\n")
 
 
@@ -107,14 +96,11 @@ def test_the_package_runs_the_command_line():
 @pytest.mark.parametrize(("command", "groups"), [([], COMMANDS), (["run"], RUN_COMMANDS)])
 def test_help_names_every_command_in_its_group(command, groups, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as stopped:
-        cli.main([*command, "--help"])
-    assert stopped.value.code == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output(capsys, *command, "--help").splitlines()
     for title, commands in groups.items():
         start = lines.index(f"{title}:") + 1
-        told = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
-        assert told == [[name, text] for name, (_, text) in commands.items()]
+        found = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
+        assert found == [[name, text] for name, (_, text) in commands.items()]
     assert any("--help" in line for line in lines)
     assert all(len(line) < 80 for line in lines)
 
@@ -132,18 +118,9 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "lokc"]])
 def test_what_runs_no_command_imports_none(words):
-    """Each takes a second of imports otherwise."""
     done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True)
     modules = set(json.loads(done.stderr.splitlines()[-1]))
     assert not modules & {"numpy", "torch", "rich", "multiprocessing", "pyarrow"}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("1", 1), ("500MB", 500_000_000), ("10GiB", 10 << 30), ("1.5 KB", 1500), ("2TB", 2 * 10**12)],
-)
-def test_byte_counts_have_units(text, expected):
-    assert parse_bytes(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -187,9 +164,8 @@ def test_shares_of_a_run_are_of_train_valid_and_test(text):
     ],
 )
 def test_choices_are_those_of_the_library(capsys, command, option, expected):
-    with pytest.raises(SystemExit):
-        cli.main([command, "in", "--output-prefix", "out", "--tokenizer", "byte", option, "none-of-them"])
-    choices = capsys.readouterr().err.partition(": must be ")[2].partition(", got ")[0]
+    words = (command, "in", "--output-prefix", "out", "--tokenizer", "byte", option, "none-of-them")
+    choices = run(capsys, *words)[2].partition(": must be ")[2].partition(", got ")[0]
     assert choices.replace(" or ", ", ").split(", ") == list(expected)
 
 
@@ -199,18 +175,16 @@ SATELLITES = {
 
 
 ROOT = Path(__file__).parents[2]
-
-
 PROJECTS = {path.parent.name: tomllib.loads(path.read_text()) for path in ROOT.glob("packages/*/pyproject.toml")}
 
 
 @pytest.mark.parametrize("name", SATELLITES)
 def test_a_command_that_is_missing_names_its_distribution(name, monkeypatch, capsys):
     monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
-    assert cli.main([name]) == 1
-    out, err = capsys.readouterr()
+    status, out, err = run(capsys, name)
     error, hint, _ = err.splitlines()
-    assert (out, error) == ("", f"error: `tokenloom {name}` is in tokenloom-{SATELLITES[name]}, which is not installed")
+    assert (status, out) == (1, "")
+    assert error == f"error: `tokenloom {name}` is in tokenloom-{SATELLITES[name]}, which is not installed"
     assert hint == f"hint: run `pip install 'tokenloom[{SATELLITES[name]}]'`"
 
 

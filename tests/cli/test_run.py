@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from itertools import islice
 
 import pytest
-from tests.cli.runs import RUN, lock_of, rows_of, run, write_run
+from tests.cli.runs import RUN, lock_of, output, record, rows_of, run, write_run
 from tests.run.data import write_source
 
 from tokenloom import MegatronPretrainingSampler, ThreadLoader
@@ -47,9 +46,10 @@ def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     settings = read_run("run.toml")
     assert (settings.seed, settings.stages[0].samples, settings.stages[0].sequence_length) == (6, 40, 16)
     assert settings.samples["reset_position_ids"] is True
-    told = json.loads(run(capsys, "run", "init", "--args-file", "args.sh", "--force", "--json")[1])
-    reason = "a run holds out documents per source: use `--holdout`"
-    assert told["not_taken"] == [{"argument": "split", "reason": reason}]
+    told = record(capsys, "run", "init", "--args-file", "args.sh", "--force")
+    assert told["not_taken"] == [
+        {"argument": "split", "reason": "a run holds out documents per source: use `--holdout`"}
+    ]
     assert told["others"] == ["lr", "bf16"]
 
 
@@ -59,26 +59,19 @@ def unlocked(tmp_path):
 
 
 def test_the_first_lock_says_what_is_locked(unlocked, capsys):
-    status, out, err = run(capsys, "run", "lock", unlocked)
-    assert (status, err) == (0, "")
+    assert output(capsys, "run", "lock", unlocked, "--dry-run").startswith("would write ")
+    assert not unlocked.with_suffix(".lock").exists()
+    out = output(capsys, "run", "lock", unlocked)
     assert out.startswith(f"wrote {unlocked.with_suffix('.lock')}: 2 sources, 2 pairs, 6,400 tokens; 100 samples\n")
     assert ["main", "0", "100", "16", "web 75%, code 25%"] in rows_of(out)
-
-
-def test_a_dry_run_writes_nothing(unlocked, capsys):
-    assert run(capsys, "run", "lock", unlocked, "--dry-run")[1].startswith("would write ")
-    assert not unlocked.with_suffix(".lock").exists()
-
-
-def test_nothing_changed(path, capsys):
-    assert run(capsys, "run", "lock", path)[1].splitlines()[1:] == ["  nothing changed", "  no position moved"]
+    lines = output(capsys, "run", "lock", unlocked).splitlines()
+    assert lines[1:] == ["  nothing changed", "  no position moved"]
 
 
 def test_new_pairs_and_the_first_position_that_moves_are_shown(path, capsys):
-    before = json.loads(run(capsys, "run", "digest", path, "--position", 40, "--json")[1])["digest"]
+    before = digest(capsys, path, 40)
     write_source(str(path.parent / "data" / "web1"), *[16] * 100)
-    status, out, _ = run(capsys, "run", "lock", path, "--consumed-step", 4, "--global-batch-size", 10)
-    assert status == 0
+    out = output(capsys, "run", "lock", path, "--consumed-step", 4, "--global-batch-size", 10)
     assert ["web", str(path.parent / "data" / "web1"), "1,600", "40"] in rows_of(out)
     assert ["main", "0", "40", "16", "web 75%, code 25%"] in rows_of(out)
     assert f"  40 consumed positions are unchanged: digest {before[:16]}\n" in out
@@ -100,7 +93,7 @@ def test_json_tells_what_moved(path, capsys):
     status, out, err = run(capsys, "run", "lock", path, "--json")
     assert (status, out) == (1, "")
     assert "pass the number of consumed samples" in err
-    told = json.loads(run(capsys, "run", "lock", path, "--json", "--consumed-samples", 0)[1])
+    told = record(capsys, "run", "lock", path, "--consumed-samples", 0)
     assert told["written"] is True
     assert told["changes"]["new_segments"][0]["weights"] == {"web": 2, "code": 1}
     assert set(told["moved"]) == {"position", "before", "after"}
@@ -153,14 +146,13 @@ LONGER = '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 900\nweight
 
 
 def digest(capsys, path, position) -> str:
-    return json.loads(run(capsys, "run", "digest", path, "--position", position, "--json")[1])["digest"]
+    return record(capsys, "run", "digest", path, "--position", position)["digest"]
 
 
 def test_new_weights_from_a_step_on(path, capsys):
     before = digest(capsys, path, 40)
     words = ("--at-step", 4, "--global-batch-size", 10, "--weights", "web=1,code=1", "--stage-name", "even")
-    status, out, err = run(capsys, "run", "amend", path, *words)
-    assert (status, err) == (0, "")
+    out = output(capsys, "run", "amend", path, *words)
     assert path.read_text() == RUN.replace("samples = 100", "samples = 40") + (
         '\n[[stages]]\nname = "even"\nsequence_length = 16\nsamples = 60\nweights = { web = 1, code = 1 }\n'
     )
@@ -172,9 +164,7 @@ def test_new_weights_from_a_step_on(path, capsys):
 
 def test_a_dry_run_changes_nothing(path, capsys):
     lock = path.with_suffix(".lock").read_bytes()
-    told = json.loads(
-        run(capsys, "run", "amend", path, "--at-position", 41, "--weights", "code=1", "--dry-run", "--json")[1]
-    )
+    told = record(capsys, "run", "amend", path, "--at-position", 41, "--weights", "code=1", "--dry-run")
     assert (told["written"], told["position"], told["consumed"]) == (False, 41, 0)
     assert "+samples = 41" in told["diff"]
     assert path.read_text() == RUN
@@ -184,8 +174,7 @@ def test_a_dry_run_changes_nothing(path, capsys):
 def test_sources_lengths_and_sizes(path, capsys):
     write_source(str(path.parent / "data" / "books"), *[100] * 20)
     words = ("--add-source", f"books={path.parent}/data/books", "--weights", "web=1,books=1", "--sequence-length", 32)
-    status, out, _ = run(capsys, "run", "amend", path, "--at-position", 50, *words, "--tokens", "1K")
-    assert status == 0
+    out = output(capsys, "run", "amend", path, "--at-position", 50, *words, "--tokens", "1K")
     assert ["new sources", "books"] in rows_of(out)
     assert ["from 50", "50", "31", "32", "web 50%, books 50%"] in rows_of(out)
     assert [segment.sequence_length for segment in lock_of(path).segments] == [16, 32]
@@ -199,37 +188,11 @@ def test_data_grow_and_documents_are_denied(path, capsys):
     assert status == 1
     assert "`data` of source 'web' has a new pair, " in err
     words = ("--deny", path.parent / "takedown.txt", "--grow")
-    status, out, _ = run(capsys, "run", "amend", path, "--at-position", 30, *words)
-    assert status == 0
+    out = output(capsys, "run", "amend", path, "--at-position", 30, *words)
     assert ["1,600", "30"] in [row[2:] for row in rows_of(out) if row[0] == "web"]
     assert ["denied", "2"] in rows_of(out)
     assert lock_of(path).denials[0].start == 30
     assert digest(capsys, path, 30) == before
-
-
-def test_what_is_refused_leaves_both_files(path, capsys):
-    lock = path.with_suffix(".lock").read_bytes()
-    (path.parent / "takedown.txt").write_text("web:100000\n")
-    for words, message in [
-        (("--at-position", 40), "nothing to change"),
-        (("--at-position", 101, "--weights", "web=1"), "position 101 out of range: the run has 100 samples"),
-        (("--at-position", 100, "--weights", "web=1"), "a new stage at the end of the run, position 100, needs a size"),
-        (("--at-position", 0, "--weights", "web=1"), "position 0 is where stage 'main' begins"),
-        (
-            ("--at-position", 40, "--weights", "wob=1"),
-            "'wob', which is not a source of the run\nhint: did you mean `web`?",
-        ),
-        (("--at-position", 40, "--weights", "web=1", "--add-source", "more=data/none"), "none"),
-        (("--at-position", 40, "--grow"), "nothing to grow: "),
-        (("--at-position", 40, "--deny", path.parent / "takedown.txt"), "document `web:100000` out of range"),
-        (("--at-position", 40, "--sequence-length", 4096), "a sample has 4096 tokens, got 960"),
-        (("--at-position", 40, "--sequence-length", 3500, "--samples", 9), "0 samples of 3500 tokens"),
-    ]:
-        status, out, err = run(capsys, "run", "amend", path, *words)
-        assert (status, out) == (1, ""), words
-        assert message in err
-        assert path.read_text() == RUN
-        assert path.with_suffix(".lock").read_bytes() == lock
 
 
 def test_a_position_before_what_was_consumed_is_refused(path, capsys):
@@ -248,8 +211,7 @@ def capped(tmp_path, capsys):
 
 
 def test_stages_passes_caps_and_what_stays_unseen(capped, capsys):
-    status, out, err = run(capsys, "run", "plan", capped)
-    assert (status, err) == (0, "")
+    out = output(capsys, "run", "plan", capped)
     head = f"{capped}: 2 sources, 1,000 samples, 16,000 tokens\nrun {Run.open(capped).identity}\n"
     assert out.startswith(f"{head}\nstage main from position 0\n")
     assert out.count("\nstage main from position ") == 2
@@ -263,13 +225,13 @@ def test_stages_passes_caps_and_what_stays_unseen(capped, capsys):
 
 def test_steps_and_dates(capped, capsys):
     words = ("--global-batch-size", 10, "--tokens-per-second", 16, "--start", "2026-12-01")
-    out = run(capsys, "run", "plan", capped, *words)[1]
+    out = output(capsys, "run", "plan", capped, *words)
     assert "stage main from position 0 (step 0, 2026-12-01 00:00)" in out
     assert out.endswith("end: position 1,000 (step 100, 2026-12-01 00:16)\n")
-    told = json.loads(run(capsys, "run", "plan", capped, *words, "--json")[1])
+    told = record(capsys, "run", "plan", capped, *words)
     assert told["end"] == {"position": 1000, "step": 100, "seconds": 1000.0, "date": "2026-12-01T00:16:40"}
     assert told["caps"][0]["step"] == 79
-    assert "end: position 1,000 (after 16 min 40 s)\n" in run(capsys, "run", "plan", capped, *words[2:4])[1]
+    assert "end: position 1,000 (after 16 min 40 s)\n" in output(capsys, "run", "plan", capped, *words[2:4])
     slow = ("--tokens-per-second", 1e-9, "--start", "2026-12-01")
     assert "is after the year 9999" in run(capsys, "run", "plan", capped, *slow)[2]
 
@@ -282,57 +244,44 @@ def test_an_amended_run_differs_from_its_older_lock(path, capsys):
     assert status == 1
     assert "the first 6" in out
     assert "100 samples of 16 tokens from 0 on: web: 3, code: 1" in out
-    status, out, _ = run(capsys, "run", "diff", path.with_name("before.lock"), path, "--until-position", 60, "--json")
-    told = json.loads(out)
-    assert (status, told["position"], told["stop"]) == (0, None, 60)
+    told = record(capsys, "run", "diff", path.with_name("before.lock"), path, "--until-position", 60)
+    assert (told["position"], told["stop"]) == (None, 60)
 
 
 def test_digest_is_of_a_position_or_step(path, capsys):
-    status, out, _ = run(capsys, "run", "digest", path, "--position", 30)
-    assert status == 0
-    digest, _, rest = out.partition("  ")
+    digest, _, rest = output(capsys, "run", "digest", path, "--position", 30).partition("  ")
     assert len(digest) == 64
     assert rest == f"{path} before position 30\n"
-    by_step = run(capsys, "run", "digest", path, "--at-step", 3, "--global-batch-size", 10, "--json")[1]
-    assert json.loads(by_step)["digest"] == digest
-    assert json.loads(run(capsys, "run", "digest", path, "--json")[1])["position"] == 100
+    assert record(capsys, "run", "digest", path, "--at-step", 3, "--global-batch-size", 10)["digest"] == digest
+    assert record(capsys, "run", "digest", path)["position"] == 100
+    by_schedule = record(capsys, "run", "digest", path, "--at-step", 4, "--batch-size-schedule", "0:4 160:8")
+    assert by_schedule["position"] == 4 * 3 + 8
 
 
-def test_steps_follow_a_schedule_in_tokens(path, capsys):
-    words = ("--at-step", 4, "--batch-size-schedule", "0:4 160:8", "--json")
-    assert json.loads(run(capsys, "run", "digest", path, *words)[1])["position"] == 4 * 3 + 8
-
-
-def test_the_name_of_a_run(path, capsys):
-    status, out, _ = run(capsys, "run", "id", path)
+def test_the_identity_of_a_run_stays_while_it_changes(path, capsys):
     identity = Run.open(path).identity
-    assert (status, out) == (0, f"{identity}  {path}\n")
-    assert run(capsys, "run", "id", path.with_name("run.lock"))[1].startswith(identity)
-    told = json.loads(run(capsys, "run", "id", path, "--json")[1])
+    assert output(capsys, "run", "id", path) == f"{identity}  {path}\n"
+    assert output(capsys, "run", "id", path.with_name("run.lock")).startswith(identity)
+    told = record(capsys, "run", "id", path)
     assert told == {"path": str(path), "run": identity, "position": None, "digest": None, "num_samples": 100}
     assert f"id={identity[:16]}" in repr(Run.open(path))
-    for words in (("plan",), ("check",)):
-        assert ["run", identity] in [line.split() for line in run(capsys, "run", *words, path)[1].splitlines()]
-        assert json.loads(run(capsys, "run", *words, path, "--json")[1])["run"] == identity
-
-
-def test_it_stays_while_the_run_changes_and_the_order_is_told_too(path, capsys):
-    before = json.loads(run(capsys, "run", "id", path, "--position", 60, "--json")[1])
+    for command in ("plan", "check"):
+        assert ["run", identity] in [line.split() for line in output(capsys, "run", command, path).splitlines()]
+        assert record(capsys, "run", command, path)["run"] == identity
+    before = record(capsys, "run", "id", path, "--position", 60)["digest"]
     words = ("--at-step", 6, "--global-batch-size", 10, "--weights", "web=1,code=1")
     assert run(capsys, "run", "amend", path, *words)[0] == 0
-    status, out, _ = run(capsys, "run", "id", path, "--position", 60)
-    assert status == 0
-    assert out.splitlines()[0].startswith(before["run"])
-    assert out.splitlines()[1] == f"{before['digest']}  order before position 60"
+    lines = output(capsys, "run", "id", path, "--position", 60).splitlines()
+    assert lines == [f"{identity}  {path}", f"{before}  order before position 60"]
 
 
 def test_check_finds_what_changed(tmp_path, capsys):
     path = write_run(tmp_path, manifests=True)
     run(capsys, "run", "lock", path)
     for words in ((), ("--full",)):
-        status, out, _ = run(capsys, "run", "check", path, *words)
-        assert (status, rows_of(out)[1]) == (0, ["ok"])
-        assert ["pairs", "2"] in rows_of(out)
+        rows = rows_of(output(capsys, "run", "check", path, *words))
+        assert rows[1] == ["ok"]
+        assert ["pairs", "2"] in rows
     data = path.parent / "data" / "code.bin"
     content = bytearray(data.read_bytes())
     content[100] ^= 1
@@ -341,35 +290,31 @@ def test_check_finds_what_changed(tmp_path, capsys):
     status, out, _ = run(capsys, "run", "check", path, "--full")
     assert (status, rows_of(out)[1]) == (1, ["1 problem"])
     assert "code.bin` changed after it was locked" in out
-    status, out, _ = run(capsys, "run", "check", path, "--full", "--json")
-    assert status == 1
-    assert [problem["source"] for problem in json.loads(out)["problems"]] == ["code"]
+    problems = record(capsys, "run", "check", path, "--full", status=1)["problems"]
+    assert [problem["source"] for problem in problems] == ["code"]
 
 
 def test_check_says_what_has_no_checksum(path, capsys):
-    status, out, _ = run(capsys, "run", "check", path, "--full")
-    assert (status, rows_of(out)[1], out.count("\nunknown: ")) == (0, ["ok"], 4)
+    out = output(capsys, "run", "check", path, "--full")
+    assert (rows_of(out)[1], out.count("\nunknown: ")) == (["ok"], 4)
 
 
 def test_stream_reads_from_a_position(path, capsys):
     pytest.importorskip("torch")
-    status, out, err = run(capsys, "run", "stream", path, "--position", 40, "--micro-batch-size", 4, "--batches", 3)
-    assert (status, err) == (0, "")
-    rows = rows_of(out)
+    words = ("--position", 40, "--micro-batch-size", 4, "--batches", 3)
+    rows = rows_of(output(capsys, "run", "stream", path, *words))
     assert rows[1][0].endswith(" tokens/s")
     assert rows[3:7] == [["position", "40"], ["batches", "3"], ["samples", "12"], ["tokens", "192"]]
     assert [row[0] for row in rows[7:10]] == ["seconds", "wait seconds", "longest wait seconds"]
-    told = json.loads(run(capsys, "run", "stream", path, "--holdout", "--micro-batch-size", 2, "--json")[1])
-    assert told["num_samples"] == 8
-    assert told["num_tokens"] == 8 * 16
+    told = record(capsys, "run", "stream", path, "--holdout", "--micro-batch-size", 2)
+    assert (told["num_samples"], told["num_tokens"]) == (8, 8 * 16)
     status, _, err = run(capsys, "run", "stream", path, "--position", 97)
     assert status == 1
     assert "position 97 is followed by 3 samples, fewer than a batch of 8" in err
 
 
 def test_rows_sums_and_balance(path, capsys):
-    status, out, err = run(capsys, "ledger", path)
-    assert (status, err) == (0, "")
+    out = output(capsys, "ledger", path)
     ledger = Run.open(path).ledger()
     assert f"\nstage main, positions 0 to {ledger.position}\n" in out
     rows = [line.split() for line in out.splitlines()]
@@ -383,15 +328,15 @@ def test_rows_sums_and_balance(path, capsys):
 
 def test_steps_positions_and_json(path, capsys):
     words = ("--until-step", 3, "--global-batch-size", 10)
-    told = json.loads(run(capsys, "ledger", path, *words, "--json")[1])
+    told = record(capsys, "ledger", path, *words)
     assert (told["position"], told["balance"], told["total"]["samples"]) == (30, 0, 30)
     assert [stage["stage"] for stage in told["stages"]] == ["main"]
     assert {source["source"] for source in told["sources"]} == {"web", "code"}
-    assert told == json.loads(run(capsys, "ledger", path, "--until-position", 30, "--json")[1])
+    assert told == record(capsys, "ledger", path, "--until-position", 30)
 
 
 def read(path, stop, *, size=1):
-    """Returns the text of what so many ranks have read up to a position."""
+    """Returns the digest of what `size` ranks read before position `stop`."""
     dataset = Run.open(path).dataset()
     loaders = [ThreadLoader(dataset, MegatronPretrainingSampler(100, 0, 2, rank, size)) for rank in range(size)]
     for loader in loaders:
@@ -420,9 +365,7 @@ def test_another_digest_is_told(path, capsys):
         1,
         f"{expected}\nexpected sum {other[-32:]}: training read other samples, or the data has changed since\n",
     )
-    status, out, _ = run(capsys, "replay", path, "--expect", other, "--json")
-    assert status == 1
-    assert json.loads(out) == {
+    assert record(capsys, "replay", path, "--expect", other, status=1) == {
         "digest": expected, "run": expected[2:18], "start": 0, "stop": 40, "num_samples": 40,
         "expected": other[-32:], "matches": False,
     }  # fmt: skip
