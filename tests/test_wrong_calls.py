@@ -11,8 +11,8 @@ from tokenloom import errors
 
 WRONG_CALLS = """
 >>> load(None, sequence_length=8)
-ConfigError: data is None
-hint: such as "corpus_text_document", a list of prefixes, or {prefix: weight}
+ConfigError: `data` is None
+hint: pass a prefix, a list of prefixes, or {prefix: weight}
 
 >>> load(5, sequence_length=8)
 ConfigError: the blend: must name data, got 5
@@ -38,19 +38,19 @@ hint: such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]
 ConfigError: weight of `corpus` in the blend: must be finite and above 0, got -1
 
 >>> load("corpus", sequence_lenght=8)
-ConfigError: no `sequence_length` given, but `sequence_lenght`
-hint: the tokens of a sample, such as `sequence_length=4096`
+ConfigError: `sequence_length` is missing, got `sequence_lenght`
+hint: pass the tokens per sample, such as `sequence_length=4096`
 
 >>> load("corpus")
-ConfigError: no `sequence_length` given
-hint: the tokens of a sample, such as `sequence_length=4096`
+ConfigError: `sequence_length` is missing
+hint: pass the tokens per sample, such as `sequence_length=4096`
 
 >>> load("corpus", sequence_length="8", tokenizer=TOKENIZER)
 ConfigError: `sequence_length`: must be an integer, got '8'
 
 >>> load("corpus", sequence_length=8)
 TokenizerError: no `tokenizer` given, and no manifest beside `corpus` names one
-hint: name the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
+hint: pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
 
 >>> load("corpus", sequence_length=8, tokenizer=5)
 ConfigError: `tokenizer`: 5 is no tokenizer
@@ -64,7 +64,7 @@ hint: such as [100_000, 1000, 1000], with None for one epoch
 ConfigError: the size for train: must be 0 or more, got -1
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, eos_mask_loss=True)
-ConfigError: `eos_mask_loss` is no setting of `load` or `GPTDatasetConfig`
+ConfigError: `eos_mask_loss` is not a setting of `load` or `GPTDatasetConfig`
 hint: did you mean `eod_mask_loss`?
 
 >>> IndexedDataset(5)
@@ -142,31 +142,32 @@ ConfigError: `object_storage`: must be of class `ObjectStorageSettings`, got {'r
 hint: such as `object_storage=ObjectStorageSettings(…)`
 
 >>> ThreadLoader("corpus", batch_size=8)
-ConfigError: 'corpus' is no dataset
-hint: make one with `tokenloom.load`
+ConfigError: 'corpus' is not a dataset
+hint: create one with `tokenloom.load`
 
 >>> ThreadLoader(None, batch_size=8)
-ConfigError: None is no dataset
-hint: a dataset is None for a split without data, and on ranks without it
+ConfigError: None is not a dataset
+hint: a dataset is None for a split without data, and on ranks that do not build it
 
 >>> ThreadLoader(range(20))
 ConfigError: neither `batch_size` nor a sampler given
-hint: such as `batch_size=8`
+hint: pass `batch_size`, such as `batch_size=8`
 
 >>> ThreadLoader(range(20), 8)
-ConfigError: 8 is no sampler, which yields the positions of each batch
-hint: give `batch_size`, such as `batch_size=8`
+ConfigError: 8 is not a sampler, which yields the positions of each batch
+hint: pass the samples per batch as `batch_size=8`
 
 >>> ThreadLoader(range(20), [[1]], batch_size=8)
-ConfigError: a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`: it decides them
+ConfigError: a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`
+hint: leave these out, or leave out the sampler
 
 >>> ThreadLoader(range(20), batch_size=30)
-ConfigError: 20 samples make no batch of 30 for each of 1 ranks
+ConfigError: 20 samples are too few for a batch of 30 on each of 1 ranks
 hint: use smaller batches, shorter samples or more epochs
 
 >>> ThreadLoader(range(20), batch_size=8, tensors="jax")
 ConfigError: `tensors`: must be 'torch' or 'numpy', got 'jax'
-hint: JAX and others take the arrays of `tensors="numpy"`
+hint: use `tensors="numpy"` for JAX and other libraries
 
 >>> MegatronPretrainingSampler(0, 0, 4, 0, 1)
 ConfigError: `total_samples`: must be 1 or more, got 0

@@ -34,19 +34,19 @@ def told(outcomes):
 
 def test_a_rank_that_lies_is_named(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=4, lying={2: 26}))
-    expected = "data-parallel rank 2: rank 2 read other tokens than the data hold at positions [24, 25, 26, 27], "
+    expected = "data-parallel rank 2: rank 2 read tokens that differ from the data at positions [24, 25, 26, 27], "
     assert message.startswith(f"{expected}batch 1 {LAST}")
 
 
 def test_one_of_two_ranks_that_have_to_read_the_same_is_named(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=2, lying={1: 80}, reread="never"))
-    expected = "data-parallel rank 0: rank 1 read other tokens than the data hold at positions [80, 81, 82, 83], "
+    expected = "data-parallel rank 0: rank 1 read tokens that differ from the data at positions [80, 81, 82, 83], "
     assert message.startswith(f"{expected}batch 4 {LAST}")
 
 
 def test_two_ranks_that_lie_alike_are_named(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=2, lying={2: 4, 3: 4}))
-    expected = "data-parallel rank 1: ranks 2-3 read other tokens than the data hold at positions [4, 5, 6, 7], "
+    expected = "data-parallel rank 1: ranks 2-3 read tokens that differ from the data at positions [4, 5, 6, 7], "
     assert message.startswith(f"{expected}batch 0 {LAST}")
 
 
@@ -57,10 +57,10 @@ def test_ranks_without_a_loader_take_part(run, dataset, tmp_path):
 
 def test_a_rank_that_is_missing_is_named(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=2, lying={}, readers=(0, 1)))
-    assert message == "no loader of data-parallel rank 1 of 2"
+    assert message == "no loader for data-parallel rank 1 of 2"
 
 
 def test_ranks_at_different_positions_are_told(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=4, lying={}, late=1))
-    assert message.startswith("ranks have not read the same range since the last check: positions 0-48 of run ")
+    assert message.startswith("ranks read different ranges since the last check: positions 0-48 of run ")
     assert " as 4 data-parallel ranks on ranks 0, 2-3, positions 0-32 of run " in message

@@ -59,35 +59,34 @@ def test_tokens_are_counted_in_samples_of_the_length_that_they_had():
         assert parse(f"0:1 {tokens}:2", sequence_length=lengths).sizes[1][0] == start
 
 
-NOT_WHOLE = "that is no whole number from {} on, in 63 bits"
-WRITTEN = "write it as `0:768 250B:1536`: a threshold, a colon, and the samples of each step from there on"
+WRITTEN = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
 
 
 @pytest.mark.parametrize(
     ("text", "item", "fault", "hint"),
     [
-        ("", "item 1 '' at column 1", "is empty", WRITTEN),
-        ("0:8,,9:3", "item 2 '' at column 5", "is empty", WRITTEN),
-        ("0:8 9", "item 2 '9' at column 5", "is no threshold and batch size", WRITTEN),
-        ("0:nan", "item 1 '0:nan' at column 1", "is no threshold and batch size", WRITTEN),
-        ("0:8 9:0", "item 2 '9:0' at column 5", f"has a batch size {NOT_WHOLE.format(1)}", None),
-        ("0:8 9.5:3", "item 2 '9.5:3' at column 5", f"has a threshold {NOT_WHOLE.format(0)}", None),
-        ("5:8", "item 1 '5:8' at column 1", "begins at 5, not at 0", "begin with threshold 0, as in `0:768`"),
+        ("", "item 1 '' at column 1", " is empty", WRITTEN),
+        ("0:8,,9:3", "item 2 '' at column 5", " is empty", WRITTEN),
+        ("0:8 9", "item 2 '9' at column 5", " is not a threshold and a batch size", WRITTEN),
+        ("0:nan", "item 1 '0:nan' at column 1", " is not a threshold and a batch size", WRITTEN),
+        ("0:8 9:0", "item 2 '9:0' at column 5", ": the batch size must be an integer in [1, 2**63)", None),
+        ("0:8 9.5:3", "item 2 '9.5:3' at column 5", ": the threshold must be an integer in [0, 2**63)", None),
+        ("5:8", "item 1 '5:8' at column 1", ": must start at 0, got 5", "start with threshold 0: `0:768`"),
         (
-            *("0:8 9:3 9:4", "item 3 '9:4' at column 9", "begins after 9 samples, and the item before it after 9"),
-            "thresholds must rise, by at least one sample",
+            *("0:8 9:3 9:4", "item 3 '9:4' at column 9", ": starts after 9 samples, the previous item after 9"),
+            "write thresholds in ascending order, at least one sample apart",
         ),
         (
             *("0:8 250B:16", "item 2 '250B:16' at column 5"),
-            "has a threshold in tokens, but no sequence length is known",
-            "give the sequence length, or write the samples in digits",
+            ": the threshold has a suffix, which needs a sequence length",
+            "pass `sequence_length`, or write the threshold as a number of samples",
         ),
     ],
 )
 def test_texts_that_are_none(text, item, fault, hint):
     with pytest.raises(ConfigError) as caught:
         parse(text)
-    assert caught.value.message == f"{item} of the schedule of batch sizes {fault}"
+    assert caught.value.message == f"{item} of the batch size schedule{fault}"
     assert caught.value.hint == hint
 
 
@@ -97,8 +96,8 @@ def test_texts_that_are_none(text, item, fault, hint):
         (((3, 8),), r"the consumed samples of sizes\[0\]"),
         (((0, 8), (5, 9), (4, 8)), r"the consumed samples of sizes\[2\]"),
         (((0, 0),), r"the batch size of sizes\[0\]"),
-        (("0:8",), r"sizes\[0\] must be \(consumed samples, batch size\), got '0:8'"),
-        ((), r"sizes is empty: give at least one \(consumed samples, batch size\)"),
+        (("0:8",), r"`sizes\[0\]`: must be \(consumed samples, batch size\), got '0:8'"),
+        ((), r"`sizes` is empty\nhint: pass at least one \(consumed samples, batch size\)"),
     ],
 )
 def test_sizes_are_checked(sizes, message):
@@ -175,7 +174,7 @@ def test_how_many_micro_batches_a_step_has():
     [
         ((0, 4, 10, 8), "start_global_batch_size"),
         ((12, 4, 10, 8), "global_batch_size"),
-        ((4, 3, 10, 8), "batch_size_increment 3 does not divide the rise from 4 to 8"),
+        ((4, 3, 10, 8), "batch_size_increment 3 does not divide the difference between 4 and 8"),
     ],
 )
 def test_bad_ramps_are_named(settings, message):

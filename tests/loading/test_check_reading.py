@@ -11,7 +11,7 @@ from tests.loading.reading import Lying, dataset_of, loader_of
 
 from tokenloom import MegatronPretrainingSampler, build_dataloader
 from tokenloom.errors import ConfigError, DivergenceError
-from tokenloom.loading.check_reading import DigestedBatches, Stretch, check_reading
+from tokenloom.loading.check_reading import BatchRange, DigestedBatches, check_reading
 from tokenloom.loading.digest import digest_of_positions
 
 
@@ -57,7 +57,7 @@ def test_a_bit_that_was_flipped_is_found(run, position):
         next(batches)
     batch = position // 4
     positions = ", ".join(map(str, range(batch * 4, batch * 4 + 4)))
-    expected = rf"data-parallel rank 0: rank 0 read other tokens than the data hold at positions \[{positions}\], "
+    expected = rf"data-parallel rank 0: rank 0 read tokens that differ from the data at positions \[{positions}\], "
     with pytest.raises(
         DivergenceError, match=f"{expected}batch {batch} since the last check: expected digest [0-9a-f]+"
     ):
@@ -69,14 +69,14 @@ def test_data_that_change_meanwhile_are_told(run):
     loader = loader_of(run)
     list(itertools.islice(loader, 3))
     loader.read.dataset = lying
-    with pytest.raises(DivergenceError, match="batches since the last check differed, and do not any more"):
+    with pytest.raises(DivergenceError, match="batches differed in the comparison, but not when they were read again"):
         check_reading(loader)
 
 
 def test_other_loaders_are_wrapped(run):
     sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
     loader = build_dataloader(run, sampler)
-    with pytest.raises(ConfigError, match="DataLoader keeps no digest of its batches\nhint: wrap it"):
+    with pytest.raises(ConfigError, match="DataLoader has no digests of its batches\nhint: pass `Dig"):
         check_reading(loader)
     kept = DigestedBatches(loader, run, sampler)
     list(itertools.islice(kept, 6))
@@ -84,15 +84,15 @@ def test_other_loaders_are_wrapped(run):
 
 
 def test_what_cannot_be_checked_is_refused(run):
-    with pytest.raises(ConfigError, match="the loader keeps no digest"):
+    with pytest.raises(ConfigError, match="the loader has no digest"):
         check_reading(loader_of(run, digest=False))
     loader = loader_of(FakeRun(20))
     next(iter(loader))
-    with pytest.raises(ConfigError, match="batches of FakeRun lack `tokens`"):
+    with pytest.raises(ConfigError, match="batches of FakeRun have no digest: they need integer `tokens`"):
         check_reading(loader)
-    with pytest.raises(ConfigError, match='`reread` must be "now" or "never", got'):
+    with pytest.raises(ConfigError, match='`reread`: must be "now" or "never", got'):
         check_reading(None, reread="soon")
-    with pytest.raises(DivergenceError, match="no loader of data-parallel rank 1 of 2"):
+    with pytest.raises(DivergenceError, match="no loader for data-parallel rank 1 of 2"):
         check_reading(loader_of(run, size=2))
 
 
@@ -105,6 +105,6 @@ def test_a_bit_that_was_flipped_among_many_batches(run):
 
 def test_batches_of_a_rank_are_read_again_as_another_rank_has_them():
     sampler = MegatronPretrainingSampler(80, 0, 4, 0, 2)
-    stretch = Stretch(sampler=sampler, start=16, stop=32, sums=np.zeros((2, 2), dtype=np.uint64))
-    assert [list(batch) for batch in stretch.batches(1)] == [[20, 21, 22, 23], [28, 29, 30, 31]]
+    unchecked = BatchRange(sampler=sampler, start=16, stop=32, sums=np.zeros((2, 2), dtype=np.uint64))
+    assert [list(batch) for batch in unchecked.batches(1)] == [[20, 21, 22, 23], [28, 29, 30, 31]]
     assert sampler.data_parallel_rank == 0

@@ -149,13 +149,17 @@ def test_an_epoch_that_was_broken_off_begins_again_and_the_last_batch_ends_it():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((3, 0, 2, 0, 2), {}, "3 samples make no batch of 4, of all ranks\nhint: use smaller batches or fewer ranks"),
+        (
+            (3, 0, 2, 0, 2),
+            {},
+            "3 samples are too few for a batch of 4 over all ranks\nhint: use smaller",
+        ),
         (
             (20, 6, 2, 0, 2),
             {},
-            r"consumed_samples 6 is no multiple of micro_batch_size \* data_parallel_size = 4\nhint",
+            r"consumed_samples 6 is not a multiple of micro_batch_size \* data_parallel_size = 4\nhint",
         ),
-        ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6 is no multiple of micro_batch_size"),
+        ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6 is not a multiple of micro_batch_size"),
         ((20, 0, 2, 0, 2), {"seed": -1}, "seed"),
     ],
 )

@@ -81,12 +81,12 @@ def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
 def test_a_loader_may_keep_no_digest(run):
     loader = loader_of(FakeRun(100))
     take(loader, 2)
-    with pytest.raises(ConfigError, match=r"batches of FakeRun lack `tokens` \[samples, tokens\] at positions of 64"):
+    with pytest.raises(ConfigError, match=r"batches of FakeRun have no digest: they need integer `tokens` and 64-bit"):
         _ = loader.digest
     loader = loader_of(run, digest=False)
     take(loader, 2)
     assert "read" not in loader.state_dict()
-    with pytest.raises(ConfigError, match="the loader keeps no digest\nhint: make it with `digest=True`"):
+    with pytest.raises(ConfigError, match="the loader has no digest\nhint: create it with `digest=True`"):
         _ = loader.digest
 
 
@@ -129,7 +129,7 @@ def test_an_iteration_begins_its_own_sum(run):
     [
         (lambda text: text.replace(":0-20:", ":0-16:"), "`read` of the state: .* does not end at position 20 of run"),
         (lambda text: "1:0123456789abcdef:" + text.split(":", 2)[2], "does not end at position 20 of run"),
-        (lambda _: 17, "'17' is no digest of what was read"),
+        (lambda _: 17, "'17' is not a digest"),
     ],
 )
 def test_a_foreign_sum_is_refused_and_nothing_changes(run, change, message):

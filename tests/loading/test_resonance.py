@@ -71,8 +71,8 @@ def blend(tmp_path, rng):
 
 @pytest.mark.parametrize("make", [build_dataloader, ThreadLoader])
 def test_loaders_warn_on_the_first_rank(blend, make):
-    said = r"`.*books` is 50.0% of the blend, but 0.0% of what rank 1 of 2 reads, and 100.0% of rank 0, all run long: "
-    said += r"micro_batch_size \* data_parallel_size = 2 is in step with the order of the blend; use `BalancedSampler`"
+    said = r"`.*books` is 50.0% of the blend, but during the whole run 0.0% of the samples of rank 1 of 2 and "
+    said += r"100.0% of the samples of rank 0: micro_batch_size \* data_parallel_size = 2 matches the period"
     with pytest.warns(ResonanceWarning, match=said) as record:
         make(blend, MegatronPretrainingSampler(len(blend), 0, 1, 0, 2))
     assert record[0].filename == __file__

@@ -76,7 +76,7 @@ def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, d
 
 
 def test_micro_batches_must_make_up_the_global_batch():
-    expected = r"global batch size 6 is no multiple of micro_batch_size \* data_parallel_size = 4\nhint: choose a micro"
+    expected = r"global batch size 6 is not a multiple of micro_batch_size \* data_parallel_size = 4\nhint: choose"
     with pytest.raises(ConfigError, match=expected):
         HybridCPMegatronPretrainingSampler(20, 0, 2, 6, 0, 2)
 
@@ -165,7 +165,7 @@ def test_a_position_is_the_end_of_what_all_ranks_have(total, micro, ranks, drop_
     ("settings", "message"),
     [
         ((0, 0, 2, 0, 2), "total_samples.*\nhint: the dataset is empty"),
-        ((10, 10, 2, 0, 2), "consumed_samples.*\nhint: no samples are left: build the dataset for a longer run"),
+        ((10, 10, 2, 0, 2), "consumed_samples.*\nhint: no samples are left: build a dataset with more samples"),
         ((10, 0, 2.0, 0, 2), "micro_batch_size"),
         ((10, 0, 2, 2, 2), "data_parallel_rank"),
     ],
@@ -175,7 +175,7 @@ def test_bad_settings_are_named(settings, message):
         MegatronPretrainingSampler(*settings)
     sampler = MegatronPretrainingSampler(10, 0, 2, 0, 2)
     for position in (11, -1):
-        with pytest.raises(ConfigError, match=r"the position to begin at.*\nhint: the sampler has fewer samples"):
+        with pytest.raises(ConfigError, match=r"the position to start at.*\nhint: the sampler has fewer samples"):
             sampler.begin_at(position)
     assert sampler.position_after(0) == 0
 
@@ -184,7 +184,7 @@ def test_bad_settings_are_named(settings, message):
 
 
 def positions(dataset, batch_size=None, data_parallel_rank=None, data_parallel_size=None):
-    return list(loaders.batches_of(dataset, None, batch_size, data_parallel_rank, data_parallel_size))
+    return list(loaders.checked_sampler(dataset, None, batch_size, data_parallel_rank, data_parallel_size))
 
 
 def test_positions_come_in_order(prefix):
@@ -197,10 +197,10 @@ def test_positions_come_in_order(prefix):
 
 def test_ranks_must_be_said_where_there_are_several(monkeypatch):
     monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=1, world_size=4, host="here"))
-    with pytest.raises(ConfigError, match=r"4 ranks of `torch.distributed` would all read the same samples: give"):
+    with pytest.raises(ConfigError, match=r"4 ranks of `torch.distributed` would all read the same samples"):
         positions(range(10), batch_size=2)
     assert positions(range(10), batch_size=2, data_parallel_rank=1, data_parallel_size=4) == [[2, 3]]
-    with pytest.raises(ConfigError, match="`data_parallel_rank` and `data_parallel_size` need each other"):
+    with pytest.raises(ConfigError, match="`data_parallel_rank` and `data_parallel_size`: pass both or neither"):
         positions(range(10), batch_size=2, data_parallel_rank=0)
     monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=0, world_size=1, host="here"))
     assert len(positions(range(10), batch_size=2)) == 5
@@ -208,5 +208,8 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
 
 def test_a_sampler_of_single_positions_is_refused(prefix):
     dataset = make_dataset(prefix, num_samples=40)
-    with pytest.raises(ConfigError, match=r"the sampler must yield lists of positions, got 0\nhint: `torch.utils"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the sampler must yield lists of positions, got 0\nhint: wrap",
+    ):
         next(iter(ThreadLoader(dataset, range(4))))

@@ -47,11 +47,11 @@ def test_the_dataset_refuses_states_that_are_not_its_own(dataset, message):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (None, "the state of a loader must be a mapping, got 'None'"),
-        ({}, "version of the state of a run: expected 2, found None"),
-        ({**STATE, "version": 3}, "version of the state of a run: expected 2, found 3"),
-        ({**STATE, "digest": None}, "`digest` of the state of a loader must be text, got None"),
-        ({**STATE, "position": -1}, "`position` of the state of a loader"),
+        (None, "loader state must be a mapping, got 'None'"),
+        ({}, "version of the run's loader state: expected 2, found None"),
+        ({**STATE, "version": 3}, "version of the run's loader state: expected 2, found 3"),
+        ({**STATE, "digest": None}, "`digest` of the loader state must be text, got None"),
+        ({**STATE, "position": -1}, "`position` of the loader state"),
     ],
 )
 def test_what_is_no_state_is_refused_by_name(state, message):
@@ -61,9 +61,11 @@ def test_what_is_no_state_is_refused_by_name(state, message):
 
 def test_a_dataset_that_is_no_run_has_no_such_state(prefix):
     dataset = make_dataset(prefix)
-    with pytest.raises(ConfigError, match=r"^GPTDataset is no run, which alone has a state\nhint: keep the consumed"):
+    with pytest.raises(ConfigError, match=r"^GPTDataset is not a run, so it has no state\nhint: save the number"):
         loader_state(dataset, 3)
-    with pytest.raises(ConfigError, match="the state is of a run, and the dataset, GPTDataset, is none\nhint: give"):
+    with pytest.raises(
+        ConfigError, match="the state belongs to a run, but the dataset, GPTDataset, is not a run\nhint"
+    ):
         consumed_of_state(dataset, STATE)
 
 
@@ -103,7 +105,7 @@ class Own:
         pass
 
 
-NOT_IN_ORDER = " does not follow the order of positions, so its state cannot be saved for a run"
+NOT_IN_ORDER = " does not follow the order of positions, so a run has no state with it"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_a_dataset_that_was_built_for_a_run_leaves_questions_to_what_knows_its_o
         run_order = None
 
     dataset = Built()
-    with pytest.raises(ConfigError, match="Built is no run"):
+    with pytest.raises(ConfigError, match="Built is not a run"):
         loader_state(dataset, 3)
     dataset.run_order = FakeRun(10)
     state = loader_state(dataset, 3)

@@ -1,6 +1,6 @@
-"""Global batch sizes that change during a run, and which step and rank reads which position.
+"""Global batch sizes that change during a run, and the step, rank and micro-batch that read each position.
 
-A size is a function of the consumed samples alone. A step keeps the size it began with.
+The global batch size depends only on the consumed samples. A step keeps the size it starts with.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 _NUMBER, _SUFFIX = r"[0-9]{1,20}(?:\.[0-9]{1,20})?", "[KMBGTkmbgt]?"
 _ITEM = re.compile(rf"(?P<threshold>{_NUMBER})(?P<suffix>{_SUFFIX}):(?P<size>{_NUMBER})(?P<size_suffix>{_SUFFIX})")
 _LARGEST = 2**63 - 1
-_EXAMPLE = "write it as `0:768 250B:1536`: a threshold, a colon, and the samples of each step from there on"
+_EXAMPLE = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
 
 
 def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
-    """Returns the number of chunks, one micro-batch per rank each, in a global batch."""
+    """Returns the number of chunks in a global batch; a chunk is one micro-batch of each rank."""
     num_chunks, rest = divmod(global_batch_size, chunk_size)
     if rest or not num_chunks:
         unit = f"micro_batch_size * data_parallel_size = {chunk_size}"
-        message = f"global batch size {global_batch_size}{where} is no multiple of {unit}"
+        message = f"global batch size {global_batch_size}{where} is not a multiple of {unit}"
         raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
     return num_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizes:
-    """The size of each global batch of a run: a `BatchSizeSchedule` or a `BatchSizeRampup`.
+    """The global batch size of each step of a run: a `BatchSizeSchedule` or a `BatchSizeRampup`.
 
     Attributes:
-        sizes: (consumed samples, samples of all ranks per step from there on), the first from 0 on, rising.
+        sizes: pairs (consumed samples, global batch size from there on), in ascending order; the first starts at 0.
     """
 
     sizes: tuple[tuple[int, int], ...]
 
     def batch_size(self, consumed_samples: int) -> int:
-        """Returns the samples of all ranks in the step that begins after `consumed_samples`."""
+        """Returns the global batch size of the step that starts after `consumed_samples` samples."""
         consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
         return self.sizes[bisect_right(self.sizes, consumed_samples, key=itemgetter(0)) - 1][1]
 
@@ -61,9 +61,10 @@ class BatchSizes:
         data_parallel_size: int,
         decrease_batch_size_if_needed: bool = False,
     ) -> int:
-        """Returns the micro-batches of each rank in the step that begins after `consumed_samples` of all ranks.
+        """Returns the micro-batches per rank in the step that starts after all ranks consumed `consumed_samples`.
 
-        With `decrease_batch_size_if_needed`, for the next smaller size that is a multiple of the chunk.
+        `decrease_batch_size_if_needed` rounds the batch size down to a multiple of
+        `micro_batch_size * data_parallel_size`.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -73,19 +74,19 @@ class BatchSizes:
         return count_chunks(size, chunk, where=f" after {consumed_samples} samples")
 
     def position_of_step(self, step: int) -> int:
-        """Returns the first position of a step, from 0, in a run with these sizes from its first position on."""
+        """Returns the first position of a step; steps and positions count from 0 at the start of the run."""
         step = checked_integer("step", step, at_least=0)
-        *_, (first_step, start, size) = takewhile(lambda stretch: stretch[0] <= step, self.stretches())
+        *_, (first_step, start, size) = takewhile(lambda phase: phase[0] <= step, self.phases())
         return start + (step - first_step) * size
 
     def step_of_position(self, position: int) -> int:
         """Returns the step that reads a position: the inverse of `position_of_step`."""
         position = checked_integer("position", position, at_least=0)
-        *_, (first_step, start, size) = takewhile(lambda stretch: stretch[1] <= position, self.stretches())
+        *_, (first_step, start, size) = takewhile(lambda phase: phase[1] <= position, self.phases())
         return first_step + (position - start) // size
 
-    def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (first step, its first position, samples per step) wherever the size may change."""
+    def phases(self) -> Iterator[tuple[int, int, int]]:
+        """Yields (first step, first position, global batch size) of each range of steps with one size."""
         step = start = 0
         for (_, size), (change, _) in pairwise([*self.sizes, (_LARGEST, 0)]):
             if start < change:
@@ -96,9 +97,9 @@ class BatchSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeSchedule(BatchSizes):
-    """Global batch sizes, rising or falling, each from a number of consumed samples on.
+    """Global batch sizes that change, up or down, at given numbers of consumed samples.
 
-    The reference's `--step-batch-size-schedule`; `parse` reads its text.
+    Megatron's `--step-batch-size-schedule`; `parse` reads the same text.
 
     Example:
         >>> schedule = BatchSizeSchedule.parse("0:4 1.6K:8", sequence_length=100)
@@ -111,7 +112,6 @@ class BatchSizeSchedule(BatchSizes):
     """
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
         sizes = _checked_pairs("sizes", self.sizes, first="consumed samples", second="batch size")
         object.__setattr__(self, "sizes", sizes)
 
@@ -124,17 +124,17 @@ class BatchSizeSchedule(BatchSizes):
     def parse(cls, text: str, *, sequence_length: int | Iterable[tuple[int, int]] | None = None) -> BatchSizeSchedule:
         """Parses a schedule such as "0:768 250B:1536".
 
-        Each item is a threshold, a colon, and the samples per step from there on; blanks or commas separate items.
-        Suffixes K, M, B (or G) and T are powers of 1000. As in the reference, thresholds are tokens if a sequence
-        length is given, else samples, without suffix; one in tokens applies as soon as less than a sample is missing.
+        Each item is a threshold, a colon, and the global batch size from that threshold on; blanks or commas separate
+        items. Suffixes K, M, B (or G) and T are powers of 1000. As in Megatron, thresholds count tokens if
+        `sequence_length` is given, else samples without a suffix. Token thresholds are rounded down to whole samples.
 
         Args:
             text: the schedule.
-            sequence_length: tokens per sample, or pairs (position, tokens per sample from there on), the first from 0
-                on, rising; None if thresholds are samples.
+            sequence_length: tokens per sample, or pairs (position, tokens per sample from there on) in ascending order,
+                the first at position 0; None if thresholds count samples.
 
         Raises:
-            ConfigError: `text` is no schedule; the message names the item and its column.
+            ConfigError: `text` is not a schedule; the message names the item and its column.
         """
         lengths: Sequence[tuple[int, int]] | None = None
         if isinstance(sequence_length, Iterable):
@@ -143,15 +143,14 @@ class BatchSizeSchedule(BatchSizes):
             lengths = [(0, checked_integer("sequence_length", sequence_length, at_least=1))]
         sizes: list[tuple[int, int]] = []
         for item in items_of(text, blanks_separate=True):
-            where = f"{item.place} of the schedule of batch sizes"
+            where = f"{item.place} of the batch size schedule"
             threshold, size = _parse_item(item.text, where, is_in_tokens=lengths is not None)
             start = threshold if lengths is None else _position_of_tokens(threshold, lengths)
             if not sizes and threshold != 0:
-                message = f"{where} begins at {threshold}, not at 0"
-                raise ConfigError(message, hint="begin with threshold 0, as in `0:768`")
+                raise ConfigError(f"{where}: must start at 0, got {threshold}", hint="start with threshold 0: `0:768`")
             if sizes and start <= sizes[-1][0]:
-                message = f"{where} begins after {start} samples, and the item before it after {sizes[-1][0]}"
-                raise ConfigError(message, hint="thresholds must rise, by at least one sample")
+                message = f"{where}: starts after {start} samples, the previous item after {sizes[-1][0]}"
+                raise ConfigError(message, hint="write thresholds in ascending order, at least one sample apart")
             sizes.append((start, size))
         return cls(sizes=tuple(sizes))
 
@@ -160,7 +159,7 @@ class BatchSizeSchedule(BatchSizes):
 class BatchSizeRampup(BatchSizes):
     """A global batch size that grows in equal increments, spread evenly over the first samples of a run.
 
-    The reference's `rampup_batch_size`.
+    Megatron's `rampup_batch_size`.
 
     Example:
         >>> rampup = BatchSizeRampup(
@@ -170,10 +169,10 @@ class BatchSizeRampup(BatchSizes):
         [4, 4, 8, 8, 12]
 
     Attributes:
-        start_global_batch_size: first samples per step.
-        batch_size_increment: samples added at a time.
-        rampup_samples: consumed samples at which the ramp ends; 0 for no ramp.
-        global_batch_size: last samples per step.
+        start_global_batch_size: global batch size of the first step.
+        batch_size_increment: samples added by each increment.
+        rampup_samples: consumed samples at which the ramp ends; 0 disables the ramp.
+        global_batch_size: global batch size after the ramp.
     """
 
     start_global_batch_size: int
@@ -183,24 +182,21 @@ class BatchSizeRampup(BatchSizes):
     sizes: tuple[tuple[int, int], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
         checked_integer("start_global_batch_size", self.start_global_batch_size, at_least=1)
         checked_integer("batch_size_increment", self.batch_size_increment, at_least=1)
         checked_integer("rampup_samples", self.rampup_samples, at_least=0)
         checked_integer("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
         first, last = self.start_global_batch_size, self.global_batch_size
         if (last - first) % self.batch_size_increment:
-            message = (
-                f"batch_size_increment {self.batch_size_increment} does not divide the rise from {first} to {last}"
-            )
-            raise ConfigError(message)
+            increment = f"batch_size_increment {self.batch_size_increment}"
+            raise ConfigError(f"{increment} does not divide the difference between {first} and {last}")
         object.__setattr__(self, "sizes", tuple(self._sizes().items()))
 
     def _sizes(self) -> dict[int, int]:
         sizes = {0: self.start_global_batch_size if self.rampup_samples else self.global_batch_size}
         num_increments = (self.global_batch_size - self.start_global_batch_size) // self.batch_size_increment
         for number in range(1, num_increments + 1 if self.rampup_samples else 1):
-            # Two roundings to double precision, as the reference: exact integers would grow a step too early at times.
+            # Two roundings to double precision, as in Megatron; exact integers sometimes grow a step too early.
             samples_per_increment = self.rampup_samples / num_increments
             start = max(int(number * samples_per_increment) - 2, 0)
             while start <= self.rampup_samples and int(start / samples_per_increment) < number:
@@ -211,10 +207,10 @@ class BatchSizeRampup(BatchSizes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """How positions are dealt to steps, micro-batches and ranks, from the first position of the run on.
+    """The mapping of positions to steps, micro-batches and ranks, for a whole run.
 
-    Micro-batch m of rank r in a step that begins at position s holds the `micro_batch_size` positions from
-    `s + (m * data_parallel_size + r) * micro_batch_size` on.
+    In a step that starts at position s, micro-batch m of rank r has `micro_batch_size` consecutive positions, starting
+    at `s + (m * data_parallel_size + r) * micro_batch_size`.
 
     Example:
         >>> from tokenloom.loading.batch_sizes import BatchSizeSchedule
@@ -226,8 +222,9 @@ class Topology:
         [0, 0, 1, 1, 0, 0, 1, 1]
 
     Attributes:
-        batch_sizes: samples of each step, of all ranks.
-        micro_batch_size, data_parallel_size: samples of a micro-batch, and number of ranks; None if unknown.
+        batch_sizes: global batch size of each step.
+        micro_batch_size: samples per micro-batch; None if unknown.
+        data_parallel_size: number of data-parallel ranks; None if unknown.
     """
 
     batch_sizes: BatchSizes
@@ -235,106 +232,106 @@ class Topology:
     data_parallel_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
         if (self.micro_batch_size is None) != (self.data_parallel_size is None):
-            raise ConfigError("`micro_batch_size` and `data_parallel_size` need each other: give both or neither")
+            raise ConfigError("`micro_batch_size` and `data_parallel_size`: pass both or neither")
         for name in ("micro_batch_size", "data_parallel_size") if self.has_ranks else ():
             object.__setattr__(self, name, checked_integer(name, getattr(self, name), at_least=1))
 
     @property
     def has_ranks(self) -> bool:
-        """Whether ranks and micro-batches are known."""
+        """Whether `micro_batch_size` and `data_parallel_size` are known."""
         return self.micro_batch_size is not None
 
     def steps(self, positions: Int64s) -> Int64s:
-        """Returns the step that reads each position: int64[num_positions], steps from 0 on."""
-        steps, _, sizes, offsets = self._stretches(positions)
+        """Returns the step that reads each position: int64[num_positions], counted from 0."""
+        steps, _, sizes, offsets = self._phases(positions)
         found: Int64s = steps + offsets // sizes
         return found
 
     def ranks(self, positions: Int64s) -> Int64s:
-        """Returns the rank that reads each position: int64[num_positions]."""
-        return self._dealt(positions)[1]
+        """Returns the data-parallel rank that reads each position: int64[num_positions]."""
+        return self._micro_batches_and_ranks(positions)[1]
 
     def micro_batches(self, positions: Int64s) -> Int64s:
-        """Returns which micro-batch of its rank and step reads each position: int64[num_positions], from 0 on."""
-        return self._dealt(positions)[0]
+        """Returns the micro-batch, counted from 0 in each step, that contains each position: int64[num_positions]."""
+        return self._micro_batches_and_ranks(positions)[0]
 
     def positions_of(self, step: int, *, rank: int | None = None, micro_batch: int | None = None) -> Int64s:
-        """Returns the positions of a step, or of one rank or micro-batch of it: int64[num_positions], rising."""
+        """Returns the positions of a step, or of one rank or micro-batch in it: int64[num_positions], ascending."""
         start = self.batch_sizes.position_of_step(step)
         positions = np.arange(start, start + self.batch_sizes.batch_size(start), dtype=np.int64)
         if rank is None and micro_batch is None:
             return positions
-        micro_batch_size, num_ranks = self._ranks_known()
+        micro_batch_size, num_ranks = self._required_sizes()
         num_micro_batches = count_chunks(len(positions), micro_batch_size * num_ranks, where=f" in step {step}")
-        dealt = positions.reshape(num_micro_batches, num_ranks, micro_batch_size)
-        limits = (("micro_batch", micro_batch, f"in step {step}"), ("rank", rank, "data-parallel ranks"))
-        for axis, (name, number, where) in enumerate(limits):
-            if number is not None and checked_integer(name, number, at_least=0) >= dealt.shape[axis]:
-                raise ConfigError(f"{name} {number} out of range: {dealt.shape[axis]} {where}")
+        table = positions.reshape(num_micro_batches, num_ranks, micro_batch_size)
+        limits = (("micro_batch", micro_batch, f"micro-batches in step {step}"), ("rank", rank, "data-parallel ranks"))
+        for axis, (name, number, items) in enumerate(limits):
+            if number is not None and checked_integer(name, number, at_least=0) >= table.shape[axis]:
+                raise ConfigError(f"{name} {number} out of range: there are {table.shape[axis]} {items}")
         batches = slice(None) if micro_batch is None else micro_batch
-        return dealt[batches, slice(None) if rank is None else rank].reshape(-1)
+        return table[batches, slice(None) if rank is None else rank].reshape(-1)
 
-    def _dealt(self, positions: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns micro-batches and ranks."""
-        micro_batch_size, num_ranks = self._ranks_known()
-        _, starts, sizes, offsets = self._stretches(positions)
+    def _micro_batches_and_ranks(self, positions: Int64s) -> tuple[Int64s, Int64s]:
+        micro_batch_size, num_ranks = self._required_sizes()
+        _, starts, sizes, offsets = self._phases(positions)
         chunk = micro_batch_size * num_ranks
         for place in np.flatnonzero(sizes % chunk)[:1]:
             count_chunks(int(sizes[place]), chunk, where=f" after {starts[place]} samples")
         micro_batches, within = np.divmod(offsets % sizes, chunk)
         return micro_batches, within // micro_batch_size
 
-    def _stretches(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Returns of each position: the first step of its size, where that begins, the size, samples since then."""
+    def _phases(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Returns the phase of each position: its first step, first position and batch size, and the offset in it."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
             raise ConfigError(f"positions must be 0 or more, got {least}")
         last = int(positions.max(initial=0))
-        stretches = [*takewhile(lambda stretch: stretch[1] <= last, self.batch_sizes.stretches())]
-        first_steps, starts, sizes = np.array(stretches, dtype=np.int64).T
+        phases = [*takewhile(lambda phase: phase[1] <= last, self.batch_sizes.phases())]
+        first_steps, starts, sizes = np.array(phases, dtype=np.int64).T
         found = np.searchsorted(starts, positions, side="right") - 1
         return first_steps[found], starts[found], sizes[found], positions - starts[found]
 
-    def _ranks_known(self) -> tuple[int, int]:
+    def _required_sizes(self) -> tuple[int, int]:
         if self.micro_batch_size is None or self.data_parallel_size is None:
-            raise ConfigError("ranks need `micro_batch_size` and `data_parallel_size`")
+            raise ConfigError(
+                "ranks are unknown", hint="pass `micro_batch_size` and `data_parallel_size` to `Topology`"
+            )
         return self.micro_batch_size, self.data_parallel_size
 
 
 def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]:
     found = _ITEM.fullmatch(text)
     if found is None:
-        raise ConfigError(f"{where} is {'no threshold and batch size' if text else 'empty'}", hint=_EXAMPLE)
+        raise ConfigError(f"{where} is {'not a threshold and a batch size' if text else 'empty'}", hint=_EXAMPLE)
     if found["suffix"] and not is_in_tokens:
-        message = f"{where} has a threshold in tokens, but no sequence length is known"
-        raise ConfigError(message, hint="give the sequence length, or write the samples in digits")
+        message = f"{where}: the threshold has a suffix, which needs a sequence length"
+        raise ConfigError(message, hint="pass `sequence_length`, or write the threshold as a number of samples")
     threshold, size = (Fraction(found[name]) for name in ("threshold", "size"))
     threshold *= _SUFFIXES[found["suffix"].upper()]
     size *= _SUFFIXES[found["size_suffix"].upper()]
     for name, number, least in (("threshold", threshold, 0), ("batch size", size, 1)):
         if number.denominator != 1 or not least <= number <= _LARGEST:
-            raise ConfigError(f"{where} has a {name} that is no whole number from {least} on, in 63 bits")
+            raise ConfigError(f"{where}: the {name} must be an integer in [{least}, 2**63)")
     return int(threshold), int(size)
 
 
 def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: str) -> tuple[tuple[int, int], ...]:
-    """Checks that first numbers rise from 0 on, and second ones are positive."""
+    """Validates pairs: first numbers start at 0 and ascend, second numbers are positive."""
     checked: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise ConfigError(f"{name}[{number}] must be ({first}, {second}), got {pair!r}")
+            raise ConfigError(f"`{name}[{number}]`: must be ({first}, {second}), got {pair!r}")
         least, most = (checked[-1][0] + 1, None) if checked else (0, 1)
         start = checked_integer(f"the {first} of {name}[{number}]", pair[0], at_least=least, below=most)
         checked.append((start, checked_integer(f"the {second} of {name}[{number}]", pair[1], at_least=1)))
     if not checked:
-        raise ConfigError(f"{name} is empty: give at least one ({first}, {second})")
+        raise ConfigError(f"`{name}` is empty", hint=f"pass at least one ({first}, {second})")
     return tuple(checked)
 
 
 def _position_of_tokens(num_tokens: int, lengths: Sequence[tuple[int, int]]) -> int:
-    """Returns how many whole samples, from the first one on, `num_tokens` hold."""
+    """Returns the number of whole samples in the first `num_tokens` tokens."""
     for (start, length), (stop, _) in pairwise(lengths):
         if num_tokens < (stop - start) * length:
             return start + num_tokens // length

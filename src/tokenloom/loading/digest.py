@@ -1,7 +1,7 @@
-"""Digests of what was read: 128 bits over positions and tokens, whatever the ranks, batches, order and threads.
+"""Digests of samples that were read: 128 bits over positions and tokens, independent of ranks, batches and order.
 
-A sum of the hashes of samples finds accidents: a flipped bit, a sample left out, repeated or exchanged, a changed file.
-It is no proof against forgery: hash and sum are made for speed.
+A digest is a sum of hashes, one per sample. It detects accidents: a flipped bit, a missing, repeated or swapped sample,
+a changed file. It is not cryptographic and detects no forgery.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokenloom.numbers import checked_integer, quoted
 from tokenloom.progress import task
 
 VERSION = 1
-"""Version of the hash and of the sum: changes whenever the same samples get another digest."""
+"""Version of the hash and the sum; changes whenever the digest of the same samples changes."""
 
 _HALF = 1 << 64
 _RUN_CHARACTERS = 16
@@ -42,9 +42,9 @@ _LOCATED_AT_ONCE = 1 << 14
 
 @dataclass(slots=True, kw_only=True)
 class ReadingDigest:
-    """The sum of the digests of samples, over positions and tokens, in any order and batches.
+    """The sum of the hashes of samples; the order and the batches in which samples are added do not matter.
 
-    Tokens count by value, not by dtype. Labels, masks and positions within a sample do not count.
+    The hash of a sample covers its position and the values of its tokens, not their dtype, nor labels and masks.
 
     Example:
         >>> import numpy as np
@@ -56,8 +56,8 @@ class ReadingDigest:
         (True, 2)
 
     Attributes:
-        low, high: sums of the lower and upper halves, modulo 2**64.
-        num_samples: number of samples added.
+        low, high: sums of the lower and upper 64 bits of the hashes, modulo 2**64.
+        num_samples: number of added samples.
     """
 
     low: int = 0
@@ -68,13 +68,12 @@ class ReadingDigest:
         """Adds samples.
 
         Args:
-            positions: their positions, from 0 on; a position of None is padding and does not count.
-            tokens: an array or tensor [num_samples, length] of integers, or such vectors of any lengths.
+            positions: integers of at least 0, one per sample; None marks a padding sample, which is not added.
+            tokens: integers [num_samples, length], an array or tensor; or a list of vectors of different lengths.
         """
         digests = digests_of(tokens)
         if digests is None or len(digests) != len(positions):
-            message = f"`tokens`: must be integers [samples, length] of {len(positions)} samples, got {tokens!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"`tokens`: must be integers [{len(positions)} samples, length], got {tokens!r}")
         if any(position is not None and int(position) < 0 for position in positions):
             raise ConfigError(f"`positions`: must be 0 or more, got {list(positions)!r}")
         sums = DigestSums()
@@ -83,23 +82,22 @@ class ReadingDigest:
         self.low, self.high, self.num_samples = total.low, total.high, total.num_samples
 
     def __add__(self, other: ReadingDigest) -> ReadingDigest:
-        """Returns the sum of both."""
         low, high = (self.low + other.low) % _HALF, (self.high + other.high) % _HALF
         return ReadingDigest(low=low, high=high, num_samples=self.num_samples + other.num_samples)
 
     def hexdigest(self) -> str:
-        """Returns 32 hex digits: the upper half, then the lower one."""
+        """Returns 32 hex digits: `high`, then `low`."""
         return f"{self.high:016x}{self.low:016x}"
 
     @classmethod
     def from_hex(cls, text: str, *, num_samples: int) -> Self:
-        """Returns the sum written as 32 hex digits."""
+        """Parses the text that `hexdigest` returns."""
         return cls(low=int(text[16:], 16), high=int(text[:16], 16), num_samples=num_samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeDigest:
-    """The digest of a range of positions of a run; `str` gives a text that names run and range.
+    """The digest of a range of positions of a run; `str` returns it as text, with the run and the range.
 
     Example:
         >>> digest = RangeDigest(run="35cbb0f6a6ad1ea6", start=0, stop=2, digest=ReadingDigest(low=1, num_samples=2))
@@ -109,9 +107,9 @@ class RangeDigest:
         True
 
     Attributes:
-        run: the first 16 characters of the identity of the run.
-        start, stop: the range.
-        digest: the sum over its samples.
+        run: the first 16 characters of the run's identity.
+        start, stop: the positions [start, stop).
+        digest: the digest of the samples at these positions.
     """
 
     run: str
@@ -124,36 +122,35 @@ class RangeDigest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns the digest that `str` wrote.
+        """Parses the text that `str` returns.
 
         Raises:
-            ConfigError: `text` is no digest, or one of another version.
+            ConfigError: `text` is not a digest, or has another version.
         """
         found = _RANGE.fullmatch(text) if isinstance(text, str) else None
         if found is None or int(found[3]) > int(found[4]):
-            message = f"{quoted(str(text))} is no digest of what was read, such as {VERSION}:RUN:START-STOP:{'0' * 32}"
-            raise ConfigError(message)
+            raise ConfigError(f"{quoted(str(text))} is not a digest such as {VERSION}:RUN:START-STOP:{'0' * 32}")
         if int(found[1]) != VERSION:
             message = f"digest version: expected {VERSION}, found {found[1]}"
-            raise ConfigError(message, hint="compare it with the version of tokenloom that made it")
+            raise ConfigError(message, hint="compare it with the version of tokenloom that computed it")
         start, stop = int(found[3]), int(found[4])
         digest = ReadingDigest.from_hex(found[5], num_samples=stop - start)
         return cls(run=found[2], start=start, stop=stop, digest=digest)
 
     def __add__(self, other: RangeDigest) -> RangeDigest:
-        """Returns the digest of this range and the one right behind it."""
+        """Returns the digest of both ranges; `other` must start where this range stops."""
         if (self.run, self.stop) != (other.run, other.start):
-            raise ConfigError(f"digest {other} does not follow {self}")
+            raise ConfigError(f"digest {other} does not start where {self} stops")
         return RangeDigest(run=self.run, start=self.start, stop=other.stop, digest=self.digest + other.digest)
 
 
 def name_of_run(identity: str) -> str:
-    """Returns the name of a run in digests: the first 16 characters of its identity."""
+    """Returns the first 16 characters of a run's identity, which name the run in digests."""
     return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
 
 
 def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
-    """Returns a digest of the tokens of each sample, uint64[num_samples, 2]; None where these are no integers."""
+    """Returns the hash of each sample's tokens, uint64[num_samples, 2]; None unless all tokens are integers."""
     if isinstance(tokens, (list, tuple)) and not all(isinstance(each, int) for each in tokens):
         rows = [digests_of(np.asarray(each)[np.newaxis]) for each in tokens]
         return None if any(row is None for row in rows) else np.concatenate(rows)  # type: ignore[arg-type]
@@ -162,7 +159,7 @@ def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
 
 
 def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
-    """Returns a digest of the tokens of each of `count` samples of a batch; None if they have no `tokens`."""
+    """Returns the hash of each sample's tokens, uint64[count, 2]; None unless a batch has `count` rows of `tokens`."""
     found = None
     if isinstance(batch, Mapping):
         found = digests_of(batch["tokens"]) if "tokens" in batch else None
@@ -172,21 +169,22 @@ def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
 
 
 def total_of(sums: DigestSums) -> ReadingDigest:
-    """Returns the sum of batches."""
+    """Returns the sum over all batches added to `sums`."""
     return ReadingDigest(low=sums.low, high=sums.high, num_samples=sums.num_samples)
 
 
 def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: int = 1) -> ReadingDigest:
-    """Returns the digest of samples at positions of a dataset, such as a range, read from the data."""
-    return total_of(digest_batches(dataset, _cut(dataset, positions), num_threads=num_threads, total=len(positions)))
+    """Reads the samples at `positions`, such as a range, with `num_threads` threads; returns their digest."""
+    batches = _batches_of(dataset, positions)
+    return total_of(digest_batches(dataset, batches, num_threads=num_threads, total=len(positions)))
 
 
 def digest_batches(
     dataset: Any, batches: Iterable[Batch], *, num_threads: int = 1, total: int | None = None
 ) -> DigestSums:
-    """Returns the digests of batches, read from the data by threads a few batches ahead.
+    """Reads batches in threads, a few batches ahead; returns their digests.
 
-    Positions of None do not count; the display of progress shows `total` samples.
+    Skips positions of None. `total` is the number of samples for the progress display.
     """
     num_threads = checked_integer("num_threads", num_threads, at_least=1)
     upcoming = announce_ahead(dataset, ([each for each in batch if each is not None] for batch in batches))
@@ -212,15 +210,15 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
         return np.empty((0, 2), dtype=np.uint64)
     batch = dataset.batch(positions) if makes_batches(dataset) else [sample_of(dataset, each) for each in positions]
     if (digests := digests_of_batch(batch, len(positions))) is None:
-        raise ConfigError(f"no `tokens` to digest in the samples of {type(dataset).__name__}")
+        raise ConfigError(f"samples of {type(dataset).__name__} have no integer `tokens`, which a digest needs")
     return digests
 
 
-def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields positions in batches of about 2**19 tokens, of one length as far as lengths are known."""
+def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yields positions in batches of about 2**19 tokens; samples of a batch have the same length if it is known."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
-        if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # a blend has one length
+        if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length
             yield from (part[at : at + _UNKNOWN_AT_ONCE] for at in range(0, len(part), _UNKNOWN_AT_ONCE))
             continue
         lengths = dataset.lengths(np.asarray(part, dtype=np.int64))
@@ -231,9 +229,9 @@ def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
-    """Returns the SHA-256, in hex, of samples: names, dtypes, shapes and bytes, position by position."""
+    """Returns the SHA-256 (hex) of all arrays of the samples: their names, dtypes, shapes and bytes."""
     digest = hashlib.sha256()
-    for position in positions:  # one by one: masks are large, and the digest must not depend on a batch size
+    for position in positions:  # one at a time: masks are large, and the digest must not depend on a batch size
         for name, array in batch_of(dataset, (position,)).items():
             digest.update(f"{position}\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
             digest.update(np.ascontiguousarray(array).data)
@@ -241,13 +239,13 @@ def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
 
 
 def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the first samples") -> None:
-    """Raises on every rank of `torch.distributed` unless all read the same first samples and as many in total.
+    """Raises on every rank of `torch.distributed` unless all datasets have the same length and first samples.
 
-    All ranks must call this, those without the dataset with None. Without `torch.distributed` the samples are read, up
-    to `num_samples` from the start, and nothing is compared.
+    All ranks must call this; ranks without the dataset pass None. Without `torch.distributed`, this only reads the
+    first `num_samples` samples. Error messages name the samples as `name`.
 
     Raises:
-        DivergenceError: samples differ; the message says which ranks have which digest.
+        DivergenceError: the datasets differ; the message names the ranks of each digest.
         BuildError: a rank failed to read, or died.
     """
 

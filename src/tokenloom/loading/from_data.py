@@ -1,4 +1,4 @@
-"""A dataset in one call, with defaults."""
+"""`load`: opens tokenized data as a dataset in one call, with defaults."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tokenloom.tokenizers.load import as_tokenizer, recorded_tokenizer
 
 _SEED = 1234
 _OTHER_NAMES = {
-    "random_seed": "write `seed`",
-    "blend": "the first argument names the data",
+    "random_seed": "use `seed`",
+    "blend": "pass the data as the first argument",
     "blend_per_split": "call `load` for each split, or use `BlendedMegatronDatasetBuilder`",
-    "weights": "write {prefix: weight} as the first argument",
+    "weights": "pass {prefix: weight} as the first argument",
 }
 
 
@@ -47,10 +47,10 @@ def load(
     path_to_cache: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Any:
-    """Returns tokenized data as a dataset, in one call; all ranks of `torch.distributed` must call this.
+    """Opens tokenized data as a dataset; all ranks of `torch.distributed` must call this.
 
-    A `GPTDataset`; a `BlendedDataset` of several prefixes; an `SFTDataset` (or a blend of those) of conversations, as
-    `preprocess_chat` makes them; a `RunDataset` of a `run.toml`.
+    Returns a `GPTDataset`; for several prefixes a `BlendedDataset`; for the output of `preprocess_chat` an `SFTDataset`
+    or a blend of them; for a `run.toml` a `RunDataset`. With `split`, returns one dataset per split.
 
     Example:
         >>> import tempfile
@@ -67,23 +67,24 @@ def load(
         (56, 6, None, (4, 16))
 
     Args:
-        data: local, or in a bucket: a prefix (the path of a pair without `.bin` or `.idx`), a glob, a folder or a
-            catalogue; a list of those; weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights).
-            Or the path of a `run.toml`, without further settings.
-        sequence_length: tokens of a sample.
-        tokenizer: the tokenizer that made the data, as for `load_tokenizer`, or an object; None for the manifest's.
-        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0), for three datasets, None for those
-            without data; None for one dataset of all documents.
-        seed: seed of the shuffles.
-        num_samples: least number of samples, over as many epochs as needed; None for one epoch, or for a blend with
-            weights until a dataset would be read twice. With `split`, of train, or (train, valid, test).
-        path_to_cache: folder of the index cache, here or in a bucket; None for beside the data.
-        settings: further fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend extends
-            short datasets by further epochs, unless `extend_short_datasets=False`.
+        data: a prefix (path of a pair without `.bin` or `.idx`), a glob, a folder or a catalogue, local or in a bucket;
+            a list of these; or weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights).
+            Or the path of a `run.toml`, which has all other settings.
+        sequence_length: tokens per sample.
+        tokenizer: the tokenizer that made the data: a path, as for `load_tokenizer`, or an object; None for the one in
+            the manifest.
+        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0), to return three datasets, where a split
+            without data is None; None to return one dataset of all documents.
+        seed: seed for shuffling.
+        num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or for the samples
+            that a weighted blend has before a dataset repeats. With `split`, of train, or (train, valid, test).
+        path_to_cache: folder of the index cache, local or in a bucket; None for the folder of the data.
+        settings: other fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend reads short
+            datasets for several epochs unless `extend_short_datasets=False`.
 
     Raises:
-        DatasetNotFoundError: there are no such data.
-        TokenizerError: no tokenizer is given and the manifest's is missing; or another one made the data.
+        DatasetNotFoundError: the data do not exist.
+        TokenizerError: neither `tokenizer` nor the manifest names a tokenizer, or another tokenizer made the data.
         DatasetFormatError, BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
     """
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".toml"):
@@ -92,18 +93,17 @@ def load(
         return _of_run(os.fspath(data), tokenizer, path_to_cache, {**given, **settings})
     if sequence_length is None:
         near = difflib.get_close_matches("sequence_length", settings, n=1)
-        message = f"no `sequence_length` given{f', but `{near[0]}`' if near else ''}"
-        raise ConfigError(message, hint="the tokens of a sample, such as `sequence_length=4096`")
+        message = f"`sequence_length` is missing{f', got `{near[0]}`' if near else ''}"
+        raise ConfigError(message, hint="pass the tokens per sample, such as `sequence_length=4096`")
     if data is None:
-        message = "data is None"
-        raise ConfigError(message, hint='such as "corpus_text_document", a list of prefixes, or {prefix: weight}')
+        raise ConfigError("`data` is None", hint="pass a prefix, a list of prefixes, or {prefix: weight}")
     blend = parse_blend(data)["blend"]
     object_storage = settings.get("object_storage")
     dataset_class, config_class = _classes_of(blend[0], object_storage)
     _check_names(settings, config_class)
     if isinstance(num_samples, (list, tuple)) and split is None:
         message = f"`num_samples`: must be one integer without `split`, got {num_samples!r}"
-        raise ConfigError(message, hint='such as `split="98,1,1"` for train, valid and test')
+        raise ConfigError(message, hint='pass `split="98,1,1"` for train, valid and test')
     config = config_class(
         random_seed=seed,
         sequence_length=sequence_length,
@@ -126,7 +126,7 @@ def _of_run(path: str, tokenizer: Any, path_to_cache: Any, given: Mapping[str, A
     reading = ("mmap", "object_storage", "allow_tokenizer_mismatch", "allow_data_mismatch")
     for name, value in given.items():
         if value is not None and name not in reading:
-            raise ConfigError(f"`{name}`: a run decides it", hint=f"change it in `{path}`")
+            raise ConfigError(f"`{name}` is not a setting of `load` for a run", hint=f"set it in `{path}`")
     settings = {name: value for name, value in given.items() if value is not None}
     if tokenizer is not None:
         settings["tokenizer"] = as_tokenizer(tokenizer)
@@ -136,14 +136,14 @@ def _of_run(path: str, tokenizer: Any, path_to_cache: Any, given: Mapping[str, A
 def _classes_of(
     prefixes: Sequence[str], object_storage: ObjectStorageSettings | None
 ) -> tuple[type[MegatronDataset], type[GPTDatasetConfig]]:
-    """Returns the classes of dataset and settings: conversations have roles beside them."""
+    """Returns the dataset class and its config class; data with a roles column are conversations."""
     has_roles = [exists(column_path(prefix_of(prefix), "roles"), settings=object_storage) for prefix in prefixes]
     if not any(has_roles):
         return GPTDataset, GPTDatasetConfig
     if not all(has_roles):
         chat, other = prefixes[has_roles.index(True)], prefixes[has_roles.index(False)]
-        message = f"a blend mixes conversations, `{chat}`, with other data, `{other}`"
-        raise ConfigError(message, hint="load them apart; a run may read both")
+        message = f"a blend cannot mix conversations (`{chat}`) with other data (`{other}`)"
+        raise ConfigError(message, hint="load them separately, or make them sources of a run")
     from tokenloom.datasets.chat_config import SFTDatasetConfig
     from tokenloom.datasets.conversations import SFTDataset
 
@@ -155,7 +155,7 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
     for name in settings:
         if name in known and name not in _OTHER_NAMES:
             continue
-        message = f"`{name}` is no setting of `load` or `{config_class.__name__}`"
+        message = f"`{name}` is not a setting of `load` or `{config_class.__name__}`"
         near = difflib.get_close_matches(name, known - set(_OTHER_NAMES), n=1)
         raise ConfigError(message, hint=_OTHER_NAMES.get(name) or (f"did you mean `{near[0]}`?" if near else None))
 
@@ -163,10 +163,10 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
 def tokenizer_of_data(
     tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None = None
 ) -> Any:
-    """Returns the given tokenizer, else that of the first manifest."""
+    """Returns `tokenizer` as an object; None loads the tokenizer that the first manifest of the data names."""
     if tokenizer is not None:
         return as_tokenizer(tokenizer)
-    hint = 'name the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
+    hint = 'pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
     for prefix in prefixes:
         pair = IndexedDataset(prefix_of(prefix), object_storage=object_storage, mmap=not is_remote(prefix))
         if (head := manifest_head_of(pair)) is None:

@@ -1,4 +1,4 @@
-"""Batches for a training loop, through torch's DataLoader."""
+"""`build_dataloader`: torch's DataLoader over datasets that fill whole batches."""
 
 from __future__ import annotations
 
@@ -34,23 +34,24 @@ def build_dataloader(
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
 
-    A batch is filled by one kernel call, not collated from samples. The order is the sampler's, for any number of
-    workers; to resume, give it a sampler with the consumed samples. Data in object storage are prefetched, see
+    One kernel call fills a batch, without collating samples. Batches have the sampler's order for any number of
+    workers; to resume, pass a sampler with the consumed samples. Data in object storage are prefetched, see
     `loader_statistics`.
 
-    Workers send batches through torch's queue. `ThreadLoader` sends nothing, and is several times as fast: prefer it
+    Workers send batches through torch's queue. `ThreadLoader` needs no queue and is several times as fast: prefer it
     unless your own Python code keeps a core busy.
 
     Args:
-        dataset: gives samples by number, such as `GPTDataset`.
+        dataset: returns samples by position, such as `GPTDataset`.
         sampler: yields the positions of each micro-batch, such as `MegatronPretrainingSampler`.
-        num_workers: processes that read ahead; 0 reads in this process.
-        pin_memory: whether batches lie in page-locked memory; by default, if CUDA is available.
-        persistent_workers: whether workers outlive an epoch; by default, if there are any.
+        num_workers: worker processes that read ahead; 0 reads in this process.
+        pin_memory: whether batches are in page-locked memory; None for yes if CUDA is available.
+        persistent_workers: whether workers outlive an epoch; None for yes if `num_workers` is positive.
         prefetch_factor: batches that each worker reads ahead.
-        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, and
+        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, or
             "forkserver" for data in object storage, which a forked worker cannot read.
-        read_ahead_batches: batches announced to each worker, for data in object storage; None for about 1024 samples.
+        read_ahead_batches: later batches that each worker prefetches from object storage; None for about 1024 samples
+            in all workers.
     """
     arguments = loader_arguments(
         dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
@@ -70,7 +71,7 @@ def loader_arguments(
     pin_memory: bool | None,
     read_ahead_batches: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the arguments of torch's DataLoader for the settings of `build_dataloader`."""
+    """Returns the arguments of torch's DataLoader for these settings of `build_dataloader`."""
     check_dataset(dataset)
     torch = require("torch", extra="torch")
     context = worker_context(dataset, num_workers=num_workers)
@@ -79,7 +80,7 @@ def loader_arguments(
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
     elif "__getitems__" in overrides_of(dataset).found and hook_of(dataset, "__getitems__") is not None:
-        dataset = _OneByOne(dataset)  # its `__getitems__` is of a class whose hook a subclass overrides
+        dataset = _SampleBySample(dataset)  # a subclass overrides a hook that `__getitems__` does not call
     return {
         "dataset": dataset,
         "batch_sampler": sampler,
@@ -91,49 +92,49 @@ def loader_arguments(
 
 
 def check_dataset(dataset: Any) -> None:
-    """Raises a ConfigError for what is no dataset, such as a path."""
+    """Raises a ConfigError if `dataset` is not a dataset, such as a path."""
     if isinstance(dataset, (str, os.PathLike)) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
-        message, hint = f"{dataset!r} is no dataset", "make one with `tokenloom.load`"
+        hint = "create one with `tokenloom.load`"
         if dataset is None:
-            hint = "a dataset is None for a split without data, and on ranks without it"
-        raise ConfigError(message, hint=hint)
+            hint = "a dataset is None for a split without data, and on ranks that do not build it"
+        raise ConfigError(f"{dataset!r} is not a dataset", hint=hint)
 
 
-def batches_of(
+def checked_sampler(
     dataset: Any, sampler: Iterable[Batch] | None, batch_size: int | None, rank: int | None, num_ranks: int | None
 ) -> Iterable[Batch]:
-    """Returns the sampler of a loader: the given one, else one over the dataset's positions in order."""
+    """Returns `sampler` after validating it; None makes a sampler over all positions in order."""
     check_dataset(dataset)
     if sampler is not None:
         if (batch_size, rank, num_ranks) != (None, None, None):
-            message = "a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`: it decides them"
-            raise ConfigError(message)
+            message = "a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`"
+            raise ConfigError(message, hint="leave these out, or leave out the sampler")
         if isinstance(sampler, (int, str, bytes)) or not hasattr(sampler, "__iter__"):
-            message = f"{sampler!r} is no sampler, which yields the positions of each batch"
-            raise ConfigError(message, hint="give `batch_size`, such as `batch_size=8`")
+            message = f"{sampler!r} is not a sampler, which yields the positions of each batch"
+            raise ConfigError(message, hint="pass the samples per batch as `batch_size=8`")
         return sampler
     if batch_size is None:
-        raise ConfigError("neither `batch_size` nor a sampler given", hint="such as `batch_size=8`")
+        raise ConfigError("neither `batch_size` nor a sampler given", hint="pass `batch_size`, such as `batch_size=8`")
     if not isinstance(dataset, Sized):
-        raise ConfigError(f"{type(dataset).__name__} has no `__len__`: give a sampler")
+        raise ConfigError(f"{type(dataset).__name__} has no `__len__`", hint="pass a sampler")
     if (rank, num_ranks) == (None, None):
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
-            message = f"{ranks.world_size} ranks of `torch.distributed` would all read the same samples: give "
-            message += "`data_parallel_rank` and `data_parallel_size` beside `batch_size`"
-            raise ConfigError(message, hint="without model parallelism, these are `get_rank()` and `get_world_size()`")
+            message = f"{ranks.world_size} ranks of `torch.distributed` would all read the same samples"
+            hint = "pass `data_parallel_rank` and `data_parallel_size`; without model parallelism these are "
+            raise ConfigError(message, hint=hint + "`get_rank()` and `get_world_size()`")
         rank, num_ranks = 0, 1
     if rank is None or num_ranks is None:
-        raise ConfigError("`data_parallel_rank` and `data_parallel_size` need each other: give both or neither")
+        raise ConfigError("`data_parallel_rank` and `data_parallel_size`: pass both or neither")
     size = checked_integer("batch_size", batch_size, at_least=1)
-    found = MegatronPretrainingSampler(max(len(dataset), 1), 0, size, rank, num_ranks)
+    made = MegatronPretrainingSampler(max(len(dataset), 1), 0, size, rank, num_ranks)
     if len(dataset) < size * num_ranks:
-        message = f"{len(dataset)} samples make no batch of {size} for each of {num_ranks} ranks"
+        message = f"{len(dataset)} samples are too few for a batch of {size} on each of {num_ranks} ranks"
         raise ConfigError(message, hint="use smaller batches, shorter samples or more epochs")
-    return found
+    return made
 
 
-class _OneByOne:
-    """A dataset that is asked for each sample."""
+class _SampleBySample:
+    """A dataset without `__getitems__`, so that torch reads one sample at a time."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -146,10 +147,10 @@ class _OneByOne:
 
 
 def collate(samples: Any) -> Any:
-    """Returns the tensors of a batch: as they are if the dataset filled them as a whole, else stacked by torch.
+    """Returns the tensors of a batch: the tensors that the dataset filled at once, or samples stacked by torch.
 
-    Samples with a length of their own (`original_seq_len`) stay a list for a packing scheduler. In a worker process,
-    tensors are in shared memory, from where nothing copies them again.
+    Samples of different lengths (with `original_seq_len`) stay a list, for packing schedulers. In a worker process, the
+    tensors of a filled batch are in shared memory, so that torch's queue does not copy them.
     """
     data = require("torch.utils.data", extra="torch")
     if isinstance(samples, SampleBatch):
@@ -161,11 +162,11 @@ def collate(samples: Any) -> Any:
 
 
 def _in_shared_memory(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the tensors as views of one, which torch's queue sends as one file."""
+    """Copies the tensors into one shared tensor, which torch's queue sends as one file; returns views of it."""
     torch = require("torch", extra="torch")
     if any(not isinstance(tensor, torch.Tensor) or tensor.is_shared() for tensor in batch.values()):
-        return batch  # torch has stacked these samples
-    stored = {  # of an axis of stride 0, as of a mask that samples share, one entry
+        return batch  # samples stacked by torch
+    stored = {  # one entry of each axis with stride 0, such as a mask that all samples share
         name: tensor[tuple(slice(None if stride else 1) for stride in tensor.stride())]
         for name, tensor in batch.items()
     }

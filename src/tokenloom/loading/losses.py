@@ -1,7 +1,7 @@
-"""Records of a training loop: losses by position and document, and numbers as lines of JSON.
+"""Records of a training loop: losses by position and document, and numbers as JSON lines.
 
-A folder of losses has a file per process: the name of the format, then records of 16 bytes. Ranks never share a file,
-since network disks do not append atomically; a kill tears at most the last record.
+A losses folder has one file per process: a header, then records of 16 bytes. Ranks never share a file, because network
+file systems do not append atomically; a kill truncates at most the last record.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
 from tokenloom.setting_types import check_local_folder
 
-if TYPE_CHECKING:  # a training loop that records needs none
+if TYPE_CHECKING:  # recording in a training loop needs no run
     from tokenloom.run.run import Run
 
 _FORMAT = b"tokenloom loss 1"
 _RECORD = np.dtype([("position", "<i8"), ("document", "<i4"), ("loss", "<f4")])
-_WHOLE = -1
-"""`document` of the loss of a whole sample."""
-
+_WHOLE = -1  # `document` in the record of a whole sample
 _SUFFIX = ".losses"
 _AT_ONCE = 1 << 20
 
 
 class LossRecorder(AbstractContextManager["LossRecorder"]):
-    """Records losses by position, 16 bytes each, for `tokenloom trace --worst` and `tokenloom when`.
+    """A recorder of losses by position, for `tokenloom trace --worst` and `tokenloom when`.
 
-    Any number of processes record into a folder, each in a file of its own; commands find `losses` beside `run.toml`.
-    Records survive the process, not the machine: there is no fsync. Of a position recorded twice the later loss counts.
+    Any number of processes record into one folder; each writes its own file. The commands read the folder `losses`
+    beside `run.toml` by default. Records survive a crash of the process, but not of the machine (no fsync). If a
+    position is recorded twice, the later loss counts.
 
     Example:
         >>> import tempfile
@@ -59,30 +58,30 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         self._file.flush()
 
     def append(self, positions: Sequence[int] | NDArray[np.integer[Any]], losses: ArrayLike) -> None:
-        """Writes losses of samples; one of the ranks that share them must call it.
+        """Writes the losses of samples; of ranks that read the same samples, exactly one calls this.
 
         Args:
             positions: integers[num_samples], such as `ThreadLoader.positions` or `Topology.positions_of`.
-            losses: array or tensor [num_samples], the loss of each sample summed over its tokens; or
-                [num_samples, num_documents], that of each document in it, in order, padded with 0.
+            losses: array or tensor [num_samples], the loss of each sample, summed over its tokens; or
+                [num_samples, num_documents], the loss of each document in a sample, in order, padded with 0.
         """
         values = np.asarray(losses.detach().float().cpu() if hasattr(losses, "detach") else losses, dtype=np.float32)
         at = np.asarray(positions, dtype=np.int64)
         if at.ndim != 1 or values.ndim not in (1, 2) or len(values) != len(at):
-            message = f"{at.size} positions need losses [num_samples] or [num_samples, num_documents], got "
-            raise ConfigError(message + str(list(values.shape)))
+            message = f"`losses`: must be [{at.size}] or [{at.size}, num_documents], got shape {list(values.shape)}"
+            raise ConfigError(message, hint="pass a vector of positions and one loss or row for each")
         rows = values.reshape(len(at), -1)
         records = np.empty(rows.shape, dtype=_RECORD)
         records["position"] = at[:, np.newaxis]
         records["document"] = _WHOLE if values.ndim == 1 else np.arange(rows.shape[1])
         records["loss"] = rows
         kept = rows != 0
-        kept[:, :1] = True  # a sample without loss is recorded, too
+        kept[:, :1] = True  # also records samples without loss
         self._file.write(records[kept].tobytes())
         self._file.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         self._file.close()
 
     def __exit__(self, *_: object) -> None:
@@ -94,36 +93,38 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
 
 
 Losses = dict[int, dict[int, float]]
-"""By position: the loss of each document, by its number in the sample; or of the whole sample, by -1."""
+"""Losses as {position: {number of the document in the sample: loss}}; number -1 is the whole sample."""
 
 
 def read_losses(path: str, positions: Iterable[int]) -> Losses:
-    """Returns the last losses recorded at positions, without those never recorded; torn records do not count.
+    """Returns the last recorded losses at `positions`; positions without a record are missing.
+
+    Ignores truncated records.
 
     Raises:
-        DatasetNotFoundError: there is no such folder.
-        DatasetFormatError: a file in it has another format.
+        DatasetNotFoundError: the folder does not exist.
+        DatasetFormatError: a file in the folder has another format.
     """
     wanted = np.unique(np.fromiter(positions, dtype=np.int64))
     found: Losses = {}
-    for file in _files(path):
+    for file in _loss_files(path):
         if len(wanted):
             found.update(_losses_of(file, wanted))
     return found
 
 
 def torn_files(path: str) -> list[str]:
-    """Returns the files with a torn last record, left by a process that was killed."""
-    return [file for file in _files(path) if os.path.getsize(file) % _RECORD.itemsize]
+    """Returns the files of a losses folder whose last record is truncated, because their process was killed."""
+    return [file for file in _loss_files(path) if os.path.getsize(file) % _RECORD.itemsize]
 
 
-def _files(path: str) -> list[str]:
-    """Returns the files of a folder, oldest first."""
+def _loss_files(path: str) -> list[str]:
+    """Returns the files of a losses folder, oldest first."""
     try:
         return sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_SUFFIX))
     except (FileNotFoundError, NotADirectoryError) as error:
-        message = f"no folder of losses at `{path}`"
-        raise DatasetNotFoundError(message, hint="`LossRecorder` records them while the run trains") from error
+        message = f"losses folder `{path}` does not exist"
+        raise DatasetNotFoundError(message, hint="record losses with `LossRecorder` during training") from error
 
 
 def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
@@ -131,7 +132,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
     with open(path, "rb") as stream:
         start = stream.read(len(_FORMAT))
         if not _FORMAT.startswith(start):
-            message = f"`{path}` is no file of losses: expected {_FORMAT!r} at its start, found {start!r}"
+            message = f"`{path}` is not a losses file: expected {_FORMAT!r} at its start, found {start!r}"
             raise DatasetFormatError(message)
         while block := stream.read(_AT_ONCE * _RECORD.itemsize):
             records = np.frombuffer(block, dtype=_RECORD, count=len(block) // _RECORD.itemsize)
@@ -142,7 +143,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
 
 
 def losses_folder(run: Run, named: str | None = None) -> str | None:
-    """Returns `named`, else `losses` beside `run.toml`; None if there is none."""
+    """Returns `named` if given, else the folder `losses` beside `run.toml`; None if that does not exist."""
     folder = os.path.join(os.path.dirname(run.path), "losses")
     return named if named is not None or not os.path.isdir(folder) else folder
 
@@ -152,13 +153,13 @@ class SpanLoss(NamedTuple):
 
     loss: float
     is_recorded: bool
-    """Whether the document has a record; else its share of the sample's loss, by tokens."""
+    """Whether the document has its own record; if not, `loss` is its share of the sample's loss, by tokens."""
     level: int = 0
-    """1 above 1.5 times the median per token of the positions, 2 above 3 times it or if not finite."""
+    """1 if the loss per token exceeds 1.5 times the median of the spans, 2 if it exceeds 3 times or is not finite."""
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
-    """Returns the loss of each span at positions with a record, by position and slot."""
+    """Returns the loss of each span at `positions`, as {(position, slot): loss}, if the position has a record."""
     losses = read_losses(path, positions)
     table = run.trace(sorted(losses))
     spans: dict[int, list[tuple[int, int]]] = {}
@@ -184,9 +185,9 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
 
 
 class JsonLinesWriter:
-    """Appends numbers of a training loop to a file, a line of JSON per call. One rank writes a file.
+    """A writer that appends numbers of a training loop to a file, one JSON line per call, from one rank.
 
-    `tokenloom report --statistics FILE` plots them over the steps, `tokenloom explore --follow FILE` live.
+    `tokenloom report --statistics FILE` plots the numbers over the steps, `tokenloom explore --follow FILE` live.
 
     Example:
         >>> import tempfile
@@ -202,9 +203,9 @@ class JsonLinesWriter:
         self.path: str = os.fspath(path)
 
     def __call__(self, **values: Any) -> None:
-        """Writes a line: `step`, and numbers, arrays or tensors of one number, text, dataclasses or mappings by name.
+        """Appends a line with `values`, such as `step=1, loss=2.5`; `unix_seconds` defaults to the current time.
 
-        `unix_seconds` is the time of the call unless given.
+        Values are numbers, arrays or tensors with one element, text, or dataclasses and mappings of such values.
         """
         line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
         with open(self.path, "a", encoding="utf-8") as stream:
@@ -212,7 +213,7 @@ class JsonLinesWriter:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Returns `value` as plain JSON; NaN and infinities as text."""
+    """Converts `value` to JSON types; NaN and infinities become text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -224,4 +225,4 @@ def _plain(value: Any, name: str) -> Any:
     if getattr(value, "size", None) == 1 or (hasattr(value, "numel") and value.numel() == 1):
         return _plain(value.item(), name)
     message = f"`{name}`: must be a number, text, a dataclass or a mapping, got {type(value).__name__}"
-    raise ConfigError(message, hint="write one number for each name, such as `loss={'web': 2.5}`")
+    raise ConfigError(message, hint="pass one number per name, such as `loss={'web': 2.5}`")

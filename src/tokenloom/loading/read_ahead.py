@@ -1,8 +1,7 @@
-"""Announces later batches to storage, in the process that will read them.
+"""Prefetch of later batches from object storage, in the process that will read them.
 
-A loader deals batches to workers by turns. Each batch carries the positions of a later batch of its worker (a worker's
-first one, of all known), which the worker announces to the dataset, whose storage starts to prefetch. Announcements are
-no state: a wrong one costs time, never a wrong batch.
+A loader assigns batches to its workers in turn. Each batch also contains the positions of later batches of the same
+worker, which the worker passes to `dataset.will_need`. A wrong announcement costs time, but never changes a batch.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BATCHES_AHEAD = 16
 
 
 class AnnouncedBatch(list[Any]):
-    """The positions of a batch, and of later batches to announce in the process that reads it."""
+    """The positions of a batch, and in `upcoming` the positions of later batches that its worker announces."""
 
     def __init__(self, positions: Iterable[int | None], upcoming: Sequence[Batch]) -> None:
         super().__init__(positions)
@@ -34,9 +33,9 @@ class AnnouncedBatch(list[Any]):
 
 
 class AnnouncingSampler:
-    """The batches of a sampler, each with later batches of its worker.
+    """A sampler whose batches contain later batches of the same worker to announce.
 
-    A worker knows `num_ahead` of its own later batches; None for 1024 samples in all, and at least 16 batches.
+    Each worker announces `num_ahead` batches ahead; None for 1024 samples, but at least 16 batches, in all workers.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
@@ -66,7 +65,7 @@ class AnnouncingSampler:
 
 
 class ReadAheadDataset:
-    """A dataset that announces later batches with each batch, and counts the bytes its workers read."""
+    """A dataset that announces later batches when it reads a batch, and counts the reads of its workers."""
 
     def __init__(self, dataset: Announces, *, num_workers: int) -> None:
         self.dataset: Any = dataset
@@ -78,7 +77,7 @@ class ReadAheadDataset:
         self.counters: Any = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_environment": _Environment()} | self.__dict__  # first: data are opened with its credentials
+        return {"_environment": _Environment()} | self.__dict__  # first: unpickling the dataset needs credentials
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -95,7 +94,7 @@ class ReadAheadDataset:
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         own = storage_statistics() if worker is not None else {}
         for number, path in enumerate(self.remote_paths):
-            if path in own:  # read since the last batch, for the process of the loader
+            if path in own:  # adds the reads since the last batch to the shared counters
                 numbers = self.counters.new_tensor(own[path].numbers())
                 self.counters[worker.id, number] += numbers - self._reported.get(path, 0)
                 self._reported[path] = numbers
@@ -103,7 +102,7 @@ class ReadAheadDataset:
 
 
 class _Environment:
-    """The environment of this process, passed to workers: that of a fork server may lack later credentials."""
+    """Environment variables of this process for its workers: a fork server may predate the credentials in them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _set_environment, (dict(os.environ),)
@@ -114,14 +113,14 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
-    """Returns "forkserver" for remote data, which a forked worker cannot read; None for the default."""
+    """Returns "forkserver" for data in object storage, which a forked worker cannot read; None for the default."""
     if not num_workers or not is_remote_dataset(dataset):
         return None
     return "forkserver" if multiprocessing.get_start_method(allow_none=True) in (None, "fork") else None
 
 
 def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yields batches as they are, after announcing later ones of this process if data are remote."""
+    """Yields the batches unchanged; for data in object storage, announces later batches before each one."""
     if not is_remote_dataset(dataset):
         yield from batches
         return
@@ -132,10 +131,10 @@ def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
-    """Returns a loader's reads of object storage, in this process and its workers: {address: numbers}.
+    """Returns what a loader and its workers read from object storage, as {address: statistics}; empty for local data.
 
     Args:
-        loader: result of `build_dataloader`, or a `ThreadLoader`; empty for local data.
+        loader: a `ThreadLoader`, or the result of `build_dataloader`.
     """
     dataset, own = loader.dataset, storage_statistics()
     found = {path: own.get(path, SourceStatistics()) for path in dataset.remote_paths}

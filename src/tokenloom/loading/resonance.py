@@ -1,9 +1,9 @@
-"""Detects ranks that see another mixture than the blend, because sampler and blend repeat in step.
+"""Detects ranks that read another mixture than the blend, because sampler and blend have matching periods.
 
-`MegatronPretrainingSampler` gives a rank every R-th micro-batch of B samples: the same places of each B * R positions.
-The order of a blend is nearly periodic, too. Where one period divides the other, some ranks read more of a dataset than
-others all run long, as in the reference. Each global batch, and so the gradient, is right; statistics per rank or
-micro-batch (balance of experts, losses averaged by micro-batch, lengths) are not.
+`MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples: its period is B * R. The order
+of a blend is nearly periodic, too. If one period divides the other, some ranks read more of one dataset than others, as
+in Megatron. Each global batch, and so each gradient, has the right mixture; statistics per rank or micro-batch (balance
+of experts, losses averaged per micro-batch, lengths) do not.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from tokenloom.kernels.order import build_blending_indices
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.overrides import overrides
 
-REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or another micro-batch size"
+REMEDY = "use `BalancedSampler`, set `mixing_block=1024` in the configuration, or change the micro-batch size"
 
 _SAMPLES_PER_RANK = 512
 _LEAST_SAMPLES, _MOST_SAMPLES = 1 << 14, 1 << 18
-_LEAST_DIFFERENCE = 0.1  # of a share; smaller ones are not reported
+_LEAST_DIFFERENCE = 0.1  # relative to the share; smaller differences are not reported
 _LEAST_DEVIATIONS = 6.0  # standard deviations of a random order; smaller differences may be chance
 
 
 class Resonance(NamedTuple):
-    """The dataset whose share differs most between ranks; `period` is `micro_batch_size * data_parallel_size`."""
+    """The dataset of a blend whose share differs most between ranks.
+
+    `least` and `most` are its smallest and largest share, `period` is `micro_batch_size * data_parallel_size`.
+    """
 
     dataset: int
     name: str
@@ -45,9 +48,9 @@ class Resonance(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"`{self.name}` is {self.share:.1%} of the blend, but {self.least:.1%} of what rank {self.least_rank} of "
-            f"{self.num_ranks} reads, and {self.most:.1%} of rank {self.most_rank}, all run long: micro_batch_size * "
-            f"data_parallel_size = {self.period} is in step with the order of the blend"
+            f"`{self.name}` is {self.share:.1%} of the blend, but during the whole run {self.least:.1%} of the samples "
+            f"of rank {self.least_rank} of {self.num_ranks} and {self.most:.1%} of the samples of rank "
+            f"{self.most_rank}: micro_batch_size * data_parallel_size = {self.period} matches the period of the blend"
         )
 
 
@@ -59,10 +62,10 @@ def resonance_of_weights(
     names: Sequence[str],
     num_samples: int | None = None,
 ) -> Resonance | None:
-    """Returns the largest difference of shares between ranks in the reference's order; takes milliseconds.
+    """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    None if there is none beyond chance: shares must differ in both halves of the positions. `num_samples` is the length
-    of the blend; None for a long one.
+    Returns None unless a difference exceeds chance in both halves of the positions. `num_samples` is the length of the
+    blend; None for a blend of any length.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)
@@ -89,7 +92,7 @@ def resonance_of_weights(
 
 
 def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> None:
-    """Warns, on the first rank, if a sampler is in step with a blend in the reference's order."""
+    """Warns on data-parallel rank 0 if the period of a sampler matches the period of a blend in Megatron's order."""
     if (
         not isinstance(sampler, MegatronPretrainingSampler)
         or type(sampler).__iter__ is not MegatronPretrainingSampler.__iter__  # as of `BalancedSampler`

@@ -1,6 +1,6 @@
-"""The state of a loader over a run, kept beside the weights: a position, and the digest of the order before it.
+"""The state of a loader over a run, for checkpoints: a position, and the digest of the order before that position.
 
-Positions are global: ranks, micro-batches, batch sizes and threads may change on resuming.
+Positions are global: the numbers of ranks and threads and all batch sizes may change on resuming.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ _VERSION = 2
 
 
 def is_in_order(sampler: Any) -> bool:
-    """Whether a sampler has `position_after` and `begin_at`, as a user's own may have."""
+    """Returns whether a sampler, possibly a user's, has `position_after` and `begin_at`."""
     return hasattr(sampler, "position_after") and hasattr(sampler, "begin_at")
 
 
 def in_order(sampler: Any, dataset: Any) -> Any:
-    """Returns the sampler of a loader over a run, after checking that it is in the order of positions."""
+    """Returns `sampler` after checking that it follows the order of positions, which the state of a run needs."""
     if not is_in_order(sampler):
-        message = (
-            f"{type(sampler).__name__} does not follow the order of positions, so its state cannot be saved for a run"
-        )
-        hint = "use `MegatronPretrainingSampler`, or give the sampler `position_after` and `begin_at`"
+        message = f"{type(sampler).__name__} does not follow the order of positions, so a run has no state with it"
+        hint = "use `MegatronPretrainingSampler`, or add `position_after` and `begin_at` to the sampler"
         raise ConfigError(message, hint=hint)
     if hook := Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__"):
         message = f"`{hook}` is overridden without `position_after`, which a state of {type(dataset).__name__} needs"
@@ -37,45 +35,45 @@ def in_order(sampler: Any, dataset: Any) -> Any:
 
 
 def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
-    """Returns the state of a run after `consumed_samples` of all ranks: plain values, the same on every rank.
+    """Returns the state of a run after all ranks consumed `consumed_samples`: plain values, the same on every rank.
 
-    A `ThreadLoader` at that position has the same state, with `read`, the digest of all ranks, if it is known. With
-    torch's DataLoader, count the samples of your batches, and resume with a sampler at `consumed_of_state`.
+    A `ThreadLoader` at that position has the same state; its `read` is the digest of all ranks, if known. With torch's
+    DataLoader, count the samples of your batches; to resume, pass `consumed_of_state` to the sampler.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:
-        message = f"{type(dataset).__name__} is no run, which alone has a state"
-        raise ConfigError(message, hint="keep the consumed samples themselves")
+        message = f"{type(dataset).__name__} is not a run, so it has no state"
+        raise ConfigError(message, hint="save the number of consumed samples instead")
     return {"version": _VERSION, **order.order_state(consumed)}
 
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
-    """Returns the digest of all ranks in a state that `consumed_of_state` has accepted, if any."""
+    """Returns the digest of all ranks in a state that `consumed_of_state` has validated; None if it has none."""
     read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
     run, position = name_of_run(state["run"]), state["position"]
     if read is not None and (read.run, read.stop) != (run, position):
         message = f"`read` of the state: {read} does not end at position {position} of run {run}"
-        raise ConfigError(message, hint="leave `read` out to begin a new sum there")
+        raise ConfigError(message, hint="remove `read` from the state to start a new digest there")
     return read
 
 
 def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
-    """Returns the samples that all ranks had consumed at a state, for the sampler that resumes.
+    """Returns the samples that all ranks had consumed when `state` was saved, for the sampler that resumes.
 
     Raises:
-        ConfigError: `state` is no state of a run, or of another run, past or data, or beyond the end.
+        ConfigError: `state` is not a state of this run, or its position, order or data do not match the run.
     """
     if not isinstance(state, Mapping):
-        raise ConfigError(f"the state of a loader must be a mapping, got {quoted(str(state))}")
+        raise ConfigError(f"loader state must be a mapping, got {quoted(str(state))}")
     if (order := order_of(dataset)) is None:
-        message = f"the state is of a run, and the dataset, {type(dataset).__name__}, is none"
-        raise ConfigError(message, hint="give the loader the dataset of that run")
+        message = f"the state belongs to a run, but the dataset, {type(dataset).__name__}, is not a run"
+        raise ConfigError(message, hint="pass the dataset of that run to the loader")
     if (version := state.get("version")) != _VERSION:
-        message = f"version of the state of a run: expected {_VERSION}, found {version!r}"
-        hint = "that state is of a dataset that is no run; to go on in a run, give the sampler consumed samples"
+        message = f"version of the run's loader state: expected {_VERSION}, found {version!r}"
+        hint = "the state belongs to a dataset that is not a run; resume with a sampler with consumed samples"
         raise ConfigError(message, hint=hint if version == 1 else None)
     for name in ("run", "digest"):
         if not isinstance(state.get(name), str):
-            raise ConfigError(f"`{name}` of the state of a loader must be text, got {state.get(name)!r}")
-    position = checked_integer("`position` of the state of a loader", state.get("position"), at_least=0)
+            raise ConfigError(f"`{name}` of the loader state must be text, got {state.get(name)!r}")
+    position = checked_integer("`position` of the loader state", state.get("position"), at_least=0)
     return order.position_of_state({"run": state["run"], "position": position, "digest": state["digest"]})

@@ -1,4 +1,4 @@
-"""Batches read ahead by threads of this process: nothing is pickled or copied between processes."""
+"""`ThreadLoader`: batches read ahead by threads, without copies between processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tokenloom.datasets.protocols import FillsBatches, order_of
 from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, must_be_asked
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
-from tokenloom.loading.check_reading import ReadBatches
+from tokenloom.loading.check_reading import BatchDigests
 from tokenloom.loading.digest import ReadingDigest, digests_of_batch
-from tokenloom.loading.loader import batches_of, collate
+from tokenloom.loading.loader import checked_sampler, collate
 from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
@@ -32,12 +32,12 @@ from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 Tensors = Literal["torch", "numpy"]
 
 _STATE_VERSION = 1
-_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # batches read ahead by default
+_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default bounds of batches that are read ahead
 
 
 @dataclass(slots=True)
 class DataWait:
-    """Seconds that a training loop waited for its batches: for the last, all, and the slowest."""
+    """Statistics of the time that a training loop waited for its batches: the last, all and the slowest batch."""
 
     num_batches: int = 0
     last_seconds: float = 0.0
@@ -45,17 +45,16 @@ class DataWait:
     longest_seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Counts one batch."""
+        """Adds the waiting time of one batch."""
         self.num_batches, self.last_seconds = self.num_batches + 1, seconds
         self.total_seconds += seconds
         self.longest_seconds = max(self.longest_seconds, seconds)
 
 
 class BatchBuffers:
-    """Fills batches in new memory, or in a ring of `num_slots`: batch n + num_slots overwrites batch n.
+    """Memory for batches: new arrays for each batch, or a ring of `num_slots`, where batch n + num_slots overwrites n.
 
-    A ring allocates nothing once full: new memory costs a page fault per 4096 bytes. Thread-safe, each
-    with another batch.
+    A full ring allocates nothing; new memory costs a page fault per 4096 bytes. Threads may fill different batches.
     """
 
     def __init__(
@@ -85,14 +84,14 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch, and with `digest` uint64[num_samples, 2] of its tokens; None if it has none."""
+        """Returns a batch, and with `digest` the hashes of its tokens, uint64[num_samples, 2]; None without tokens."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None
         digests = np.zeros((len(positions), 2), dtype=np.uint64)
         batch = self._fill(number, positions, digests=digests)
-        is_made = digests.size and digests.item(0)  # while tokens were filled
-        return batch, digests if is_made else digests_of_batch(batch, len(positions))
+        is_filled = digests.size and digests.item(0)  # by the kernel that filled the tokens
+        return batch, digests if is_filled else digests_of_batch(batch, len(positions))
 
     def _fill(self, number: int, positions: Batch, **more: Any) -> dict[str, Any]:
         count = len(positions)
@@ -102,7 +101,7 @@ class BatchBuffers:
                 self._slots[slot] = count, self._allocate(count)
             rows = {name: array[:count] for name, array in self._slots[slot][1].items()}
             self._dataset.batch(positions, out=rows, **more)
-            return self._as_tensors(rows)  # new ones each time: `share_memory_` and queues move a tensor's memory
+            return self._as_tensors(rows)  # new tensors, since `share_memory_` and queues move a tensor's memory
         if self._must_be_asked:
             return self._collated(positions)
         if self._allocates:
@@ -112,7 +111,7 @@ class BatchBuffers:
         return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
 
     def _collated(self, positions: Batch) -> dict[str, Any]:
-        """Returns a batch of `dataset[k]` one by one, collated as by a DataLoader, or as NumPy arrays."""
+        """Returns a batch read sample by sample (`dataset[k]`), collated as in a DataLoader, or as NumPy arrays."""
         if self._tensors == "numpy":
             return batch_of(self._dataset, positions)
         batch: dict[str, Any] = collate([self._dataset[position] for position in positions])
@@ -126,14 +125,14 @@ class BatchBuffers:
 
 
 def tensors_to_make(tensors: Tensors | None, *, pin_memory: bool | None) -> tuple[Tensors, bool]:
-    """Returns the checked settings `tensors` and `pin_memory`, with defaults for None."""
+    """Validates `tensors` and `pin_memory`; replaces None by the defaults."""
     if tensors is None:
         tensors = "torch" if is_installed("torch") else "numpy"
     if tensors not in get_args(Tensors):
         message = f"`tensors`: must be 'torch' or 'numpy', got {tensors!r}"
-        raise ConfigError(message, hint='JAX and others take the arrays of `tensors="numpy"`')
+        raise ConfigError(message, hint='use `tensors="numpy"` for JAX and other libraries')
     if tensors == "numpy" and pin_memory:
-        raise ConfigError('`pin_memory` needs tensors of torch: leave it out with `tensors="numpy"`')
+        raise ConfigError('`pin_memory` has no effect with `tensors="numpy"`', hint="leave out `pin_memory`")
     if tensors == "torch" and pin_memory is None:
         pin_memory = require("torch", extra="torch").cuda.is_available()
     return tensors, bool(pin_memory)
@@ -143,7 +142,7 @@ def _check_fills(dataset: Any, setting: str) -> None:
     if not fills_batches(dataset):
         message = f"`{setting}` needs a dataset that fills given arrays, which {type(dataset).__name__} does not"
         if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, "fills_batches")) is not None:
-            message += f": `{hook}` makes its samples"
+            message += f": it overrides `{hook}`"
         raise ConfigError(message, hint=f"leave out `{setting}`; GPT datasets and blends of them support it")
 
 
@@ -155,37 +154,35 @@ def _pinned_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def _pinned_tensors(arrays: Sample) -> dict[str, Any]:
-    # torch keeps its own tensors until a non-blocking copy of a slice has ended; it cannot do so for NumPy's memory.
+    # torch keeps its own tensors alive until a non-blocking copy of a slice ends, but not memory owned by NumPy
     torch = require("torch", extra="torch")
     pinned = {name: array.base for name, array in arrays.items() if isinstance(array.base, torch.Tensor)}
     return {**to_tensors(arrays), **pinned}
 
 
 _Filled = tuple[Batch, dict[str, Any], NDArray[np.uint64] | None]
-"""A batch: positions, tensors, and digests of the tokens of each sample, if they are kept."""
+"""Positions, tensors, and the hash of each sample's tokens, if digests are enabled."""
 
 
 class ThreadLoader:
-    """Yields one dict of tensors per micro-batch, in the sampler's order, filled by threads while the loop computes.
+    """A loader that yields one dict of tensors per micro-batch; threads fill later batches while the loop computes.
 
-    Without a sampler, batches of `batch_size` samples are read in the order of the dataset, which is shuffled already;
-    an incomplete batch at the end is dropped.
+    Batches have the order of the sampler. Without a sampler, the loader reads batches of `batch_size` samples in the
+    order of the dataset, which is already shuffled, and drops an incomplete last batch.
 
-    The kernels that fill a batch release the GIL, so threads replace torch's worker processes, without pickling the
-    dataset or moving batches through shared memory. With `num_threads` above 1, `dataset.batch` is called from several
-    threads at once; all datasets of this package allow that.
+    The kernels that fill a batch release the GIL, so no worker processes are needed: nothing is pickled or sent through
+    shared memory. With `num_threads` above 1, several threads call `dataset.batch` at once; all datasets of this
+    package allow that.
 
-    Batches lie in this process's own memory; a forked child has a copy. `share_memory_` and queues of torch move a
-    tensor: copy a NumPy view taken before.
+    Batches are in private memory of this process. `share_memory_` and torch's queues move a tensor's memory, which
+    invalidates NumPy views created before: copy such views.
 
-    An error in a batch is raised in its turn, with a note of batch and positions. Leaving the loop early stops the
-    threads; `wait` has the seconds that the loop waited.
+    The loop gets an error when it requests the failed batch; a note names the batch and its positions. Leaving the loop
+    early stops the threads. `wait` has the seconds that the loop waited for batches.
 
-    `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: batches read ahead are neither
-    lost nor repeated. Over a run the state is a position and the digest of the order before it; the number of ranks,
-    micro-batch size and number of threads may change on resuming.
-
-    Data in object storage are prefetched, as by `build_dataloader`.
+    `state_dict` and `load_state_dict` work as in torchdata's `StatefulDataLoader`: batches that were read ahead are
+    neither lost nor repeated. The state of a run is a position and the digest of the order before it; numbers of ranks
+    and threads and the micro-batch size may change on resuming. Data in object storage are prefetched.
 
     Example:
         >>> import tempfile
@@ -201,24 +198,24 @@ class ThreadLoader:
         ([(4, 16), (4, 16)], 16)
 
     Args:
-        dataset: gives batches by positions, such as `GPTDataset` or `BlendedDataset`.
+        dataset: returns batches by positions, such as `GPTDataset` or `BlendedDataset`.
         sampler: yields the positions of each micro-batch; None with `batch_size`.
-        batch_size: samples of a batch, without a sampler.
+        batch_size: samples per batch, without a sampler.
         data_parallel_rank, data_parallel_size: this rank, and the number of ranks that share the samples, without a
             sampler; required if `torch.distributed` has several ranks.
-        tensors: "torch", or "numpy" for JAX and others; None for "torch" if torch is installed.
+        tensors: "torch", or "numpy" for JAX and other libraries; None for "torch" if torch is installed.
         num_threads: threads that fill batches.
-        read_ahead: most batches in memory beside the one in use; None for 4, or as many small ones as 8 MB hold, up to
-            16. A thread fills half of its share in a row.
-        pin_memory: whether batches lie in page-locked memory; by default, if CUDA is available to torch.
-        reuse_after: None for new batches, yours to keep. With k, batches lie in a ring of buffers, and one is
-            overwritten once k further ones were requested: 1 if a batch is done before the next, m to collect m
-            micro-batches. Non-blocking copies and queues must be done with a batch by then.
-        integer_dtype: dtype of tokens, labels and positions, int64 or int32.
-        digest: whether to keep a digest of all batches, see `digest` and `check_reading`.
+        read_ahead: maximum number of batches in memory beside the one in use; None for as many as 8 MB hold, but at
+            least 4 and at most 16.
+        pin_memory: whether batches are in page-locked memory; None for yes if CUDA is available to torch.
+        reuse_after: number k of later batches after which a batch may be overwritten. With k, batches are stored in a
+            ring of buffers: pass 1 if the loop finishes each batch before the next, m to collect m micro-batches.
+            Non-blocking copies and queues must finish with a batch by then. None allocates new memory for each batch.
+        integer_dtype: dtype of tokens, labels and positions: int64 or int32.
+        digest: whether to compute the digest of all batches, see `digest` and `check_reading`.
     """
 
-    # Names of torch's loaders, which accelerate reads, as `batch_sampler`.
+    # accelerate reads these attributes of torch's loaders, and `batch_sampler`.
     prefetch_factor: None = None
     collate_fn: staticmethod[Any, Any] = staticmethod(collate)
 
@@ -238,7 +235,7 @@ class ThreadLoader:
         integer_dtype: DTypeLike = np.int64,
         digest: bool = True,
     ) -> None:
-        sampler = batches_of(dataset, sampler, batch_size, data_parallel_rank, data_parallel_size)
+        sampler = checked_sampler(dataset, sampler, batch_size, data_parallel_rank, data_parallel_size)
         self.tensors: Tensors
         self.pin_memory: bool
         self.tensors, self.pin_memory = tensors_to_make(tensors, pin_memory=pin_memory)
@@ -253,50 +250,50 @@ class ThreadLoader:
         self.read_ahead = read_ahead
         self.reuse_after = reuse_after
         self.integer_dtype = integer_dtype
-        self._make_buffers()  # checks the settings
+        self._make_buffers()  # validates the settings
         self.wait: DataWait = DataWait()
         self.positions: Batch = ()
-        """Positions of the last batch, for `LossRecorder.append`."""
-        self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
+        """Positions of the last yielded batch, for `LossRecorder.append`."""
+        self.read: BatchDigests = BatchDigests(dataset, sampler, enabled=digest)
         self._begin(0)
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Begins an iteration; its state has the sampler's settings before reading ahead."""
+        """Starts an iteration; its state has the sampler's settings before anything is read ahead."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
     @property
     def digest(self) -> ReadingDigest:
-        """The digest of all batches yielded since this loader began or resumed."""
+        """The digest of all batches yielded since this loader started or resumed."""
         return self.read.total
 
     def __len__(self) -> int:
-        """Batches of a whole pass: the length of the sampler."""
+        """Returns the length of the sampler."""
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yields batches from the first one, or from a loaded state on. One iteration at a time."""
+        """Yields the batches from the first one, or from a loaded state; only one iteration may run at a time."""
         first, self._num_to_skip = self._num_to_skip, 0
         progress = self._begin(first)
-        self.read.begin(first)
+        self.read.start_after(first)
         fill = partial(self._fill, self._make_buffers())
         batches = announce_ahead(self.dataset, itertools.islice(self.sampler, first, None))
         numbered = enumerate(batches, first)
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[list[_Filled | Exception]]] = deque()
         ahead, num_ahead = self.read_ahead or _LEAST_AHEAD, 0
-        grows = self.read_ahead is None and self.reuse_after is None  # a ring has its slots
+        grows = self.read_ahead is None and self.reuse_after is None  # the slots of a ring are fixed
 
         def read_more() -> None:
-            # A thread fills several in a row, half of those ahead: waking a thread takes as long as filling a batch.
+            # Waking a thread takes as long as filling a batch, so each task fills several batches.
             nonlocal num_ahead
             size = max(1, ahead // (2 * self.num_threads))
             while num_ahead + size <= ahead and (chunk := list(itertools.islice(numbered, size))):
                 pending.append(submit(executor, partial(fill, chunk)))
                 num_ahead += len(chunk)
 
-        ending = ENDING  # an iterator may outlive the names of this module
+        ending = ENDING  # the iterator may outlive the globals of this module
         try:
             with daemons_stopped():
                 read_more()
@@ -319,13 +316,13 @@ class ThreadLoader:
                         if not ready:
                             read_more()
                     waited = 0.0
-                    if self.read.keeps:
+                    if self.read.enabled:
                         self.read.add(positions, digests)
                     progress["num_yielded"] += 1
                     self.positions = positions
                     yield batch
         finally:
-            if not ending.is_set():  # else its threads are joined already
+            if not ending.is_set():  # otherwise the threads are already joined
                 executor.shutdown(cancel_futures=True)
 
     def __repr__(self) -> str:
@@ -342,74 +339,73 @@ class ThreadLoader:
         )
 
     def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled | Exception]:
-        """Returns the batches up to the first that fails, and its error."""
+        """Returns the batches before the first one that fails, then its error."""
         done: list[_Filled | Exception] = []
         for number, positions in chunk:
             if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
                 message = f"the sampler must yield lists of positions, got {positions!r}"
-                hint = "`torch.utils.data.BatchSampler` makes batches of a sampler of single positions"
+                hint = "wrap a sampler of single positions in `torch.utils.data.BatchSampler`"
                 return [*done, ConfigError(message, hint=hint)]
             try:
-                done.append((positions, *buffers.fill(number, positions, digest=self.read.keeps)))
-            except Exception as error:  # noqa: BLE001  it is raised in its turn
+                done.append((positions, *buffers.fill(number, positions, digest=self.read.enabled)))
+            except Exception as error:  # noqa: BLE001  raised when the loop requests this batch
                 shown = ", ".join(map(str, positions[:8])) + (f", … {len(positions)} in all" * (len(positions) > 8))
                 error.add_note(f"in batch {number} of the sampler, at positions [{shown}]")
                 return [*done, error]
         return done
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state after the last batch that was yielded; the same on every rank.
+        """Returns the state after the last yielded batch; the same on every rank.
 
-        Over a run it is that of `loader_state`, and `read`, the digest of all ranks, after `check_reading` or with one
-        data-parallel rank.
+        For a run this is the result of `loader_state`, with `read`, the digest of all ranks, after `check_reading` or
+        with one data-parallel rank.
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
             state = loader_state(self.dataset, sampler.position_after(self._progress["num_yielded"]))
-            read = self.read.of_all_ranks()
+            read = self.read.global_digest()
             if read is not None and read.stop == state["position"]:
                 state["read"] = str(read)
             return state
         return {"version": _STATE_VERSION, **self._progress}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration begin after the last batch of the state.
+        """Makes the next iteration start after the last batch of the state.
 
-        Over a run, the sampler begins there in every later iteration, like one made with those consumed samples. Over
-        another dataset, the sampler must have the same settings, and iterations after the next one are whole again.
+        For a run, all later iterations start there, as with a sampler that has these consumed samples. For other
+        datasets, the sampler must have the same settings, and only the next iteration starts there.
 
         Raises:
-            ConfigError: the state is of a sampler with other settings. Over a run: of another run, past or data, or
-                beyond the end.
+            ConfigError: the settings of the sampler differ. For a run: its position, order or data do not match.
         """
         if order_of(self.dataset) is not None:
             consumed = consumed_of_state(self.dataset, state)
             read = read_of_state(state)
             in_order(self.sampler, self.dataset).begin_at(consumed)
-            self.read.go_on(read)
+            self.read.restore(read)
             self._begin(0)
             return
         if state.get("version") != _STATE_VERSION:
             if "run" in state:
-                consumed_of_state(self.dataset, state)  # raises: this dataset is no run
-            raise ConfigError(f"{state!r} is no state of a ThreadLoader, version {_STATE_VERSION}")
+                consumed_of_state(self.dataset, state)  # raises, because this dataset is not a run
+            raise ConfigError(f"{state!r} is not a ThreadLoader state of version {_STATE_VERSION}")
         if state["sampler"] != (found := _settings_of(self.sampler)):
             message = f"sampler of the state: expected {state['sampler']}, found {found}"
-            hint = "make the sampler with the same settings, or resume from consumed samples without a state"
+            hint = "create the sampler with the same settings, or with consumed samples and without a state"
             raise ConfigError(message, hint=hint)
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._begin(self._num_to_skip)
 
 
 def _num_bytes(batch: Any) -> int:
-    """Returns the bytes of the arrays in a batch, nested at will by a user's dataset."""
+    """Returns the bytes of all arrays in a batch, which a user's dataset may nest."""
     if isinstance(batch, (list, tuple, Mapping)):
         return sum(map(_num_bytes, batch.values() if isinstance(batch, Mapping) else batch))
     return int(getattr(batch, "nbytes", 0))
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
-    """Returns class and plain settings of a sampler; not the rank, as frameworks keep the state of one rank."""
+    """Returns the class and plain settings of a sampler; without the rank, since frameworks save one rank's state."""
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())
