@@ -67,11 +67,11 @@ def spread(kind, count):
     return np.where(at < share, 37888, 1024)
 
 
-NOT_ENOUGH = "not enough samples to move"
+NOT_ENOUGH = "sub-samples can move"
 NO_MULTIPLE = "do not fill a multiple of"
 NO_GROUPS = "in groups of powers of two"
-NO_CUT = "cannot be cut to a multiple"
-NO_SHARE = "ranks cannot share"
+NO_CUT = "cannot be split into a multiple"
+NO_SHARE = "ranks cannot be widened"
 TOO_MANY = "a pack has"
 REFUSALS = (NOT_ENOUGH, NO_MULTIPLE, NO_GROUPS, NO_CUT, NO_SHARE, TOO_MANY)
 

@@ -20,9 +20,9 @@ from tokenloom import (
         ([], "the global batch has no sub-samples"),
         ([3, 0, 2], "sub-sample 1 has 0 tokens"),
         ([3, -5, 2], "sub-sample 1 has -5 tokens"),
-        ([3, 4, 2**63 - 1, 2**63 - 1], f"sub-sample 2 has {2**63 - 1} tokens, but "),
-        ([1.0, 2.0], r"lengths of sub-samples must be integers in one dimension, got float64\(2,\)"),
-        ([[1, 2]], r"integers in one dimension, got int64\(1, 2\)"),
+        ([3, 4, 2**63 - 1, 2**63 - 1], f"sub-sample 2 has {2**63 - 1} tokens; a pack has at most"),
+        ([1.0, 2.0], r"lengths of sub-samples must be a vector of integers, got float64\(2,\)"),
+        ([[1, 2]], r"a vector of integers, got int64\(1, 2\)"),
     ],
 )
 def test_lengths_that_are_none_are_named(name, lengths, message):

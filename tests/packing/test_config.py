@@ -31,7 +31,7 @@ def test_a_cost_model_reaches_the_scheduler():
     assert make_scheduler(config, cp_size=1, dp_size=2).cost_model is linear
     plain = dataclasses.replace(config, packing_cost_model=None)
     assert make_scheduler(plain, cp_size=1, dp_size=2).cost_model == PolynomialCost()
-    with pytest.raises(ConfigError, match="`packing_cost_model` must be a cost model, got 'linear'"):
+    with pytest.raises(ConfigError, match="`packing_cost_model`: must be a cost model, got 'linear'"):
         dataclasses.replace(config, packing_cost_model="linear")
 
 
@@ -63,5 +63,5 @@ class OneRank:
 def test_context_parallel_groups_are_of_sizes_that_divide_the_ranks():
     assert ProcessGroups.from_mesh(OneRank(), cp_sizes=[1]).cp_of_size == {}
     for size in (0, 2, 3):
-        with pytest.raises(ConfigError, match=rf"group of {size} ranks is no power of two that divides 1"):
+        with pytest.raises(ConfigError, match=f"`cp_sizes`: must be powers of two that divide 1, got {size}"):
             ProcessGroups.from_mesh(OneRank(), cp_sizes=[size])

@@ -28,7 +28,7 @@ def test_ranks_hold_mirrored_chunks_of_every_sequence():
 
 
 def test_a_length_that_cannot_be_cut_is_named():
-    with pytest.raises(ConfigError, match=r"sequence 1 of 12 tokens is no multiple of 2 \* 4"):
+    with pytest.raises(ConfigError, match=r"sequence 1 has 12 tokens, not a multiple of 2 \* cp_size = 8"):
         indices([0, 8, 20], 4, 0)
 
 

@@ -64,9 +64,9 @@ def test_there_are_plans_where_the_reference_fails_or_never_ends():
     ("settings", "more", "lengths", "message"),
     [
         *(((8, 2, 4), {"min_cp_size": least}, [], "min_cp_size") for least in (0, 3, 16, 2.5)),
-        ((8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens, but a pack holds 32"),
-        ((8, 2, 2, 2), {}, [32], "1 microbatches cannot be cut to a multiple of 2"),
-        ((8, 1, 5, 2), {}, [16, 16, 8], r"5 ranks cannot share 2 groups of \[2, 1\] ranks"),
+        ((8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens; a pack has at most 32"),
+        ((8, 2, 2, 2), {}, [32], "1 microbatches cannot be split into a multiple of 2"),
+        ((8, 1, 5, 2), {}, [16, 16, 8], r"2 groups of \[2, 1\] ranks cannot be widened to 5 ranks"),
         ((8, 1, 1), {"max_num_seqs": 2}, [1, 1, 1], "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"),
     ],
 )

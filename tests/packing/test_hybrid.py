@@ -104,5 +104,5 @@ def critical_path(plan, lengths, model=None):
 def test_one_that_is_too_long_for_the_largest_group_is_named():
     with pytest.raises(ConfigError) as caught:
         HybridCostBalancedScheduler(9, 1, 6).plan([9, 33])
-    assert caught.value.message == "sub-sample 1 has 33 tokens, but a pack holds 32"
+    assert caught.value.message == "sub-sample 1 has 33 tokens; a pack has at most 32"
     HybridCostBalancedScheduler(9, 1, 6).plan([9, 32, 9])

@@ -146,13 +146,13 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
 @pytest.mark.parametrize(
     ("sequences", "options", "words"),
     [
-        ([], {}, "there are no sequences"),
+        ([], {}, "`sequences` is empty"),
         ([[1], [1] * 9], {}, "sub-sample 1 has 9 tokens"),
         ([[1, 2]], {"dp_size": 2}, "1 sub-samples of 2 tokens do not fill a multiple of 2 packs"),
         ([[1]], {"dp_rank": 1}, r"`dp_rank`: must be in \[0, 1\), got 1"),
-        ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights` is given for 2 of 1 sequences"),
-        ([[1]], {"pad_to": 3}, "8 tokens of a rank are no multiple of 3"),
-        ([[1], [2]], {"cp_size": 2}, "8 tokens of a rank are no multiple of 128"),
+        ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights`: expected 1 sequences, got 2"),
+        ([[1]], {"pad_to": 3}, "8 tokens per rank are not a multiple of 3"),
+        ([[1], [2]], {"cp_size": 2}, "8 tokens per rank are not a multiple of 128"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(sequences, options, words):
@@ -166,7 +166,7 @@ def test_packs_from_an_iterator():
     packs, count, total, squares = wrap_data_iterator(iter(items), config, 6)
     assert (count, total, squares) == (2, 72, 6 * 144)
     assert sorted(sorted(pack.sequences.tolist()) for pack in packs) == [[0, 2, 4], [1, 3, 5]]
-    with pytest.raises(ConfigError, match="`prefix_trees` has no `thd_max_packed_sequences`"):
+    with pytest.raises(ConfigError, match="`prefix_trees` does not support `thd_max_packed_sequences`"):
         PrefixTreeScheduler(32, 1, 1, max_num_seqs=4).plan_forest(PrefixForest.of([[1]]))
 
 

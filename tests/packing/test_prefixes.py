@@ -69,19 +69,19 @@ def test_further_values_come_out_along_each_sequence():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"sequences": []}, "there are no sequences"),
+        ({"sequences": []}, "`sequences` is empty"),
         ({"sequences": [[1], []]}, "sequence 1 has no tokens"),
-        ({"sequences": [[1.5]]}, "sequence 0 must be a row of integers, got float64"),
-        ({"sequences": [[[1, 2]]]}, r"sequence 0 must be a row of integers, got int64\[1, 2\]"),
-        ({"sequences": [[1, 2]], "labels": [[1]]}, r"`labels` of sequence 0, of 2 tokens, has shape \[1\]"),
-        ({"sequences": [[1, 2]], "loss_weights": [[1.0]]}, "`loss_weights` of sequence 0, of 2 tokens"),
-        ({"sequences": [[1, 2]], "loss_weights": [1.0, 2.0]}, "`loss_weights` is given for 2 of 1 sequences"),
-        ({"sequences": [[1, 2]], "position_ids": [[0]]}, "`position_ids` must have a position for each token"),
+        ({"sequences": [[1.5]]}, "sequence 0 must be a vector of integers, got float64"),
+        ({"sequences": [[[1, 2]]]}, r"sequence 0 must be a vector of integers, got int64\[1, 2\]"),
+        ({"sequences": [[1, 2]], "labels": [[1]]}, r"`labels` of sequence 0: must have 2 rows, got shape \[1\]"),
+        ({"sequences": [[1, 2]], "loss_weights": [[1.0]]}, "`loss_weights` of sequence 0: must have 2 rows"),
+        ({"sequences": [[1, 2]], "loss_weights": [1.0, 2.0]}, "`loss_weights`: expected 1 sequences, got 2"),
+        ({"sequences": [[1, 2]], "position_ids": [[0]]}, "`position_ids`: must have a position for each token"),
         (
             {"sequences": [[1, 2]], "position_ids": [[-1, 0]]},
             r"sequence 0: tokens and positions must be in \[0, 2\*\*31\)",
         ),
-        ({"sequences": [[1, 2]], "columns": {"value": [[1]]}}, "`value` of sequence 0, of 2 tokens"),
+        ({"sequences": [[1, 2]], "columns": {"value": [[1]]}}, "`value` of sequence 0: must have 2 rows"),
         (
             {"sequences": [[1], [1, 2]], "loss_weights": [1.0, [0.0, float("nan")]]},
             "weight nan at token 1 of sequence 1",
@@ -202,7 +202,7 @@ def test_parts_of_ranks_add_up_to_the_row(rng, cp_size):
     for part in parts:
         keys = (pack.tree_in[None] <= part.tree_in[:, None]) & (part.tree_in[:, None] < pack.tree_out[None])
         assert torch.equal(keys, whole[part.tree_in])
-    with pytest.raises(ConfigError, match="cannot be cut for 1000 ranks"):
+    with pytest.raises(ConfigError, match="cannot be divided among 1000 ranks"):
         pack.part(cp_size=1000, cp_rank=0, block_size=8)
     if cp_size > 1:
         with pytest.raises(ConfigError, match="not the part of a context-parallel rank"):

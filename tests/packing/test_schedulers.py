@@ -44,7 +44,7 @@ def test_the_development_branch_gives_the_recorded_schedules():
         scheduler = make(case["scheduler"], *(case[name] for name in SETTINGS), **options)
         pairs = list(enumerate(case["lengths"]))
         if "error" in case:
-            with pytest.raises(ConfigError, match=r"not enough samples to move|cannot be cut to a multiple"):
+            with pytest.raises(ConfigError, match=r"sub-samples can move|cannot be split into a multiple"):
                 scheduler.get_groups_and_subsamples(pairs)
         else:
             assert scheduler.get_groups_and_subsamples(pairs) == case["groups"], case
@@ -54,13 +54,12 @@ def test_what_the_reference_refuses_or_leaves_empty_is_an_error_with_the_numbers
     with pytest.raises(ConfigError) as caught:
         DpBalancedScheduler(100, 1, 8).plan([1] * 7)
     assert caught.value.message == (
-        "7 sub-samples fill 1 packs, no multiple of 8; not enough samples to move: 7 packs are missing, and "
-        "6 sub-samples are to spare"
+        "7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move"
     )
-    assert caught.value.hint == "plan with `cost_balanced`, or take more samples into a global batch"
+    assert caught.value.hint == "plan with `cost_balanced`, or use more samples per global batch"
     plan = CostBalancedScheduler(100, 1, 8).plan([1] * 16)
     assert [len(ids) for ids in plan.assignments[0]] == [2] * 8
-    with pytest.raises(ConfigError, match=r"^sub-sample 0 has 101 tokens, but a pack holds 100\n"):
+    with pytest.raises(ConfigError, match=r"^sub-sample 0 has 101 tokens; a pack has at most 100\n"):
         DpBalancedScheduler(100, 1, 1).plan([101, 3])
 
 
@@ -138,7 +137,7 @@ class FallingCost:
 
 @pytest.mark.parametrize("name", ["cost_balanced", "hybrid_cost_balanced"])
 def test_costs_that_fall_with_the_length_are_refused(name):
-    with pytest.raises(ConfigError, match="gives costs that are not positive, finite and rising with the length"):
+    with pytest.raises(ConfigError, match="costs must be positive, finite and not decrease with the length"):
         make(name, 8, 1, 2, cost_model=FallingCost()).plan([1, 2, 3])
 
 

@@ -16,7 +16,7 @@ from tokenloom.packing.batch import (
     get_batch_on_this_rank_for_sequence_packing,
 )
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.groups import Standing, place_of
+from tokenloom.packing.groups import GroupRank, place_of
 from tokenloom.packing.schedulers import wrap_data_iterator
 
 torch = pytest.importorskip("torch")
@@ -27,7 +27,7 @@ MAX = {"max_seqlen_per_dp_cp_rank": 12, "pad_packed_seq_alignment": "max"}
 def take(config, *sub_samples, cp_size=1, cp_rank=0):
     (pack,) = build_packed_microbatches([sub_samples], "cpu")
     place = place_of(None)
-    standing = Standing(cp_size, cp_rank)
+    standing = GroupRank(cp_size, cp_rank)
     place = type(place)(place.dp, standing, place.tp, place.pp, None, {})
     return batch_in(place, iter([pack]), None, None, mtp=False, config=config)
 
@@ -84,7 +84,7 @@ def test_pieces_of_ranks_are_contiguous_or_two_chunks_of_each_sequence():
         assert boundaries(taken[0][5]) == boundaries(taken[1][5]) == ([0, 4, 8, 12], [0, 4, 8, 12], 4)
     plain = PackingConfig(max_seqlen_per_dp_cp_rank=6, cp_partition_mode="contiguous")
     assert take(plain, *two, cp_size=2, cp_rank=1)[0].tolist() == [[100001, 100002, 100003, 100004]]
-    with pytest.raises(ConfigError, match="a pack of 3 tokens cannot be cut for 2 ranks"):
+    with pytest.raises(ConfigError, match="a pack of 3 tokens cannot be divided among 2 ranks"):
         take(plain, sub_sample(0, 3, 3), cp_size=2)
 
 
@@ -142,10 +142,10 @@ def test_what_does_not_fit_its_shape_is_refused_with_the_numbers():
     with pytest.raises(ConfigError, match="a pack has 2 sequences, more than `thd_max_packed_sequences` 1"):
         take(PackingConfig(**MAX, thd_max_packed_sequences=1), sub_sample(0, 3, 3))
     odd = PackingConfig(max_seqlen_per_dp_cp_rank=5, pad_packed_seq_alignment="max")
-    with pytest.raises(ConfigError, match=r"a tail of 6 tokens is no multiple of 2 \* 2"):
+    with pytest.raises(ConfigError, match=r"6 tokens of padding are not a multiple of 2 \* cp_size = 4"):
         take(odd, sub_sample(0, 4, 4), cp_size=2)
     for settings, message in (
-        ({"thd_max_packed_sequences": 1}, "`thd_max_packed_sequences` must be 2 or more"),
+        ({"thd_max_packed_sequences": 1}, "`thd_max_packed_sequences`: must be 2 or more"),
         ({"thd_tail_padding_policy": "cut"}, "thd_tail_padding_policy"),
         ({"cp_partition_mode": "odd"}, "cp_partition_mode"),
         ({"pad_packed_seq_alignment": 13}, "`pad_packed_seq_alignment` 13 exceeds `max_seqlen_per_dp_cp_rank` 12"),

@@ -52,14 +52,17 @@ def test_sub_samples_keep_the_number_of_their_dataset():
             item(1, 2) | {"labels": torch.zeros(3)},
             "item 0 of the data iterator has 2 tokens and 3 elements of `labels`",
         ),
-        (item(1, 2, original_seq_len=3), "has 2 tokens, too few for lengths 3, padded 3, from 0 on"),
-        (item(1, 2, original_seq_len=2, padded_seq_len=1), "too few for lengths 2, padded 1"),
+        (
+            item(1, 2, original_seq_len=3),
+            r"has 2 tokens, which do not fit a sub-sample of 3 tokens",
+        ),
+        (item(1, 2, original_seq_len=2, padded_seq_len=1), r"which do not fit a sub-sample of 2 tokens \(padded: 1\)"),
         (
             item(1, 2) | {"tokens": torch.zeros(2, 2)},
-            r"`tokens` of item 0 of the data iterator must be one row, got shape \[2, 2\]",
+            r"`tokens` of item 0 of the data iterator must be a vector, got shape \[2, 2\]",
         ),
         (item(1, dataset_id=torch.tensor([1, 2])), "has 2 elements of `dataset_id` for 1 sub-samples"),
-        (7, "item 0 of the data iterator must be a mapping of tensors, or a list of such, got int"),
+        (7, "item 0 of the data iterator must be a mapping of tensors, or a list of mappings, got int"),
     ],
 )
 def test_what_is_no_sub_sample_is_named(wrong, text):

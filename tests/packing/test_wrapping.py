@@ -11,7 +11,7 @@ from tokenloom.errors import InputError
 from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.groups import Place, Standing, place_of
+from tokenloom.packing.groups import GroupRank, Place, place_of
 from tokenloom.packing.pipeline import plan_global_batch
 from tokenloom.packing.schedulers import (
     DefaultDynamicCPScheduler,
@@ -93,9 +93,9 @@ class Sized:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([[[0]]], "sub-sample 1 of 2 is in 0 packs, not one"),
-        ([[[0, 1, 1]]], "sub-sample 1 of 2 is in 2 packs, not one"),
-        ([[[0, 1]], [[5]]], "sub-sample 5 of 2 is in 1 packs, not one"),
+        ([[[0]]], "sub-sample 1 of 2 must be in one pack, got 0"),
+        ([[[0, 1, 1]]], "sub-sample 1 of 2 must be in one pack, got 2"),
+        ([[[0, 1]], [[5]]], "sub-sample 5 of 2 must be in one pack, got 1"),
         ([[[0, 1]], [[]]], "microbatch 1 must have sub-samples for each of 1 ranks, got none on rank 0"),
         ([[[0], [1]]], "microbatch 0 must have sub-samples for each of 1 ranks, got 2 ranks"),
     ],
@@ -113,10 +113,10 @@ def test_ranks_share_packs_in_blocks():
 
     assert plan([[[1], [1], [0], [0]]]).assignments == (((1,), (1,), (0,), (0,)),)
     assert plan([[[1, 0]] * 4], is_dynamic_cp=True).cp_sizes.tolist() == [[4] * 4]
-    with pytest.raises(ConfigError, match="2 ranks from rank 0 on must share a pack in microbatch 0") as caught:
+    with pytest.raises(ConfigError, match="ranks 0-1 must share a pack in microbatch 0") as caught:
         plan([[[1], [0], [0], [0]]])
     assert "is_dynamic_cp" in caught.value.hint
-    with pytest.raises(ConfigError, match="2 ranks from rank 0 on must share a pack"):
+    with pytest.raises(ConfigError, match="ranks 0-1 must share a pack"):
         plan([[[1], [0], [0], [1]]], is_dynamic_cp=True)
 
 
@@ -125,16 +125,16 @@ def test_what_a_scheduler_requires_must_be_there(monkeypatch):
         def get_required_sample_keys(self):
             return [*super().get_required_sample_keys(), "weights"]
 
-    with pytest.raises(InputError, match="`weights` missing in sub-samples, which the scheduler requires"):
+    with pytest.raises(InputError, match="sub-samples lack `weights`, which the scheduler requires"):
         wrap(monkeypatch, Weighs, 1)
-    with pytest.raises(NotImplementedError, match="`BasePackingScheduler` plans nothing"):
+    with pytest.raises(NotImplementedError, match="`BasePackingScheduler` must override"):
         BasePackingScheduler(8, 1, 1).plan([1])
 
 
 def test_padding_for_shared_packs_never_makes_them_too_long(monkeypatch):
     """Data of a run with `default_dynamic_cp` that do not pad themselves to what it happens to choose."""
     alone = place_of(None)
-    place = Place(alone.dp, Standing(4, 0), alone.tp, alone.pp, None, None)
+    place = Place(alone.dp, GroupRank(4, 0), alone.tp, alone.pp, None, None)
     config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="default_dynamic_cp")
     for kind in (DefaultDynamicCPScheduler, HybridCostBalancedScheduler):
         scheduler = kind(8, cp_size=4, dp_size=1)

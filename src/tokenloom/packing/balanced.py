@@ -1,4 +1,4 @@
-"""Packs of equal cost, so that no rank waits long for another."""
+"""`CostBalancedScheduler`: packs of equal cost, so that no rank waits long for another."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05
-"""Ratio to a lower bound of the slowest ranks' time above which one more microbatch is tried."""
+"""Ratio of the slowest ranks' time to its lower bound above which a plan with more microbatches is tried."""
 
 
 class CostBalancedScheduler(BasePackingScheduler):
-    """Plans packs of equal cost: in each microbatch, the slowest rank is as close to the mean as the lengths allow.
+    """A scheduler that plans packs of equal cost: the slowest rank is as close to the mean as the lengths allow.
 
-    Microbatches are the fewest that hold all sub-samples, or one step more if packs would be too full to balance within
-    5 %. (The reference packs in order, regardless of cost.)
+    It uses the fewest microbatches that fit all sub-samples, or the next possible number if packs would be too full to
+    balance within 5 %. (Megatron packs in order, regardless of cost.)
 
     Example:
         >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
         >>> scheduler.plan([8, 3, 3, 2, 8, 1, 4, 3]).assignments
         (((0,), (4,)), ((2, 3, 7), (1, 5, 6)))
 
-    The settings are those of `BasePackingScheduler`.
+    The arguments are the same as in `BasePackingScheduler`.
     """
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -41,13 +41,13 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
         packing = self._fewest_microbatches(task)
         pack_of = np.empty_like(packing.pack_of)
-        pack_of[order] = by_turns(packing.pack_of, self.dp_size)
+        pack_of[order] = reverse_odd_microbatches(packing.pack_of, self.dp_size)
         return uniform_plan(
             pack_of, num_microbatches=packing.num_microbatches, cp_size=self.cp_size, dp_size=self.dp_size
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns packs of the fewest microbatches, or of one step more if that is faster."""
+        """Returns packs in the fewest microbatches, or in the next possible number if that is faster."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -63,15 +63,18 @@ class CostBalancedScheduler(BasePackingScheduler):
             return best
         packs = self.dp_size * self.microbatch_multiple
         limit = f"{task.capacity} tokens" + (f" and {self.max_num_seqs} sub-samples" if self.max_num_seqs else "")
-        what = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens"
-        message = f"{what} do not fill a multiple of {packs} packs of at most {limit}"
-        hint = "change the number of sub-samples of a global batch, or raise `max_seqlen_per_dp_cp_rank`"
+        batch = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens"
+        message = f"{batch} do not fill a multiple of {packs} packs of at most {limit}"
+        hint = "change the number of sub-samples per global batch, or increase `max_seqlen_per_dp_cp_rank`"
         raise ConfigError(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Packs of sub-samples, numbered by microbatch, and the sum of the costliest of each microbatch."""
+    """A solution of a `Task`: the pack of each sub-sample, and the sum of the costliest packs of all microbatches.
+
+    Packs are numbered microbatch by microbatch.
+    """
 
     num_microbatches: int
     pack_of: Int64s
@@ -80,7 +83,10 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Sub-samples to pack, longest first, with `integer_costs`; packs have at most `capacity` tokens, `most_items`."""
+    """Sub-samples to pack, longest first, and the limits of a pack: `capacity` tokens and `most_items` sub-samples.
+
+    `costs` are the result of `integer_costs`.
+    """
 
     lengths: Int64s
     costs: Int64s
@@ -89,7 +95,7 @@ class Task:
     num_ranks: int
 
     def pack(self, num_microbatches: int) -> Packing | None:
-        """Returns the best packs found for `num_microbatches`, or None if not all sub-samples fit."""
+        """Returns the best packs found for `num_microbatches`; None if not all sub-samples fit."""
         widths = np.full(num_microbatches, self.num_ranks, dtype=np.int64)
         nothing = np.zeros_like(widths)
         pack_of = pack_to_levels(self, widths=widths, levels=nothing, bases=nothing)
@@ -101,7 +107,7 @@ class Task:
         return Packing(num_microbatches=num_microbatches, pack_of=pack_of, slowest=slowest)
 
     def is_balanced(self, packing: Packing) -> bool:
-        """Whether the slowest ranks are near the lower bound."""
+        """Returns whether the slowest ranks' cost is within `GOOD_ENOUGH` of its lower bound."""
         acceptable = packing.slowest / GOOD_ENOUGH
         if acceptable <= int(self.costs.sum()) / self.num_ranks:
             return True
@@ -109,7 +115,7 @@ class Task:
 
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
-    """Returns the pack of each sub-sample, balanced if they fit, else tight; None if they do not fit."""
+    """Returns the pack of each sub-sample: balanced packs if they fit, else tight packs, else None."""
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
         pack_of = packs.pack_to_levels(
@@ -130,7 +136,7 @@ def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s)
 
 
 def least_microbatches(task: Task, multiple: int) -> int:
-    """Returns a lower bound of microbatches: by tokens, and by packs of those above half a pack and of the others."""
+    """Returns a lower bound of the number of microbatches for the sub-samples of `task`."""
     tokens = -(-int(task.lengths.sum()) // task.capacity)
     alone = int(np.count_nonzero(task.lengths > task.capacity // 2))
     shortest = np.cumsum(task.lengths[::-1])
@@ -143,29 +149,29 @@ def least_microbatches(task: Task, multiple: int) -> int:
 
 
 def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
-    """Returns float64[num_subsamples], what each costs the ranks of a group; lengths are longest first."""
+    """Returns the validated cost of each sub-sample, float64[num_subsamples]; `lengths` are longest first."""
     costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
     if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):
-        raise ConfigError(f"{model!r} gives costs that are not positive, finite and rising with the length")
+        raise ConfigError(f"{model!r}: costs must be positive, finite and not decrease with the length")
     return costs
 
 
 def integer_costs(costs: Float64s, count: int) -> Int64s:
-    """Returns costs, longest first, as integers; `count` such costs sum up to less than 2**61."""
-    return in_units(costs, unit_exponent(float(costs[0]), count))
+    """Scales costs, largest first, to integers whose sum over `count` sub-samples is below 2**61."""
+    return scaled_costs(costs, cost_exponent(float(costs[0]), count))
 
 
-def unit_exponent(largest: float, count: int) -> int:
-    """Returns the power of two that makes `count` costs up to the largest integers with a sum below 2**61."""
+def cost_exponent(largest: float, count: int) -> int:
+    """Returns the power of two by which `scaled_costs` keeps the sum of `count` costs up to `largest` below 2**61."""
     return 61 - int(np.frexp(largest)[1]) - count.bit_length()
 
 
-def in_units(costs: Float64s, exponent: int) -> Int64s:
+def scaled_costs(costs: Float64s, exponent: int) -> Int64s:
     """Returns costs × 2**exponent, rounded down; the same on every CPU."""
     return np.ldexp(costs, exponent).astype(np.int64)
 
 
-def by_turns(pack_of: Int64s, num_ranks: int) -> Int64s:
-    """Reverses the packs of every other microbatch, so that no rank has the costliest of all."""
+def reverse_odd_microbatches(pack_of: Int64s, num_ranks: int) -> Int64s:
+    """Reverses the order of packs in every second microbatch, so that no rank always has the costliest pack."""
     microbatch, place = np.divmod(pack_of, num_ranks)
     return np.where(microbatch % 2 == 1, microbatch * num_ranks + (num_ranks - 1 - place), pack_of)

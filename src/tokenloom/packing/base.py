@@ -1,4 +1,4 @@
-"""The base of packing schedulers: settings, checks, and plans in our form and the reference's."""
+"""The base class of packing schedulers: settings, validation, and plans as `PackPlan` or in Megatron's form."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
 
 
 class BasePackingScheduler:
-    """Plans which sub-samples of a global batch each dp × cp rank works on in each microbatch.
+    """The base class of schedulers, which plan the sub-samples of each dp × cp rank in each microbatch.
 
-    A plan follows from settings and lengths alone, in exact integers, so every rank makes the same one. It has each
-    sub-sample once; all ranks have the same number of microbatches, none empty.
+    A plan depends only on settings and lengths, in exact integers, so every rank computes the same plan. Each
+    sub-sample is in exactly one pack; all ranks have the same number of microbatches, and no pack is empty.
 
-    Your own scheduler overrides `get_groups_and_subsamples`, and is added to `scheduler_map`; it may override `run`,
-    too, which then does everything. A class that chooses the ranks of each pack anew sets `is_dynamic_cp`.
+    To write a scheduler, override `get_groups_and_subsamples` and add the class to `scheduler_map`. Override `run`
+    instead to replace the whole pipeline. Set `is_dynamic_cp` if the scheduler chooses the ranks of each pack.
 
     Example:
         >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
@@ -39,12 +39,12 @@ class BasePackingScheduler:
         >>> del scheduler_map["one_by_one"]
 
     Args:
-        max_seqlen_per_dp_cp_rank: most tokens of a rank in one microbatch.
-        cp_size: ranks of a context-parallel group; a pack may have `max_seqlen_per_dp_cp_rank * cp_size` tokens.
-        dp_size: context-parallel groups.
-        microbatch_group_size_per_vp_stage: divides the number of microbatches, for virtual pipeline parallelism.
-        max_num_seqs: most sub-samples of a pack; None for no limit.
-        cost_model: cost of sub-samples; attention work, by default.
+        max_seqlen_per_dp_cp_rank: maximum tokens of a rank in one microbatch.
+        cp_size: ranks per context-parallel group; a pack has at most `max_seqlen_per_dp_cp_rank * cp_size` tokens.
+        dp_size: number of context-parallel groups.
+        microbatch_group_size_per_vp_stage: divisor of the number of microbatches, for virtual pipeline parallelism.
+        max_num_seqs: maximum sub-samples per pack; None for no limit.
+        cost_model: cost of sub-samples; None for attention work.
     """
 
     is_dynamic_cp = False
@@ -62,7 +62,7 @@ class BasePackingScheduler:
         def positive(name: str, value: int | None) -> int:
             return checked_integer(name, value, at_least=1, below=2**31)
 
-        # A pack has fewer than 2**31 tokens, since boundaries are 32-bit integers; so sums of lengths fit 64 bits.
+        # Boundaries are 32-bit integers, so a pack has fewer than 2**31 tokens, and sums of lengths fit 64 bits.
         self.max_seqlen_per_dp_cp_rank: int = positive("max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank)
         self.cp_size: int = positive("cp_size", cp_size)
         self.dp_size: int = positive("dp_size", dp_size)
@@ -74,26 +74,26 @@ class BasePackingScheduler:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of the data-parallel × context-parallel group; rank = dp_rank * cp_size + cp_rank."""
+        """Number of dp × cp ranks; rank = dp_rank * cp_size + cp_rank."""
         return self.dp_size * self.cp_size
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest sub-sample that can be planned."""
+        """Tokens of the longest sub-sample that fits a pack."""
         return self.max_seqlen_per_dp_cp_rank * self.cp_size
 
     def get_required_sample_keys(self) -> list[str]:
-        """Returns the keys that a sub-sample must have."""
+        """Returns the keys that every sub-sample must have."""
         return ["tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len"]
 
     def plan(self, lengths: ArrayLike) -> PackPlan:
         """Returns the plan of a global batch.
 
         Args:
-            lengths: int64[num_subsamples], tokens of each in a pack, padding included.
+            lengths: int64[num_subsamples], tokens per sub-sample, including padding.
 
         Raises:
-            ConfigError: there is no plan; the message names the sub-sample or numbers that prevent it.
+            ConfigError: no plan is possible; the message names the reason.
         """
         if getattr(self.get_groups_and_subsamples, "__func__", None) is _GROUPS_OF_PLAN:
             return self._plan(self.checked_lengths(lengths))
@@ -102,13 +102,12 @@ class BasePackingScheduler:
         cp_size = None if self.is_dynamic_cp else self.cp_size
         plan = plan_from_groups(groups, num_subsamples=len(counted), num_ranks=self.num_ranks, cp_size=cp_size)
         if plan.num_microbatches % self.microbatch_multiple:
-            message = f"`{type(self).__name__}` plans {plan.num_microbatches} microbatches"
-            hint = f"virtual pipeline stages need a multiple of {self.microbatch_multiple}"
-            raise ConfigError(message, hint=hint)
+            message = f"`{type(self).__name__}` plans {plan.num_microbatches} microbatches, which is not a multiple of "
+            raise ConfigError(f"{message}microbatch_group_size_per_vp_stage = {self.microbatch_multiple}")
         return plan
 
     def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]]) -> list[list[list[int]]]:
-        """Returns the plan in the reference's form: by microbatch and rank, the ids of the sub-samples.
+        """Returns the plan in Megatron's form: the ids of sub-samples as `[microbatch][rank][i]`.
 
         Args:
             sample_id_seqlens: (id, length) pairs.
@@ -127,36 +126,35 @@ class BasePackingScheduler:
         dp_cp_group: Any,
         dev: Any,
         config: object,
-    ) -> tuple[Any, int, float, float]:  # the reference's
-        """Returns the result of `wrap_data_iterator` for a global batch. Collective.
+    ) -> tuple[Any, int, float, float]:  # as in Megatron
+        """Returns the result of `wrap_data_iterator` for one global batch; all ranks must call this together.
 
-        A class that overrides it calls `super().run(…)` for the packs, or makes them itself.
+        An override may call `super().run(…)` for the packs.
 
         Args:
             data_iterator, num_microbatches, config: see `wrap_data_iterator`.
-            dp_group, tp_group, pp_group: the process groups; None for this process alone.
-            dp_cp_group: data × context parallel; None if one of the two has one rank.
-            dev: the device of the packs.
+            dp_group, tp_group, pp_group: process groups; None for a group of this process only.
+            dp_cp_group: data × context-parallel group; None for `dp_group`.
+            dev: device of the packs.
         """
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
         return self.run_in(place, data_iterator, num_microbatches, config)
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
-        """Does the work of `run` in the groups of a place."""
+        """Returns the result of `run` for the process groups of `place`."""
         return run_pipeline(self, place, data_iterator, num_microbatches, config)
 
     def _plan(self, lengths: Int64s) -> PackPlan:
-        """Returns the plan of checked lengths."""
-        message = f"`{type(self).__name__}` plans nothing: it must override `get_groups_and_subsamples`"
-        raise NotImplementedError(message)
+        """Returns the plan of validated lengths."""
+        raise NotImplementedError(f"`{type(self).__name__}` must override `get_groups_and_subsamples`")
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
-        """Returns lengths as int64[num_subsamples], if each alone can be planned."""
+        """Returns lengths as int64[num_subsamples]; raises if a sub-sample is longer than a pack."""
         checked = _positive(lengths)
         longest = int(checked.argmax())
         if checked[longest] > self.max_tokens:
-            message = f"sub-sample {longest} has {int(checked[longest])} tokens, but a pack holds {self.max_tokens}"
-            hint = "shorten it, raise `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
+            message = f"sub-sample {longest} has {int(checked[longest])} tokens; a pack has at most {self.max_tokens}"
+            hint = "shorten it, increase `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
             raise ConfigError(message, hint=hint)
         return checked
 
@@ -164,7 +162,7 @@ class BasePackingScheduler:
 def _positive(lengths: ArrayLike) -> Int64s:
     found = np.asarray(lengths)
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-        raise ConfigError(f"lengths of sub-samples must be integers in one dimension, got {found.dtype}{found.shape}")
+        raise ConfigError(f"lengths of sub-samples must be a vector of integers, got {found.dtype}{found.shape}")
     if not len(found):
         raise ConfigError("the global batch has no sub-samples")
     checked = np.ascontiguousarray(found, dtype=np.int64)
@@ -175,6 +173,6 @@ def _positive(lengths: ArrayLike) -> Int64s:
     return checked
 
 
-# Compared by identity: any other method of these names is a user's.
+# Compared by identity to detect overrides in user classes.
 _GROUPS_OF_PLAN = BasePackingScheduler.get_groups_and_subsamples
 RUN = BasePackingScheduler.run

@@ -1,7 +1,7 @@
-"""Sub-samples and packs as tensors: read from iterators, exchanged, and cut for the ranks that share a pack.
+"""Sub-samples and packs as tensors: read from iterators, sent between ranks, and cut for context-parallel ranks.
 
-For context parallelism, each sequence is cut into 2 × cp equal chunks; rank c has chunks c and 2 × cp - 1 - c: under
-a causal mask all ranks have the same work. Packs of a fixed shape, as for CUDA graphs, are padded before they are cut.
+Context parallelism cuts each sequence into 2 × cp equal chunks; rank c gets chunks c and 2 × cp - 1 - c, so that all
+ranks have the same work under a causal mask. Packs of a fixed shape, as for CUDA graphs, are padded before the cut.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tokenloom.packing.groups import Place, place_of
 
 @dataclass(slots=True, kw_only=True)
 class PackedSeqParams:
-    """Parameters of a pack for attention, in place of Megatron's class of this name.
+    """The parameters of a pack for attention, with the fields of Megatron's class of this name.
 
-    Lengths are of whole sequences, not of this rank's part. All four arrays of boundaries include padding, as sequences
-    lie in the pack; of packs padded to a shape, the first two do not, and `pad_between_seqs` is True.
+    Lengths and boundaries describe whole sequences, not this rank's part. All four boundary arrays include the padding
+    of each sequence. In packs padded to a fixed shape, the first two do not, and `pad_between_seqs` is True.
 
     Attributes:
-        qkv_format: "thd", tokens × heads × width without a batch axis.
+        qkv_format: "thd": tokens × heads × width without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
-        max_seqlen_q, max_seqlen_kv: the longest padded sequence; the most of the shape if that fixes the number of
-            sequences.
-        local_cp_size, cp_group: ranks that share this pack, and their process group, if they differ between packs.
-        total_tokens: tokens of this rank, of packs padded to a shape with any number of sequences.
-        pad_between_seqs: True of packs padded to a shape.
+        max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; length of the padded pack if
+            `thd_max_packed_sequences` is set.
+        local_cp_size, cp_group: number and process group of the ranks that share this pack, if these differ by pack.
+        total_tokens: tokens of this rank, in packs padded to a shape without `thd_max_packed_sequences`.
+        pad_between_seqs: True in packs padded to a fixed shape.
         cp_partition_mode: "zigzag" or "contiguous", as in `PackingConfig`.
     """
 
@@ -54,29 +54,29 @@ class PackedSeqParams:
 
 @dataclass(slots=True, kw_only=True)
 class SourcedPackedSeqParams(PackedSeqParams):
-    """`PackedSeqParams` of a pack of several datasets or sources.
+    """The parameters of a pack whose sequences have a `dataset_id`.
 
     Attributes:
-        dataset_ids: int64[num_sequences] tensor, the dataset of a blend, or source of a run, of each sequence; -1 for
-            unknown, and for padding. Attention does not read it.
+        dataset_ids: int64[num_sequences] tensor, the dataset of a blend or the source of a run for each sequence; -1
+            for unknown datasets and for padding. Attention does not read it.
     """
 
     dataset_ids: Any
 
 
 def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: int) -> Any:
-    """Returns the places in a pack of the tokens of one context-parallel rank, in its order.
+    """Returns the indices in a pack of one context-parallel rank's tokens, in the rank's order.
 
     Args:
-        cu_seqlens_padded: integer[num_sequences + 1] tensor, boundaries of the sequences, from 0.
+        cu_seqlens_padded: integer[num_sequences + 1] tensor, boundaries of the padded sequences, starting with 0.
         cp_size, cp_rank: number of ranks that share the pack, and this rank.
 
     Returns:
-        int64[num_tokens / cp_size] on the same device. Sequences may be empty. On CUDA, Transformer Engine's
-        `thd_get_partitioned_indices` computes the same values, if it is installed.
+        int64[num_tokens / cp_size] on the device of the boundaries. Sequences may be empty. On CUDA, Transformer
+        Engine's `thd_get_partitioned_indices` computes the same values if it is installed.
 
     Raises:
-        ConfigError: a length is no multiple of 2 × cp, or there is no such rank.
+        ConfigError: a length is not a multiple of 2 × cp, or `cp_rank` is out of range.
         MissingExtraError: torch is not installed.
 
     Example:
@@ -93,7 +93,8 @@ def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: i
     lengths = boundaries.diff()
     uneven = (lengths % (2 * cp_size)).nonzero()
     if len(uneven):
-        message = f"sequence {int(uneven[0])} of {int(lengths[uneven[0]])} tokens is no multiple of 2 * {cp_size}"
+        length = int(lengths[uneven[0]])
+        message = f"sequence {int(uneven[0])} has {length} tokens, not a multiple of 2 * cp_size = {2 * cp_size}"
         raise ConfigError(message, hint="pad each sequence before packing")
     if boundaries.device.type == "cuda" and (engine := _transformer_engine()) is not None:
         cu_seqlens = cu_seqlens_padded.to(torch.int32)
@@ -115,13 +116,12 @@ def cut_for_rank(
     cp_group: Any = None,
     tells_gaps: bool = False,
 ) -> tuple[Any, Any, PackedSeqParams]:
-    """Pads a pack to its shape, if settings name one, and cuts it for a rank.
+    """Pads a pack to the shape in `settings`, if any, and cuts it for a context-parallel rank.
 
-    With `tells_gaps`, `cu_seqlens_q` and `_kv` never include padding. `cp_group` is that of packs with a
-    `local_cp_size`.
+    With `tells_gaps`, `cu_seqlens_q` and `cu_seqlens_kv` never include padding.
 
     Returns:
-        places in the pack of this rank's tokens, int64; which of these are padding, bool; parameters of attention.
+        int64 indices of this rank's tokens in the padded pack; bool, which of them are padding; attention parameters.
     """
     torch = require("torch", extra="torch")
     real, padded, longest = pack["cu_seqlens"], pack["cu_seqlens_padded"], int(pack["max_seqlen"])
@@ -135,12 +135,12 @@ def cut_for_rank(
         indices = context_parallel_indices(padded, cp_size=cp_size, cp_rank=cp_rank)
     else:
         if len(mask) % cp_size:
-            message = f"a pack of {len(mask)} tokens cannot be cut for {cp_size} ranks"
+            message = f"a pack of {len(mask)} tokens cannot be divided among {cp_size} ranks"
             raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
         share = len(mask) // cp_size
         indices = torch.arange(cp_rank * share, (cp_rank + 1) * share, device=mask.device)
     is_any_number = settings.thd_max_packed_sequences is None
-    told: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "qkv_format": "thd",
         **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_kv"), real if is_filled or tells_gaps else padded),
         **dict.fromkeys(("cu_seqlens_q_padded", "cu_seqlens_kv_padded"), padded),
@@ -152,9 +152,9 @@ def cut_for_rank(
         "cp_partition_mode": settings.cp_partition_mode,
     }
     if (sources := pack.get("dataset_ids")) is None:
-        return indices, mask[indices], PackedSeqParams(**told)
+        return indices, mask[indices], PackedSeqParams(**parameters)
     sources = torch.nn.functional.pad(sources, (0, len(padded) - 1 - len(sources)), value=-1)
-    return indices, mask[indices], SourcedPackedSeqParams(**told, dataset_ids=sources)
+    return indices, mask[indices], SourcedPackedSeqParams(**parameters, dataset_ids=sources)
 
 
 def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
@@ -164,10 +164,10 @@ def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
     tail = num_rows * cp_size - num_tokens
     if tail < 0:
         message = f"a pack of {num_tokens} tokens exceeds {cp_size} ranks of {num_rows} tokens"
-        raise ConfigError(message, hint="raise `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
+        raise ConfigError(message, hint="increase `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
     if settings.cp_partition_mode == "zigzag" and cp_size > 1 and tail % (2 * cp_size):
-        message = f"a tail of {tail} tokens is no multiple of 2 * {cp_size}, as needed to cut it"
-        raise ConfigError(message, hint="pad to an even number of tokens per rank")
+        message = f"{tail} tokens of padding are not a multiple of 2 * cp_size = {2 * cp_size}"
+        raise ConfigError(message, hint="set `pad_packed_seq_alignment` to an even number of tokens per rank")
     return tail
 
 
@@ -187,11 +187,11 @@ def _with_tail(settings: PackingConfig, tail: int, real: Any, padded: Any, longe
 
 
 def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[T], True at padding, from the boundaries of a pack without and with it."""
+    """Returns bool[num_tokens], True at padding, from the boundaries of a pack without and with padding."""
     torch = require("torch", extra="torch")
     lengths, padded = cu_seqlens.diff(), cu_seqlens_padded.diff()
     if lengths.shape != padded.shape or bool((lengths > padded).any()) or bool((lengths < 0).any()):
-        message = f"boundaries {cu_seqlens_padded.tolist()} do not hold sequences bounded by {cu_seqlens.tolist()}"
+        message = f"padded boundaries {cu_seqlens_padded.tolist()} do not fit boundaries {cu_seqlens.tolist()}"
         raise InputError(message)
     index = torch.arange(int(cu_seqlens_padded[-1]), device=padded.device)
     return index >= torch.repeat_interleave(cu_seqlens_padded[:-1] + lengths, padded)
@@ -206,25 +206,26 @@ def _transformer_engine() -> Any:
 
 
 SubSample = dict[str, Any]
-"""1-D tensors of one length under the names in `DTYPES`, and the integers `original_seq_len` (tokens without padding)
-and `padded_seq_len`. Tensors have either length. `dataset_id`, if given: the dataset of a blend or source of a run."""
+"""1-D tensors under the names in `DTYPES`; the integers `original_seq_len` (tokens without padding) and
+`padded_seq_len`, one of which is the length of the tensors; and optionally `dataset_id`, the dataset of a blend or the
+source of a run."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
-"""The tensors of a sub-sample and of a pack, wide ones first, so that bytes stay aligned."""
+"""The tensors of a sub-sample and of a pack; wide dtypes first, so that all tensors are aligned in `to_bytes`."""
 
 _WORD_BYTES = 8
 
 
 def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
-    """Yields the sub-samples of the items of a data iterator, without their padding.
+    """Splits the items of a data iterator into sub-samples without padding.
 
-    An item is a mapping with the tensors of `DTYPES`, or a list of such; tensors may have a leading axis of 1. It is
-    one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length of the tensors), or several in a
-    row: `cu_seqlens` are then the boundaries of the padded sub-samples, `cu_seqlens_original` those without padding, if
-    they differ. `dataset_id` is one number, or one for each. Other entries are dropped.
+    An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors may have a leading axis of 1.
+    A mapping is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length of the tensors), or
+    several concatenated ones: `cu_seqlens` are the boundaries of the padded sub-samples, `cu_seqlens_original`, if
+    given, the boundaries without padding. `dataset_id` is one integer, or one per sub-sample. Ignores other entries.
 
     Raises:
-        InputError: a tensor is missing, has another shape than its item's tokens, or too few elements.
+        InputError: a tensor is missing, or its length does not match the tokens or the boundaries.
     """
     for number, item in enumerate(items):
         for part in item if isinstance(item, list) else [item]:
@@ -233,7 +234,7 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
 
 def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
     if not isinstance(item, Mapping):
-        raise InputError(f"{where} must be a mapping of tensors, or a list of such, got {type(item).__name__}")
+        raise InputError(f"{where} must be a mapping of tensors, or a list of mappings, got {type(item).__name__}")
     missing = [name for name in DTYPES if name not in item]
     if missing:
         message = f"{', '.join(f'`{name}`' for name in missing)} missing in {where}, which has {', '.join(item)}"
@@ -249,8 +250,8 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
         raise InputError(f"{where} has {len(sources)} elements of `dataset_id` for {len(bounds)} sub-samples")
     for number, (start, original, padded) in enumerate(bounds):
         if not 0 <= original <= padded or start + original > size:
-            message = f"{where} has {size} tokens, too few for lengths {original}, padded {padded}, from {start} on"
-            raise InputError(message)
+            message = f"{where} has {size} tokens, which do not fit a sub-sample of {original} tokens "
+            raise InputError(f"{message}(padded: {padded}) at offset {start}")
         sample: SubSample = {name: tensor[start : start + original] for name, tensor in tensors.items()}
         sample |= {"original_seq_len": original, "padded_seq_len": padded}
         if sources is not None:
@@ -259,7 +260,7 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
 
 
 def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]]:
-    """Yields (first element, original length, padded length) of each sub-sample of an item."""
+    """Yields (offset, original length, padded length) of each sub-sample of an item."""
     if "cu_seqlens" not in item:
         original = int(item.get("original_seq_len", size))
         yield 0, original, int(item.get("padded_seq_len", max(size, original)))
@@ -269,23 +270,23 @@ def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]
     for (start, stop), (original_start, original_stop) in zip(
         itertools.pairwise(padded), itertools.pairwise(originals), strict=True
     ):
-        if stop > start:  # boundaries are filled up by repeating the last
+        if stop > start:  # the last boundary may be repeated as padding
             yield start, original_stop - original_start, stop - start
 
 
-def _row(value: Any, dtype: str, what: str) -> Any:
+def _row(value: Any, dtype: str, name: str) -> Any:
     torch = require("torch", extra="torch")
     tensor = torch.as_tensor(value)
     if tensor.ndim == 0 or (tensor.ndim == 2 and len(tensor) == 1):
         tensor = tensor.reshape(-1)
     if tensor.ndim != 1:
-        message = f"{what} must be one row, got shape {list(tensor.shape)}"
-        raise InputError(message, hint="packing takes micro-batches of size 1")
+        message = f"{name} must be a vector, got shape {list(tensor.shape)}"
+        raise InputError(message, hint="pass micro-batches of size 1")
     return tensor.to(getattr(torch, dtype))
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Returns the named tensors of several sub-samples as one uint8 tensor, name by name, padded to whole words."""
+    """Concatenates the named tensors of all sub-samples, name by name, as one uint8 tensor padded to 8 bytes."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -295,14 +296,14 @@ def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES
 
 
 def num_bytes(lengths: Iterable[int], names: Iterable[str] = DTYPES) -> int:
-    """Returns the size in bytes of `to_bytes` for sub-samples of these lengths."""
+    """Returns the number of bytes of `to_bytes` for sub-samples of these lengths."""
     torch = require("torch", extra="torch")
     size: int = sum(lengths) * sum(getattr(torch, DTYPES[name]).itemsize for name in names)
     return size + -size % _WORD_BYTES
 
 
 def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES) -> list[SubSample]:
-    """Returns the sub-samples of `to_bytes`, as views of `data`."""
+    """Returns the sub-samples in the output of `to_bytes`, as views of `data`."""
     torch = require("torch", extra="torch")
     samples: list[SubSample] = [{} for _ in lengths]
     offset, total = 0, sum(lengths)
@@ -316,12 +317,12 @@ def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES)
 
 
 Pack = dict[str, Any]
-"""The tensors of `DTYPES`, 1-D, concatenated with padding between; `dataset_ids` int64[n], if any sub-sample has a
-`dataset_id`, -1 for none; and `METADATA`. Stages without tokens have `METADATA` only."""
+"""1-D tensors of the concatenated, padded sub-samples under the names in `DTYPES`; `dataset_ids` int64[n], -1 for
+unknown, if a sub-sample has a `dataset_id`; and `METADATA`. Pipeline stages without tokens have `METADATA` only."""
 
 METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
-"""`cu_seqlens` and `cu_seqlens_padded`, int32[n + 1], boundaries without and with padding; `max_seqlen`, int32 scalar,
-the longest padded length; `local_cp_size`, if plans have context-parallel groups of several sizes."""
+"""`cu_seqlens` and `cu_seqlens_padded`, int32[n + 1]: boundaries without and with padding; `max_seqlen`, int32 scalar:
+the longest padded length; `local_cp_size`: ranks that share the pack, if plans have groups of several sizes."""
 
 _INT32_MAX = 2**31 - 1
 _PLAIN = PackingConfig(max_seqlen_per_dp_cp_rank=_INT32_MAX)
@@ -332,19 +333,19 @@ Batch = tuple[Any, Any, Any, None, Any, PackedSeqParams, Any]
 def build_packed_microbatches(
     grouped_samples: Sequence[Sequence[Mapping[str, Any]]], dev: Any, *, cp_sizes: Sequence[int] | None = None
 ) -> list[Pack]:
-    """Returns the pack of each microbatch, its sub-samples concatenated in order, each padded to its padded length.
+    """Returns the pack of each microbatch: its sub-samples, padded to `padded_seq_len` and concatenated in order.
 
-    Padding has token, label, position and loss mask 0. A pack has tokens, labels, position_ids int64[T] and loss_mask
-    float32[T]; cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, padding included;
-    local_cp_size, with `cp_sizes`; dataset_ids int64[n], if a sub-sample has a `dataset_id`.
+    A pack has tokens, labels and position_ids int64[T] and loss_mask float32[T], all 0 at padding; boundaries
+    cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, including padding; local_cp_size, with
+    `cp_sizes`; and dataset_ids int64[n], if a sub-sample has a `dataset_id`.
 
     Args:
         grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
-        dev: the device of the packs.
-        cp_sizes: the ranks that share each pack, if that differs between packs.
+        dev: device of the packs.
+        cp_sizes: number of ranks that share each pack, if that differs between packs.
 
     Raises:
-        ConfigError: a microbatch has no sub-sample, or a pack 2**31 tokens or more.
+        ConfigError: a microbatch has no sub-sample, or a pack has 2**31 tokens or more.
     """
     torch = require("torch", extra="torch")
     packs = []
@@ -367,7 +368,7 @@ def build_packed_microbatches(
 
 
 def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp_size: int | None = None) -> Pack:
-    """Returns the `METADATA` of a pack, from the lengths of its sub-samples."""
+    """Returns the `METADATA` of a pack from the lengths of its sub-samples, without and with padding."""
     if sum(padded) > _INT32_MAX:
         raise ConfigError(f"a pack has {sum(padded)} tokens, more than 2**31 - 1")
     bounds, padded_bounds = ([0, *itertools.accumulate(counts)] for counts in (lengths, padded))
@@ -382,7 +383,7 @@ def _metadata(bounds: Sequence[int], padded_bounds: Sequence[int], longest: int,
 
 
 def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Returns packs without the tensors of `DTYPES` as integers, for `decode_metadata`."""
+    """Encodes packs, without the tensors of `DTYPES`, as integers for `decode_metadata`."""
     integers: list[int] = []
     for pack in packs:
         sources = pack["dataset_ids"].tolist() if "dataset_ids" in pack else []
@@ -392,7 +393,7 @@ def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
-    """Returns the packs of `encode_metadata`, without the tensors of `DTYPES`."""
+    """Decodes the output of `encode_metadata` to packs without the tensors of `DTYPES`."""
     torch = require("torch", extra="torch")
     packs: list[Pack] = []
     start = 0
@@ -408,38 +409,38 @@ def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
 
 
 def metadata_of(pack: Mapping[str, Any], *more: str) -> Pack:
-    """Returns the `METADATA` of a pack, and more entries that it has."""
+    """Returns the entries of a pack in `METADATA` and `more`, as far as it has them."""
     return {name: pack[name] for name in (*METADATA, *more) if name in pack}
 
 
 def get_batch_on_this_rank_for_sequence_packing(
     data_iterator: Iterator[Pack] | None,
     vpp_size: int | None = None,
-    mtp_on_this_rank: bool = False,  # noqa: FBT001, FBT002  the reference's order of parameters
+    mtp_on_this_rank: bool = False,  # noqa: FBT001, FBT002  Megatron's order of parameters
     vp_stage: int | None = None,
     pg_collection: Any = None,
     config: Any = None,
 ) -> Batch:
-    """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
+    """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call this together.
 
     Args:
-        data_iterator: yields packs of `wrap_data_iterator`; None unless this is rank 0 of its tensor-parallel group.
-        vpp_size: virtual pipeline stages per rank; None without.
-        mtp_on_this_rank: whether this stage has multi-token prediction, and so needs tokens and labels.
+        data_iterator: yields the packs of `wrap_data_iterator` on rank 0 of a tensor-parallel group; None on others.
+        vpp_size: virtual pipeline stages per rank; None for no virtual stages.
+        mtp_on_this_rank: whether this stage has multi-token prediction, which needs tokens and labels.
         vp_stage: this virtual stage, below `vpp_size`.
         pg_collection: a `ProcessGroups`, or an object with its attributes; None for a single process.
-        config: a `PackingConfig`, or an object with its attributes, for packs of a fixed shape or in contiguous pieces;
-            the same on all ranks. None for packs as they are, in zigzag.
+        config: a `PackingConfig`, or an object with its attributes, the same on all ranks; required for packs of a
+            fixed shape or contiguous partitions. None for no tail padding and zigzag partitions.
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
-        int64, loss_mask float32, padding_mask bool and True at padding, where all others are 0. The first stage has
-        tokens and position_ids, the last labels and loss_mask, stages with `mtp_on_this_rank` all four; else None.
-        Every stage has the last two; packed_seq_params is a `SourcedPackedSeqParams` if the pack has tokens or labels
-        and `dataset_ids`.
+        int64, but loss_mask float32 and padding_mask bool; all others are 0 where padding_mask is True. The first stage
+        has tokens and position_ids, the last stage labels and loss_mask, stages with `mtp_on_this_rank` all four;
+        missing ones are None. All stages have the last two; packed_seq_params is a `SourcedPackedSeqParams` if the pack
+        has tokens or labels and `dataset_ids`.
 
     Raises:
-        ConfigError: an iterator is missing or superfluous; the virtual stage does not exist; a pack is too large for
+        ConfigError: a rank lacks an iterator or must not have one; the virtual stage does not exist; or a pack exceeds
             its shape.
         InputError: the pack lacks tensors that this stage needs.
         BuildError: rank 0 of the tensor-parallel group failed.
@@ -458,7 +459,7 @@ def batch_in(
     config: Any,
     tells_gaps: bool = False,
 ) -> Batch:
-    """Does the work of `get_batch_on_this_rank_for_sequence_packing` at a place; see `cut_for_rank`."""
+    """Returns the result of `get_batch_on_this_rank_for_sequence_packing` for the process groups of `place`."""
     torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
     settings = _PLAIN
@@ -509,7 +510,7 @@ def batch_in(
 
 
 def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str]) -> Pack:
-    """Returns the entries of the next pack for this stage, on its device."""
+    """Returns the entries of the next pack that this stage needs, on the device of `place`."""
     if data_iterator is None:
         message = "no data iterator on rank 0 of a tensor-parallel group"
         raise ConfigError(message, hint="pass the iterator of `wrap_data_iterator`")
@@ -517,17 +518,17 @@ def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequen
     missing = [name for name in (*names, *METADATA[:3]) if pack.get(name) is None]
     if missing:
         message = f"{', '.join(f'`{name}`' for name in missing)} missing in a pack for this stage of the pipeline"
-        raise InputError(message, hint="iterate over packs of `wrap_data_iterator`, one iterator per virtual stage")
+        raise InputError(message, hint="pass the iterator of `wrap_data_iterator` for this virtual stage")
     needed = metadata_of(pack, *names, *(["dataset_ids"] if names else []))
     return {name: value.to(place.device) if hasattr(value, "to") else value for name, value in needed.items()}
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
-    """Raises if a rank other than 0 of its tensor-parallel group has an iterator, or a list with one."""
+    """Raises if a rank above 0 of a tensor-parallel group has an iterator, or a list with one."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
-        message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group: only rank 0 reads; pass None"
-        raise ConfigError(message)
+        message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group, where only rank 0 reads"
+        raise ConfigError(message, hint="pass None on other ranks")
 
 
 def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, mtp: bool) -> list[str]:

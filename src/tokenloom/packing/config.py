@@ -1,4 +1,4 @@
-"""Settings of packing."""
+"""`PackingConfig`: the settings of packing."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from tokenloom.setting_types import check_types
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingConfig:
-    """Settings of packing, for runs without a configuration of Megatron.
+    """Settings of packing, for runs without a Megatron configuration.
 
     Attributes:
-        max_seqlen_per_dp_cp_rank: most tokens of a rank in a pack, padding included.
-        sequence_packing_scheduler: a name in `scheduler_map`.
-        virtual_pipeline_model_parallel_size: virtual stages per rank; None without.
-        microbatch_group_size_per_vp_stage: divides the number of microbatches, with virtual stages.
-        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; their number then divides padded
-            lengths, too.
-        pipeline_model_parallel_layout: names of the layers of each stage, `layout[pp_rank][vp_stage]`; a stage with
-            "mtp" needs whole packs. None: only the first and the last stage do.
-        min_dynamic_context_parallel_size: fewest ranks that share a pack, with `default_dynamic_cp`.
-        pad_packed_seq_alignment: pads the tokens of a rank in a pack to a multiple of this; "max" for
+        max_seqlen_per_dp_cp_rank: maximum tokens of a rank in a pack, including padding.
+        sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
+        virtual_pipeline_model_parallel_size: virtual stages per rank; None for no virtual stages.
+        microbatch_group_size_per_vp_stage: divisor of the number of microbatches, with virtual stages.
+        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; their number then also divides
+            padded lengths.
+        pipeline_model_parallel_layout: layer names of each stage, `layout[pp_rank][vp_stage]`; stages with "mtp" need
+            all tensors of a pack. None if only the first and the last stage need tensors.
+        min_dynamic_context_parallel_size: minimum number of ranks that share a pack, with `default_dynamic_cp`.
+        pad_packed_seq_alignment: multiple to which the tokens of a rank in a pack are padded; "max" pads to
             `max_seqlen_per_dp_cp_rank`, one shape for all packs; None for no padding.
-        thd_tail_padding_policy: how to pad: "append_dummy_seq" (default), one more sequence, or "extend_last".
-        thd_max_packed_sequences: most sequences of a pack, dummy included; boundaries are padded to one more than this.
-        cp_partition_mode: part of a context-parallel rank: "zigzag", two chunks of each sequence, or "contiguous", a
-            piece of the whole pack.
+        thd_tail_padding_policy: how to pad: "append_dummy_seq" (default) appends a dummy sequence, "extend_last"
+            extends the last sequence.
+        thd_max_packed_sequences: maximum sequences of a pack, including the dummy; boundaries are padded to one more.
+        cp_partition_mode: the tokens of a context-parallel rank: "zigzag", two chunks of each sequence, or
+            "contiguous", one slice of the pack.
         packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
-            of 2,048; attention work alone, by default. The reference's schedulers ignore it.
+            of 2,048; None for attention work. Megatron's schedulers ignore it.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -65,15 +66,15 @@ class PackingConfig:
             raise ConfigError(f"`pad_packed_seq_alignment` {alignment} exceeds `max_seqlen_per_dp_cp_rank` {limit}")
         model = self.packing_cost_model
         if model is not None and not callable(getattr(model, "cost", None)):
-            message = f"`packing_cost_model` must be a cost model, got {model!r}"
-            raise ConfigError(message, hint="such as `tokenloom.PolynomialCost(linear=24576, quadratic=1)`")
+            message = f"`packing_cost_model`: must be a cost model, got {model!r}"
+            raise ConfigError(message, hint="use `tokenloom.PolynomialCost(linear=24576, quadratic=1)`, for example")
 
     @classmethod
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
-        """Returns the settings of an object with some of them as attributes, such as Megatron's configuration.
+        """Reads the settings from the attributes of an object, such as Megatron's configuration.
 
-        Attributes that are missing or None are taken from `defaults`, then by default. With `cuda_graph_impl` of
-        Megatron, packs are padded to "max".
+        `defaults` replace attributes that are missing or None. With Megatron's `cuda_graph_impl`, packs are padded to
+        "max".
         """
         if isinstance(config, cls):
             return config
@@ -85,21 +86,21 @@ class PackingConfig:
 
     @property
     def has_virtual_stages(self) -> bool:
-        """Whether ranks have a list of stages of the pipeline."""
+        """Whether ranks have several virtual pipeline stages, each with its own iterator."""
         return self.virtual_pipeline_model_parallel_size is not None
 
     @property
     def max_num_seqs(self) -> int | None:
-        """The most sub-samples of a pack: its sequences, without a dummy sequence; None for any number."""
+        """Maximum sub-samples of a pack, without the dummy sequence; None for no limit."""
         most = self.thd_max_packed_sequences
         if most is None or self.pad_packed_seq_alignment is None or self.thd_tail_padding_policy == "extend_last":
             return most
         if most == 1:
-            raise ConfigError("`thd_max_packed_sequences` must be 2 or more, as it includes the dummy sequence, got 1")
+            raise ConfigError("`thd_max_packed_sequences`: must be 2 or more, including the dummy sequence, got 1")
         return most - 1
 
     def stages_with_tokens(self, *, pp_rank: int, pp_size: int) -> list[bool]:
-        """Returns, by virtual stage of a rank, whether it needs tokens: the first, the last, and those with MTP."""
+        """Returns for each virtual stage of a rank whether it needs tokens, as the first, last and MTP stages do."""
         stages = self.virtual_pipeline_model_parallel_size or 1
         needs = [False] * stages
         needs[0] |= pp_rank == 0

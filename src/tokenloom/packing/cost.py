@@ -1,4 +1,4 @@
-"""Cost models of sub-samples, and a lower bound of the cost of packs."""
+"""Cost models of sub-samples, and a lower bound of the cost of a plan."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ Float64s = NDArray[np.float64]
 
 
 class CostModel(Protocol):
-    """A cost model: a pure function, the same on every rank and every CPU."""
+    """The protocol of cost models; results must be the same on every rank and CPU."""
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time of each rank of a context-parallel group for each sub-sample, in any unit.
+        """Returns the time that each rank of a context-parallel group spends on each sub-sample, in any unit.
 
-        A longer sub-sample costs no less, nor less per token.
+        Neither the cost nor the cost per token may decrease with the length.
 
         Args:
-            lengths: int64[n], tokens, at least 1.
-            cp_size: ranks of the group.
+            lengths: int64[num_subsamples], tokens, at least 1.
+            cp_size: number of ranks in the group.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolynomialCost:
-    """Time on each of c ranks for n tokens: (linear × n + quadratic × n²) / c + communication × n × (c - 1) / c.
+    """The cost (linear × n + quadratic × n² + communication × n × (c - 1)) / c of n tokens on each of c ranks.
 
-    The default is attention work alone, as in the reference. For a transformer of hidden size h with causal attention
-    and a feed-forward width of 4h, linear / quadratic is about 12 h tokens.
+    The default is attention work only, as in Megatron. For a transformer of hidden size h with causal attention and a
+    feed-forward width of 4h, linear / quadratic is about 12 h tokens.
 
     Example:
         >>> PolynomialCost().cost(np.array([1, 2, 4]), 2).tolist()
         [0.5, 2.0, 8.0]
 
     Attributes:
-        linear: cost per token, without attention.
-        quadratic: cost per pair of tokens, of attention within a document.
-        communication: cost per token received from the other ranks of a group.
+        linear: factor of n: the cost of everything but attention.
+        quadratic: factor of n²: the cost of attention within a document.
+        communication: cost per token received from another rank of the group.
     """
 
     linear: float = 0.0
@@ -54,10 +54,10 @@ class PolynomialCost:
         for name in ("linear", "quadratic", "communication"):
             checked_number(f"`{name}` of a cost", getattr(self, name), at_least=0)
         if self.linear == 0 and self.quadratic == 0:
-            raise ConfigError("`linear` and `quadratic` of a cost are both 0, so nothing costs anything")
+            raise ConfigError("`linear` and `quadratic` of a cost are both 0", hint="make one of them positive")
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time of each rank of a group of `cp_size` for each sub-sample."""
+        """Returns the cost of each sub-sample for each rank of a group: float64[num_subsamples]."""
         tokens = lengths.astype(np.float64)
         per_token: Float64s = (self.linear + self.quadratic * tokens + self.communication * (cp_size - 1)) / cp_size
         return per_token * tokens
@@ -74,18 +74,18 @@ def least_slowest_cost(
     *,
     shared: Int64s | Float64s = _NONE,
 ) -> float:
-    """Returns a lower bound of the sum of the costliest packs of all microbatches.
+    """Returns a lower bound of the cost of a plan: the sum over microbatches of the costliest pack.
 
-    Sub-samples above half a pack have packs of their own, so the s-th costliest step (from 0) costs no less than the
-    (s × ranks)-th of them. The t costliest steps hold at most the t × ranks costliest packs that fit, and the rest is
-    shared evenly, at best. The largest such sum over all t is the bound.
+    Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
+    least as much as the (s × ranks)-th of these. The t costliest microbatches contain at most the t × ranks costliest
+    packs that fit; the remaining cost is at best spread evenly. The bound is the maximum of this sum over t.
 
     Args:
         lengths: int64[num_subsamples], longest first.
-        costs: int64 or float64[num_subsamples], rising at least as fast as lengths.
-        capacity: tokens of a pack.
-        num_ranks: ranks that work side by side.
-        shared: int64 or float64[n], costs of ranks that have part of a shared sub-sample instead of a pack.
+        costs: int64 or float64[num_subsamples], increasing at least as fast as the lengths.
+        capacity: maximum tokens of a pack.
+        num_ranks: ranks that work in parallel.
+        shared: int64 or float64[n], costs of ranks that work on part of a shared sub-sample instead of a pack.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -97,19 +97,19 @@ def least_slowest_cost(
 
 
 def num_alone(lengths: Int64s, capacity: int) -> int:
-    """Returns the number of sub-samples above half a pack: no two share one."""
+    """Returns the number of sub-samples longer than half a pack; no two of these fit one pack."""
     return int(np.count_nonzero(lengths > capacity // 2))
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns, for each sub-sample, an upper bound of the cost of a pack of which it is the longest.
+    """Returns for each sub-sample an upper bound of the cost of a pack in which it is the longest.
 
-    No token of a pack costs more than one of its longest sub-sample, nor, beside one above half a pack, than one of the
-    longest that still fits.
+    The cost per token of the other sub-samples is at most that of the longest one; beside one longer than half a pack,
+    at most that of the longest sub-sample that still fits.
     """
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
-    beside = np.searchsorted(-lengths, -room)  # the longest that fits beside each
+    beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each
     rate = np.append(per_token, 0.0)[np.where(lengths > capacity // 2, beside, np.arange(len(lengths)))]
     packs: Float64s = costs + room * rate
     return packs

@@ -1,8 +1,8 @@
-"""The plans of the reference's scheduler with context-parallel groups of several sizes, computed faster.
+"""`DefaultDynamicCPScheduler`: the plans of Megatron's scheduler with context-parallel groups of several sizes.
 
-Microbatch by microbatch, longest sub-sample first. The longest opens a group of as many ranks as it needs, and bounds
-the work of a rank. Each further one goes where the busiest rank then has least work: into an open group or a new one.
-Sub-samples without a place wait for the next microbatch. Idle ranks widen the first of the smallest groups, repeatedly.
+The scheduler fills one microbatch after another, longest sub-sample first. The longest sub-sample opens a group with
+the ranks it needs, and limits the work per rank. Each other sub-sample goes into the open or new group that keeps the
+busiest rank's work lowest. Others wait for the next microbatch. Idle ranks join the smallest groups.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order
 
 SLACK = 0.05
-"""Share of a rank's work above that of a pack of the longest sub-samples; the reference's number."""
+"""Fraction by which a rank's work may exceed that of the longest sub-sample's group; Megatron's value."""
 
 Subsamples = list[tuple[int, int]]
-"""(number, length) of each, longest first."""
+"""(number, length) of each sub-sample, longest first."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Ranks that share a pack: tokens, and tokens and attention work per rank, rounded as in the reference."""
+    """The ranks that share a pack, and its tokens; tokens and attention work per rank are rounded as in Megatron."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -51,20 +51,20 @@ class Group:
 
 
 class DefaultDynamicCPScheduler(BasePackingScheduler):
-    """Gives the plans of `default_dynamic_cp` of the reference's development branch.
+    """A scheduler with the plans of `default_dynamic_cp` in Megatron's development branch.
 
-    Unlike that, it works for numbers of ranks that are no power of two: all share sub-samples that need more ranks than
-    the largest power of two.
+    It also accepts numbers of ranks that are not a power of two: all ranks share a sub-sample that needs more ranks
+    than the largest power of two.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
         >>> plan.assignments, plan.cp_sizes.tolist()
         ((((0,), (0,), (1,), (2, 3)),), [[2, 2, 1, 1]])
 
-    The settings are those of `BasePackingScheduler`, and:
+    Other arguments are the same as in `BasePackingScheduler`.
 
     Args:
-        min_cp_size: fewest ranks that share a pack: a power of two up to dp × cp, or all.
+        min_cp_size: minimum number of ranks that share a pack: a power of two up to dp × cp, or dp × cp.
     """
 
     is_dynamic_cp = True
@@ -74,15 +74,13 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         self.min_cp_size: int = min_cp_size
         known = [2**k for k in range(self.num_ranks.bit_length())]
         if min_cp_size not in (*known, self.num_ranks):
-            message = (
-                f"min_cp_size={min_cp_size!r} is no size of a group: choose among {sorted({*known, self.num_ranks})}"
-            )
-            raise ConfigError(message)
+            choices = sorted({*known, self.num_ranks})
+            raise ConfigError(f"`min_cp_size`: must be one of {choices}, got {min_cp_size!r}")
         self.sizes: list[int] = [size for size in known if size >= min_cp_size]
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest sub-sample that can be planned."""
+        """Tokens of the longest sub-sample that fits a pack."""
         return self.max_seqlen_per_dp_cp_rank * self.num_ranks
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -95,7 +93,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         most = max(len(group.members) for groups in microbatches for group in groups)
         if self.max_num_seqs is not None and most > self.max_num_seqs:
             message = f"a pack has {most} sub-samples, more than {self.max_num_seqs}"
-            raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or raise `thd_max_packed_sequences`")
+            raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or increase `thd_max_packed_sequences`")
         self._cut_to_multiple(microbatches)
         packs = [group for groups in microbatches for group in groups]
         sizes = np.array([group.size for group in packs], dtype=np.int64)
@@ -108,17 +106,17 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         )
 
     def ranks_needed(self, length: int) -> int:
-        """Returns the smallest size of a group that can hold a sub-sample; else all ranks."""
+        """Returns the size of the smallest group that fits a sub-sample; all ranks if none does."""
         tokens = self.max_seqlen_per_dp_cp_rank
         return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 
     def _next_microbatch(self, subsamples: Subsamples) -> tuple[list[Group], Subsamples]:
-        """Returns the groups of a microbatch, largest first, over all ranks; and the remaining sub-samples."""
+        """Returns the groups of a microbatch, which cover all ranks, and the remaining sub-samples."""
         forming = _Forming(self, *subsamples[0])
         left: Subsamples = []
         at = 1
         while at < len(subsamples):
-            # Skips all that are too long for every group at once.
+            # Skips all sub-samples that are too long for every group.
             stop = bisect_left(subsamples, -forming.longest, lo=at, key=lambda subsample: -subsample[1])
             left += subsamples[at:stop]
             if stop < len(subsamples):
@@ -131,7 +129,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             at = stop + 1
         if self._widen(forming.groups):
             return forming.groups, left
-        # All ranks share as many as fit.
+        # One group of all ranks, with as many sub-samples as fit.
         everyone, left = Group(self.num_ranks), []
         for number, length in subsamples:
             if everyone.has_room(length, self.max_seqlen_per_dp_cp_rank):
@@ -141,7 +139,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return [everyone], left
 
     def _widen(self, groups: list[Group]) -> bool:
-        """Widens the first of the smallest groups until no rank is idle; False if that is impossible."""
+        """Widens the first of the smallest groups, repeatedly, until no rank is idle; returns False if impossible."""
         while (used := sum(group.size for group in groups)) < self.num_ranks:
             smallest = min(group.size for group in groups)
             larger = next((size for size in self.sizes if size > smallest), self.num_ranks)
@@ -151,9 +149,9 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Cuts microbatches in two, last ones first, so that their number is a multiple.
+        """Splits microbatches, last ones first, until their number is a multiple of `microbatch_multiple`.
 
-        Groups of the second half of the ranks keep their place, those of the first go to the end, all widened.
+        Groups of the first half of the ranks move to a new microbatch at the end; all groups are widened.
         """
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
@@ -162,8 +160,8 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
                 at = len(microbatches) - 1
                 if failed >= len(microbatches):
                     number, multiple = len(microbatches), self.microbatch_multiple
-                    message = f"{number} microbatches cannot be cut to a multiple of {multiple}: all ranks share each"
-                    raise ConfigError(message, hint="take more sub-samples into a global batch")
+                    message = f"{number} microbatches cannot be split into a multiple of {multiple}"
+                    raise ConfigError(message, hint="use more sub-samples per global batch: all ranks share each pack")
             groups = microbatches[at]
             if len(groups) > 1:
                 ends = np.cumsum([group.size for group in groups])
@@ -179,14 +177,14 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         wider = [Group(group.size, group.members) for group in groups]
         if not self._widen(wider):
             sizes = [group.size for group in groups]
-            message = f"{self.num_ranks} ranks cannot share {len(groups)} groups of {sizes} ranks"
-            hint = "take more sub-samples into a global batch, or ranks that are a power of two"
+            message = f"{len(groups)} groups of {sizes} ranks cannot be widened to {self.num_ranks} ranks"
+            hint = "use more sub-samples per global batch, or a number of ranks that is a power of two"
             raise ConfigError(message, hint=hint)
         return wider
 
 
 class _Forming:
-    """A microbatch that is being filled, longest sub-samples first; none above `longest` has a place."""
+    """A microbatch that is being filled; sub-samples longer than `longest` do not fit."""
 
     def __init__(self, scheduler: DefaultDynamicCPScheduler, number: int, length: int) -> None:
         self.groups: list[Group] = []
@@ -199,7 +197,7 @@ class _Forming:
         self.add(Group(scheduler.ranks_needed(length)), number, length)
 
     def place(self, length: int) -> Group | None:
-        """Returns the group, old or new, with which the busiest rank has least work; None if there is no room."""
+        """Returns the open or new group that keeps the busiest rank's work lowest; None if no group fits."""
         best: Group | None = None
         least, least_size = float("inf"), self._scheduler.ranks_needed(length)
         for size in [size for size in self._scheduler.sizes if size >= least_size] or [least_size]:
@@ -229,4 +227,4 @@ class _Forming:
         power = self._most_work - min(one.work for one in same)
         self._limits[group.size] = min(room, math.sqrt(max(power, 0.0) * group.size))
         new = min(self._free * self._tokens, math.sqrt(self._most_work * self._free))
-        self.longest = max(new, *self._limits.values()) + 1.0  # one more than any rounding
+        self.longest = max(new, *self._limits.values()) + 1.0  # 1 exceeds any rounding error

@@ -1,4 +1,4 @@
-"""The process groups of a run: this process's place in them, and collectives that count bytes and name ranks."""
+"""Process groups of packing: this process's ranks in them, and collectives that count bytes and name failed ranks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.packing.plan import Int64s
 
-_BREAK_TAG = 7_410_003  # nobody sends it
+_BREAK_TAG = 7_410_003  # a tag that no message has
 
 _sent: Counter[str] = Counter()  # bytes that this process sent to other ranks, by purpose
 
 
 @contextmanager
 def measure_traffic() -> Iterator[Counter[str]]:
-    """Counts the bytes that this rank sends in the collectives of packing, by purpose.
+    """Counts the bytes that this rank sends in packing collectives inside a `with` block, by purpose.
 
     Example:
-        >>> with measure_traffic() as sent_bytes:  # filled when the `with` statement ends
+        >>> with measure_traffic() as sent_bytes:  # filled at the end of the block
         ...     pass  # wrap_data_iterator(...)
         >>> sent_bytes.total()
         0
@@ -41,12 +41,10 @@ def measure_traffic() -> Iterator[Counter[str]]:
 
 
 class Channel:
-    """A process group and its collectives; `None` is a group of this process alone.
+    """The collectives of a process group; None is a group of this process only.
 
-    All ranks of the group must call the same methods in the same order.
-
-    Raises:
-        ConnectionLostError: a collective failed, as connections to dead ranks do.
+    All ranks of the group must call the same methods in the same order. Methods raise a ConnectionLostError if a
+    collective fails, for example because a rank died.
     """
 
     def __init__(self, group: Any) -> None:
@@ -58,7 +56,7 @@ class Channel:
 
     @property
     def device(self) -> Any:
-        """The device of the group's tensors: the current CUDA device with NCCL, else the CPU."""
+        """The device of tensors in collectives: the current CUDA device with NCCL, else the CPU."""
         torch = require("torch", extra="torch")
         if self.group is not None and "cuda:nccl" in self._dist.get_backend_config(self.group).split(","):
             return torch.device("cuda", torch.cuda.current_device())
@@ -66,12 +64,12 @@ class Channel:
 
     @property
     def global_ranks(self) -> list[int]:
-        """The group's ranks as ranks of the run, by rank in the group."""
+        """The global rank of each rank of the group."""
         ranks: list[int] = [0] if self.group is None else self._dist.get_process_group_ranks(self.group)
         return ranks
 
     def all_gather_rows(self, rows: Int64s, purpose: str) -> list[Int64s]:
-        """Returns the rows int64[n, columns] of each rank; n may differ between ranks."""
+        """Returns the array int64[n, columns] of each rank; n may differ between ranks."""
         if self.size == 1:
             return [rows]
         torch, columns = self._torch, rows.shape[1]
@@ -82,7 +80,7 @@ class Channel:
         return [gathered[rank, :count] for rank, count in enumerate(counts)]
 
     def all_to_all(self, chunks: Sequence[Any], received_bytes: Sequence[int], purpose: str) -> list[Any]:
-        """Sends the uint8 tensor `chunks[r]` to rank r; returns those received, by rank."""
+        """Sends the uint8 tensor `chunks[r]` to each rank r; returns the tensor received from each rank."""
         if self.size == 1:
             return list(chunks)
         torch, sizes = self._torch, [len(chunk) for chunk in chunks]
@@ -93,7 +91,7 @@ class Channel:
         return list(torch.split(incoming, list(received_bytes)))
 
     def broadcast(self, tensor: Any, source: int, purpose: str) -> Any:
-        """Returns `tensor` of rank `source` of the group; shape and dtype must be the same on all ranks."""
+        """Returns the tensor of rank `source` of the group; shape and dtype must be the same on all ranks."""
         if self.size == 1:
             return tensor
         moved = tensor.to(self.device).contiguous()
@@ -103,7 +101,7 @@ class Channel:
         return moved
 
     def broadcast_integers(self, values: Sequence[int] | None, source: int, purpose: str) -> list[int]:
-        """Returns the integers, of 64 bits, of rank `source`; others give None."""
+        """Returns the 64-bit integers of rank `source`; other ranks pass None."""
         if self.size == 1:
             assert values is not None
             return list(values)
@@ -115,9 +113,9 @@ class Channel:
         return received
 
     def break_off(self) -> None:
-        """Closes the connections of the group, so that no rank waits for this one. Not collective.
+        """Closes the connections of the group, so that no rank waits for this one; not a collective.
 
-        gloo closes a connection on which a receive times out; NCCL aborts.
+        gloo closes a connection when a receive times out; NCCL aborts.
         """
         if self.size == 1:
             return
@@ -142,23 +140,23 @@ class Channel:
         try:
             collective(*arguments, group=group)
         except RuntimeError as error:
-            message = f"one of {name_ranks(self.global_ranks)} died, ended or failed: {str(error).splitlines()[0]}"
+            message = f"one of {name_ranks(self.global_ranks)} died, exited or failed: {str(error).splitlines()[0]}"
             raise ConnectionLostError(message, hint="see the logs of these ranks") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroups:
-    """The process groups of `torch.distributed` for packing; None is this process alone, the default.
+    """The process groups of `torch.distributed` for packing; None is a group of this process only.
 
-    Megatron's `ProcessGroupCollection` has the same attributes, and may be passed instead.
+    Megatron's `ProcessGroupCollection` has the same attributes and may be passed instead.
 
     Attributes:
-        dp: ranks that differ in data only (not in context).
-        cp: ranks that share packs.
-        dp_cp: both; rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
-        tp: tensor parallel.
-        pp: stages of the pipeline, in order.
-        cp_of_size: this rank's group of each size, for plans with context-parallel groups of several sizes.
+        dp: data-parallel ranks of one context-parallel rank.
+        cp: context-parallel ranks, which share packs.
+        dp_cp: data × context-parallel ranks, rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
+        tp: tensor-parallel ranks.
+        pp: pipeline stages, in order.
+        cp_of_size: this rank's context-parallel group of each size, for schedulers with groups of several sizes.
     """
 
     dp: Any = None
@@ -170,14 +168,14 @@ class ProcessGroups:
 
     @classmethod
     def from_mesh(cls, mesh: Any, *, cp_sizes: Sequence[int] = ()) -> ProcessGroups:
-        """Returns the groups of this process in a mesh; all ranks of the mesh must call this together.
+        """Creates the groups of this process from a device mesh; all ranks of the mesh must call this together.
 
         Args:
-            mesh: a `torch.distributed.device_mesh.DeviceMesh` with dimensions named among "dp", "cp", "tp" and "pp", in
-                any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; missing ones have
-                size 1.
-            cp_sizes: sizes of further context-parallel groups, for schedulers with several: blocks of consecutive ranks
-                of dp_cp, a power of two that divides them, or all.
+            mesh: a `torch.distributed.device_mesh.DeviceMesh` whose dimensions are named "dp", "cp", "tp" or "pp", in
+                any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; missing dimensions
+                have size 1.
+            cp_sizes: sizes of the groups in `cp_of_size`: dp × cp, or powers of two that divide it. Each group has
+                consecutive ranks of dp_cp.
 
         Raises:
             ConfigError: a dimension has another name, or a size does not divide dp × cp.
@@ -185,7 +183,7 @@ class ProcessGroups:
         names = tuple(mesh.mesh_dim_names or ())
         if not names or set(names) - {"dp", "cp", "tp", "pp"}:
             message = f"dimensions of the mesh must be named 'dp', 'cp', 'tp' or 'pp', got {names}"
-            raise ConfigError(message, hint="name them with `mesh_dim_names` of `init_device_mesh`")
+            raise ConfigError(message, hint="pass `mesh_dim_names` to `init_device_mesh`")
         own = {name: mesh.get_group(name) for name in names if mesh.size(names.index(name)) > 1}
         last = [names.index(name) for name in ("dp", "cp") if name in names]
         blocks = mesh.mesh.permute(*(i for i in range(len(names)) if i not in last), *last)
@@ -196,8 +194,7 @@ class ProcessGroups:
             dp_cp = _own_group(rows)
         for size in cp_sizes:
             if size < 1 or num_ranks % size or (size & (size - 1) and size != num_ranks):
-                message = f"a context-parallel group of {size} ranks is no power of two that divides {num_ranks}"
-                raise ConfigError(message)
+                raise ConfigError(f"`cp_sizes`: must be powers of two that divide {num_ranks}, got {size}")
         cp_of_size = {
             size: _own_group([row[first : first + size] for row in rows for first in range(0, num_ranks, size)])
             for size in cp_sizes
@@ -207,15 +204,15 @@ class ProcessGroups:
 
 
 def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
-    """Makes a group of each list of ranks, in their order; returns that of this process."""
+    """Creates a process group for each list of ranks, in the order of the list; returns the group of this process."""
     dist = require("torch.distributed", extra="torch")
     made = [dist.new_group(ranks, sort_ranks=False) for ranks in all_ranks]
     return next(group for ranks, group in zip(all_ranks, made, strict=True) if dist.get_rank() in ranks)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The size of a group, and this process's rank in it, without a process group."""
+class GroupRank:
+    """The size of a group and this process's rank in it, where no process group exists."""
 
     size: int
     rank: int
@@ -223,10 +220,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The channels of this process. `cp_of_size` is None if unknown; `given_device` overrides that of the groups."""
+    """The process groups of this process. `cp_of_size` is None if unknown; `given_device` overrides their device."""
 
     dp: Channel
-    cp: Channel | Standing
+    cp: Channel | GroupRank
     tp: Channel
     pp: Channel
     dp_cp_group: Any
@@ -234,22 +231,22 @@ class Place:
     given_device: Any = None
 
     def break_off(self) -> None:
-        """Closes the connections of all groups whose collectives packing uses."""
+        """Closes the connections of all groups that packing uses in collectives."""
         for channel in (self.dp, self.tp, self.pp):
             channel.break_off()
 
     @property
     def num_ranks(self) -> int:
-        """dp × cp."""
+        """Number of dp × cp ranks."""
         return self.dp.size * self.cp.size
 
     @property
     def rank(self) -> int:
-        """This process's rank among dp × cp."""
+        """Rank of this process among the dp × cp ranks."""
         return self.dp.rank * self.cp.size + self.cp.rank
 
     def rank_among(self, cp_size: int) -> int:
-        """Returns this process's rank among the `cp_size` ranks that share a pack."""
+        """Returns the rank of this process in its context-parallel group of `cp_size` ranks."""
         group = None if self.cp_of_size is None else self.cp_of_size.get(cp_size)
         found: int = self.rank % cp_size if group is None else group.rank()
         return found
@@ -264,12 +261,12 @@ class Place:
 
 
 def place_of(pg_collection: Any) -> Place:
-    """Returns the place of this process in groups with the attributes of `ProcessGroups`."""
+    """Returns the `Place` of this process in a `ProcessGroups` or an object with its attributes."""
     if pg_collection is None:
         pg_collection = ProcessGroups()
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
-            message = f"no process groups given, in a run of {ranks.world_size} ranks"
-            raise ConfigError(message, hint="pass `ProcessGroups.from_mesh(mesh)`, or groups made otherwise")
+            message = f"no process groups given, but `torch.distributed` has {ranks.world_size} ranks"
+            raise ConfigError(message, hint="pass `ProcessGroups.from_mesh(mesh)`, or a `ProcessGroups` of your groups")
     try:
         dp, cp, tp, pp = (Channel(getattr(pg_collection, name)) for name in ("dp", "cp", "tp", "pp"))
         dp_cp = pg_collection.dp_cp
@@ -280,15 +277,15 @@ def place_of(pg_collection: Any) -> Place:
     if dp_cp is not None and (dp_cp.size(), dp_cp.rank()) != (place.num_ranks, place.rank):
         found = f"{dp_cp.rank()} of {dp_cp.size()}"
         message = f"rank in dp_cp: expected dp * {cp.size} + cp = {place.rank} of {place.num_ranks}, found {found}"
-        raise ConfigError(message, hint="make the group with context parallelism inside data parallelism")
+        raise ConfigError(message, hint="order the ranks of the group by data-parallel, then context-parallel rank")
     return place
 
 
 def place_in(dp_group: Any, tp_group: Any, pp_group: Any, dp_cp_group: Any, dev: Any = None) -> Place:
-    """Returns the place of this process in single groups; None is this process alone. dp_cp and dp give cp."""
+    """Returns the `Place` of this process in given groups, where cp follows from dp_cp and dp."""
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     if dp_cp.size % dp.size:
-        raise ConfigError(f"{dp_cp.size} ranks of dp_cp are no multiple of the {dp.size} ranks of dp")
+        raise ConfigError(f"{dp_cp.size} ranks of dp_cp are not a multiple of the {dp.size} ranks of dp")
     cp_size = dp_cp.size // dp.size
-    cp = Standing(cp_size, dp_cp.rank % cp_size)
+    cp = GroupRank(cp_size, dp_cp.rank % cp_size)
     return Place(dp, cp, Channel(tp_group), Channel(pp_group), dp_cp.group, None, dev)

@@ -1,4 +1,4 @@
-"""Context-parallel groups as large as each sub-sample needs: ranks share long ones, short ones stay whole."""
+"""`HybridCostBalancedScheduler`: ranks share long sub-samples in groups of any size; short sub-samples stay whole."""
 
 from __future__ import annotations
 
@@ -10,51 +10,52 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.balanced import GOOD_ENOUGH, Task, checked_costs, in_units, pack_to_levels, unit_exponent
+from tokenloom.packing.balanced import GOOD_ENOUGH, Task, checked_costs, cost_exponent, pack_to_levels, scaled_costs
 from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.cost import least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
 
-ALMOST_EVEN = 1.035  # bound / even share of a sharing tried first; plans end about 1 % above the bound
-LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of a rank's cost, / longest of a single rank
-MOST_CUTS = 2  # of the last step of groups; each may take one more microbatch
-LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of their step join no group
-MOST_JOINED = 8  # sub-samples of a group
-MOST_TRIED = 4  # sharings planned in full; one is enough for most batches
+ALMOST_EVEN = 1.035  # ratio of a bound to the even share up to which a sharing is tried first; plans exceed it by 1 %
+# Limits of a rank's cost, relative to the longest sub-sample that fits a single rank.
+LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
+MOST_CUTS = 2  # times that the last step of groups is split; each may add a microbatch
+LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of a step join no group
+MOST_JOINED = 8  # default limit of sub-samples in a group
+MOST_TRIED = 4  # sharings that are planned in full; one is enough for most batches
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler):
-    """Plans packs of equal cost with context-parallel groups of different sizes, chosen anew for each microbatch.
+    """A scheduler that plans packs of equal cost, with context-parallel groups chosen anew for each microbatch.
 
-    Short sub-samples stay whole, in packs of one rank. A longer one gets the ranks it needs, a power of two: n tokens
-    need s ranks if n, rounded up to a multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`; more, if all ranks
-    would wait for it. Short ones join groups cheaper than their step. With fewer sub-samples than ranks, each gets a
-    group, and groups grow until no rank is idle.
+    Short sub-samples are packed on single ranks. A longer sub-sample is shared by the smallest power of two of ranks
+    that fits it, or by more ranks if all ranks would wait for it: s ranks fit n tokens if n, rounded up to a multiple
+    of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`. Short sub-samples join groups that cost less than their
+    microbatch. With fewer sub-samples than ranks, each sub-sample gets a group, and groups grow until no rank is idle.
 
-    Groups are aligned blocks, [i × s, (i + 1) × s): one communicator for each size and block.
+    Groups are aligned blocks of ranks, [i × s, (i + 1) × s), so each size and block needs one communicator.
 
     Example:
         >>> plan = HybridCostBalancedScheduler(8, cp_size=1, dp_size=4).plan([16, 8, 7, 1])
         >>> plan.assignments, plan.cp_sizes.tolist()
         ((((0,), (0,), (1,), (2, 3)),), [[2, 2, 1, 1]])
 
-    The settings are those of `BasePackingScheduler`; groups are formed among all dp × cp ranks.
+    The arguments are the same as in `BasePackingScheduler`; groups consist of any of the dp × cp ranks.
     """
 
     is_dynamic_cp = True
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """The possible sizes of groups, rising."""
+        """The possible sizes of groups, in ascending order."""
         return tuple(2**k for k in range(self.num_ranks.bit_length()))
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest sub-sample that can be planned."""
+        """Tokens of the longest sub-sample that fits a group of ranks."""
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns the most tokens of a rank, of a sub-sample cut into two chunks per rank."""
+        """Returns the maximum tokens per rank of a group of `size`; groups cut sub-samples into two chunks per rank."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -65,9 +66,10 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Ranks for each of the longest sub-samples, int64[n], costliest first; all others stay whole.
+    """The number of ranks that share each of the longest sub-samples, costliest first; others stay whole.
 
-    `least` is a lower bound of the slowest ranks' cost in all microbatches, `even_share` the mean of all ranks.
+    Arrays are int64[n]. `least` is a lower bound of the slowest ranks' cost in all microbatches, `even_share` the mean
+    cost of all ranks.
     """
 
     numbers: Int64s
@@ -101,7 +103,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Groups of steps, packs of the whole sub-samples, and the sum of the slowest ranks' costs."""
+    """A plan: the groups of each step, the packs of whole sub-samples, and the sum of the slowest ranks' costs."""
 
     steps: list[Step]
     whole: Int64s
@@ -110,7 +112,7 @@ class Placed:
 
 
 class HybridBatch:
-    """Plans the sub-samples of one global batch, longest first."""
+    """The planner of one global batch; `lengths` are longest first."""
 
     def __init__(self, scheduler: HybridCostBalancedScheduler, lengths: Int64s) -> None:
         self.scheduler = scheduler
@@ -120,45 +122,45 @@ class HybridBatch:
         self.multiple: int = scheduler.microbatch_multiple
         self.sizes: tuple[int, ...] = scheduler.group_sizes
         largest = max(size * float(scheduler.cost_model.cost(lengths[:1], size)[0]) for size in self.sizes)
-        self._exponent = unit_exponent(largest, len(lengths))
+        self._exponent = cost_exponent(largest, len(lengths))
         self.needs: Int64s = np.ones(len(lengths), dtype=np.int64)
         for size in self.sizes[:-1]:
             self.needs[lengths > size * scheduler.tokens_per_rank(size)] = 2 * size
-        self._known: dict[int, Int64s] = {}
-        self._known_rising: dict[int, tuple[Int64s, Int64s]] = {}
+        self._costs: dict[int, Int64s] = {}
+        self._negatives: dict[int, tuple[Int64s, Int64s]] = {}
 
     def costs(self, size: int, count: int | None = None) -> Int64s:
-        """Returns int64[count], costs of the longest sub-samples, or all, for each of `size` ranks."""
+        """Returns the costs of the `count` longest sub-samples (None: all) for each of `size` ranks, int64[count]."""
         count = len(self.lengths) if count is None else count
-        known = self._known.get(size, self.lengths[:0])
-        if len(known) < count:
-            known = self._known[size] = self._costs_of(self.lengths[:count], size)
-        return known[:count]
+        cached = self._costs.get(size, self.lengths[:0])
+        if len(cached) < count:
+            cached = self._costs[size] = self._costs_of(self.lengths[:count], size)
+        return cached[:count]
 
-    def _rising(self, size: int) -> tuple[Int64s, Int64s]:
-        """Returns negative costs and padded tokens for groups of `size`, int64[num_subsamples] each."""
-        if size not in self._known_rising:
+    def _negative_costs_and_tokens(self, size: int) -> tuple[Int64s, Int64s]:
+        """Returns negated costs and padded tokens in groups of `size`, ascending, int64[num_subsamples] each."""
+        if size not in self._negatives:
             padded = -(-self.lengths // (2 * size)) * (2 * size)
-            self._known_rising[size] = -self.costs(size), -padded
-        return self._known_rising[size]
+            self._negatives[size] = -self.costs(size), -padded
+        return self._negatives[size]
 
     def _costs_of(self, lengths: Int64s, size: int) -> Int64s:
-        return in_units(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
+        return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings: those that may be good enough as they are found, then the others, best first."""
+        """Yields sharings: first those with a bound near the even share, then the others, lowest bound first."""
         others: list[Sharing] = []
         even_share = float("inf")
-        for way in self._ways():
-            even_share = min(even_share, way.even_share)
-            if way.least <= ALMOST_EVEN * even_share:
-                yield way
+        for sharing in self._sharings():
+            even_share = min(even_share, sharing.even_share)
+            if sharing.least <= ALMOST_EVEN * even_share:
+                yield sharing
             else:
-                others.append(way)
+                others.append(sharing)
         yield from sorted(others, key=lambda other: other.least)
 
-    def _ways(self) -> Iterator[Sharing]:
-        """Yields sharings, each once: from high limits to low, as they are and with the longest widened."""
+    def _sharings(self) -> Iterator[Sharing]:
+        """Yields different sharings: for each limit of cost, highest first, without and with wider first groups."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -174,7 +176,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns, for each of the first sub-samples, the fewest ranks within a limit of cost, else the cheapest."""
+        """Returns for each of `count` sub-samples the fewest ranks with a cost within `limit`, else the cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -185,9 +187,9 @@ class HybridBatch:
         return chosen
 
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
-        """Returns sizes with which the longest fill a step of their own, as wide as possible.
+        """Widens the groups of the longest sub-samples, so that they fill a step of their own.
 
-        With each cut they become twice as wide, and again the longest of them, too few for a step, fill their own.
+        Each of `cuts` rounds before makes these groups twice as wide, and continues with the longest of them.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -219,31 +221,31 @@ class HybridBatch:
         )
 
     def groups_and_packs(self) -> Placed | None:
-        """Returns the best plan with packs of short ones; None if they cannot occupy all ranks."""
+        """Returns the best plan that packs whole sub-samples beside the groups; None if these leave ranks idle."""
         tried: list[Placed] = []
-        for way in self.promising_first():
-            placed = self._pack_beside(way)
+        for sharing in self.promising_first():
+            placed = self._pack_beside(sharing)
             if placed is None:
                 continue
             tried.append(placed)
-            if placed.slowest <= GOOD_ENOUGH * way.even_share or len(tried) == MOST_TRIED:
+            if placed.slowest <= GOOD_ENOUGH * sharing.even_share or len(tried) == MOST_TRIED:
                 break
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
-    def _pack_beside(self, way: Sharing) -> Placed | None:
-        """Returns the steps of a sharing, with the short ones in packs or in groups cheaper than their step."""
-        num_shared, num_all = len(way.sizes), len(self.lengths)
-        joins = bool((way.sizes > self.needs[way.numbers]).any())
+    def _pack_beside(self, sharing: Sharing) -> Placed | None:
+        """Plans a sharing, with whole sub-samples in packs or in groups that cost less than their step."""
+        num_shared, num_all = len(sharing.sizes), len(self.lengths)
+        joins = bool((sharing.sizes > self.needs[sharing.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
-        taken = int(way.sizes.sum())
+        used = int(sharing.sizes.sum())
         packs = max(-(-int(self.lengths[num_shared:].sum()) // self.capacity), -(-(num_all - num_shared) // most))
-        num_steps = self._multiple_of(-(-(taken + packs) // self.num_ranks))
+        num_steps = self._multiple_of(-(-(used + packs) // self.num_ranks))
         best: Placed | None = None
         while True:
-            steps = _first_fit(way, self.num_ranks)
+            steps = _first_fit(sharing, self.num_ranks)
             num_steps = max(num_steps, self._multiple_of(len(steps)))
             steps += [Step() for _ in range(num_steps - len(steps))]
-            spare = num_all - num_shared - (self.num_ranks * num_steps - taken)
+            spare = num_all - num_shared - (self.num_ranks * num_steps - used)
             if spare < 0 and not self._grow(steps, -spare):
                 return best
             steps = self._costliest_first(steps, num_shared)
@@ -251,13 +253,13 @@ class HybridBatch:
             found = self._packs_beside(steps, whole, most)
             if best is not None and found is not None:
                 return found if found.slowest * GOOD_ENOUGH < best.slowest else best
-            if found is not None and found.slowest <= GOOD_ENOUGH * way.least:
+            if found is not None and found.slowest <= GOOD_ENOUGH * sharing.least:
                 return found
             best = found
             num_steps += self.multiple
 
     def _packs_beside(self, steps: list[Step], whole: Int64s, most: int) -> Placed | None:
-        """Returns the short ones in packs on the idle ranks; None if they do not fit."""
+        """Packs the sub-samples `whole` on the ranks without a group; returns None if they do not fit."""
         short = Task(
             lengths=self.lengths[whole],
             costs=self.costs(1)[whole],
@@ -280,7 +282,7 @@ class HybridBatch:
         return -(-num_steps // self.multiple) * self.multiple
 
     def _costliest_first(self, steps: Sequence[Step], num_shared: int) -> list[Step]:
-        """Sorts steps by the cost of their groups, or without any by the longest sub-sample that will be alone."""
+        """Sorts steps by the cost of their groups; without groups, by the sub-sample that gets a pack of its own."""
         alone = self.costs(1)[num_shared:][self.lengths[num_shared:] > self.capacity // 2][:: self.num_ranks].tolist()
         empty = [step for step in steps if not step.groups]
         levels = [(step.level, step) for step in steps if step.groups]
@@ -288,13 +290,13 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Moves up to `most` short ones, longest first, into groups cheaper than their step; returns the others."""
+        """Moves up to `most` whole sub-samples, longest first, into cheaper groups of a step; returns the rest."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level
             least = level // LEAST_JOINED
             for group in step.groups:
-                costs, tokens = self._rising(group.size)
+                costs, tokens = self._negative_costs_and_tokens(group.size)
                 if level - group.cost <= least or most <= 0 or -costs[num_shared] <= least:
                     continue
                 room = group.size * self.scheduler.tokens_per_rank(group.size) + int(tokens[group.numbers].sum())
@@ -311,7 +313,7 @@ class HybridBatch:
         return np.array(free, dtype=np.int64)
 
     def _grow(self, steps: Sequence[Step], missing: int) -> bool:
-        """Doubles the costliest groups until they have `missing` more ranks, or some more; False if impossible."""
+        """Doubles the costliest groups until they have at least `missing` more ranks; returns False if impossible."""
         heap = [(-group.cost, i, j) for i, step in enumerate(steps) for j, group in enumerate(step.groups)]
         heapq.heapify(heap)
         while missing > 0 and heap:
@@ -325,7 +327,7 @@ class HybridBatch:
         return missing <= 0
 
     def groups_only(self) -> Placed:
-        """Returns steps in which every sub-sample has a group, and every rank is in one."""
+        """Returns a plan in which every sub-sample has its own group and every rank is in a group."""
         num_steps = self._multiple_of(-(-int(self.needs.sum()) // self.num_ranks))
         while num_steps <= len(self.lengths):
             steps = self._spread(num_steps)
@@ -335,27 +337,28 @@ class HybridBatch:
                 return Placed(steps=steps, whole=nothing, pack_of_whole=nothing, slowest=0)
             num_steps += self.multiple
         message = f"{len(self.lengths)} sub-samples cannot occupy {self.num_ranks} ranks in groups of powers of two"
-        raise ConfigError(message, hint="take more sub-samples into a global batch")
+        raise ConfigError(message, hint="use more sub-samples per global batch")
 
     def _spread(self, num_steps: int) -> list[Step] | None:
-        """Puts each sub-sample into the step with the most idle ranks; None if one does not fit."""
+        """Assigns each sub-sample to the step with the most idle ranks; returns None if one does not fit."""
         steps = [Step() for _ in range(num_steps)]
         heap = [(0, i) for i in range(num_steps)]
         for number, size in enumerate(self.needs.tolist()):
-            taken, i = heapq.heappop(heap)
-            if taken + size > self.num_ranks:
+            used, i = heapq.heappop(heap)
+            if used + size > self.num_ranks:
                 return None
             steps[i].groups.append(Group([number], size, int(self.costs(size)[number])))
-            heapq.heappush(heap, (taken + size, i))
+            heapq.heappush(heap, (used + size, i))
         return steps
 
 
-def _first_fit(way: Sharing, num_ranks: int) -> list[Step]:
-    """Returns steps, the group of each shared sub-sample in the first with enough ranks."""
+def _first_fit(sharing: Sharing, num_ranks: int) -> list[Step]:
+    """Assigns the group of each shared sub-sample to the first step with enough ranks."""
     steps: list[Step] = []
     left: list[int] = []
-    first: dict[int, int] = {}  # before it, no step has room for a group of that size
-    for number, size, cost in zip(way.numbers.tolist(), way.sizes.tolist(), way.costs.tolist(), strict=True):
+    first: dict[int, int] = {}  # the first step that may have room for a group of each size
+    columns = (sharing.numbers.tolist(), sharing.sizes.tolist(), sharing.costs.tolist())
+    for number, size, cost in zip(*columns, strict=True):
         i = first.get(size, 0)
         while i < len(left) and left[i] < size:
             i += 1
@@ -369,9 +372,9 @@ def _first_fit(way: Sharing, num_ranks: int) -> list[Step]:
 
 
 def _lay_out(placed: Placed, order: Int64s, num_ranks: int) -> PackPlan:
-    """Returns the plan: in each microbatch the largest groups first, which aligns them, then single ranks.
+    """Converts `placed`, whose sub-samples are indices into `order`, to a `PackPlan`.
 
-    Sub-samples of `placed` are positions in `order`.
+    Each microbatch has its largest groups first, which aligns them, then single ranks.
     """
     pack_of = np.empty_like(order)
     packs = np.empty((len(placed.steps), num_ranks), dtype=np.int64)
@@ -379,13 +382,13 @@ def _lay_out(placed: Placed, order: Int64s, num_ranks: int) -> PackPlan:
     number, num_groups = 0, sum(len(step.groups) for step in placed.steps)
     alone = num_groups
     for microbatch, step in enumerate(placed.steps):
-        taken = 0
+        rank = 0
         for group in sorted(step.groups, key=lambda group: -group.size):
             pack_of[order[group.numbers]] = number
-            packs[microbatch, taken : taken + group.size] = number
-            cp_sizes[microbatch, taken : taken + group.size] = group.size
-            number, taken = number + 1, taken + group.size
-        packs[microbatch, taken:] = np.arange(alone, alone + num_ranks - taken)
-        alone += num_ranks - taken
+            packs[microbatch, rank : rank + group.size] = number
+            cp_sizes[microbatch, rank : rank + group.size] = group.size
+            number, rank = number + 1, rank + group.size
+        packs[microbatch, rank:] = np.arange(alone, alone + num_ranks - rank)
+        alone += num_ranks - rank
     pack_of[order[placed.whole]] = placed.pack_of_whole + num_groups
     return plan_of(pack_of, packs, cp_sizes)

@@ -1,7 +1,7 @@
-"""One global batch, from the iterators of all ranks to their packs.
+"""The pipeline of one global batch, from the data iterators of all ranks to their packs.
 
-Fetch, gather lengths, plan, exchange sub-samples, pack, and send metadata to ranks that read nothing. A rank that fails
-or dies in between fails all, with its cause. All sums are integers; metadata travels as 64-bit integers.
+Ranks fetch items, gather lengths, plan, exchange sub-samples, pack, and send metadata to ranks without data. If a rank
+fails or dies, all ranks raise with its cause. All sums are integers; metadata is sent as 64-bit integers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tokenloom.packing.base import BasePackingScheduler
 
 Wrapped = tuple[Any, int, int, int]
-"""(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
+"""The result of `wrap_data_iterator`: (iterators, number of microbatches, sum of lengths, sum of squared lengths)."""
 
 _END = object()
 
@@ -54,7 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Does the work of `wrap_data_iterator` with a scheduler; `sums_padding` counts padding in the sums."""
+    """Returns the result of `wrap_data_iterator` with a scheduler; `sums_padding` includes padding in the sums."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -73,8 +73,8 @@ def run_pipeline(
         packs, numbers = None, (0, 0, 0)
         if scheduled is not None:
             fetched, planned = scheduled
-            lane = [dp_rank * place.cp.size + place.cp.rank for dp_rank in range(place.dp.size)]
-            wanted = [np.unique(np.concatenate(planned.plan.ids_of_rank(rank))) for rank in lane]
+            peers = range(place.cp.rank, place.num_ranks, place.cp.size)  # the ranks of `dp`
+            wanted = [np.unique(np.concatenate(planned.plan.ids_of_rank(rank))) for rank in peers]
             packs = planned.packs(place, exchange_samples(fetched, wanted, place.dp).__getitem__)
             sums = sums_of(fetched.padded_lengths if sums_padding else fetched.lengths)
             numbers = (planned.plan.num_microbatches, *sums)
@@ -87,7 +87,7 @@ def run_pipeline(
         "scheduling a global batch",
         schedule,
         break_off=place.break_off,
-        breaks=(),  # failures to fetch are gathered; plans fail on all ranks alike
+        breaks=(),  # errors in fetching are gathered, and planning fails on all ranks
         compare=lambda result: None if result is None else describe(result[1].plan, result[0].lengths),
     )
     return do_together(
@@ -103,25 +103,25 @@ def run_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and the padded length of each sub-sample: a multiple of 2 × the ranks that share it."""
+    """A plan and the padded length of each sub-sample, a multiple of 2 × the number of ranks that share it."""
 
     plan: PackPlan
     padded_lengths: Int64s
 
     def longest_part(self) -> int:
-        """Returns the most tokens of a rank in a pack."""
+        """Returns the maximum tokens of a rank in a pack."""
         tokens = np.add.reduceat(self.padded_lengths[self.plan.ids], self.plan.pack_offsets[:-1])
         return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
 
     def cp_sizes(self, place: Place) -> list[int] | None:
-        """Returns how many ranks share each pack of this rank; None if always cp ranks."""
+        """Returns the number of ranks that share each pack of this rank; None if all packs have cp ranks."""
         if (self.plan.cp_sizes == place.cp.size).all():
             return None
         sizes: list[int] = self.plan.cp_sizes[:, place.rank].tolist()
         return sizes
 
     def packs(self, place: Place, sample: Callable[[int], SubSample]) -> list[Pack]:
-        """Returns the packs of this rank; `sample` gives sub-samples by id."""
+        """Returns the packs of this rank; `sample` returns the sub-sample of an id."""
         grouped = [
             [sample(number) | {"padded_seq_len": int(self.padded_lengths[number])} for number in ids.tolist()]
             for ids in self.plan.ids_of_rank(place.rank)
@@ -129,7 +129,7 @@ class Planned:
         return build_packed_microbatches(grouped, place.device, cp_sizes=self.cp_sizes(place))
 
     def metadata(self, place: Place, lengths: Int64s) -> list[Pack]:
-        """Returns the packs of a stage without tokens, from lengths without padding."""
+        """Returns the packs of a pipeline stage without tokens; `lengths` are without padding."""
         mine = self.plan.ids_of_rank(place.rank)
         sizes: Sequence[int | None] = self.cp_sizes(place) or [None] * len(mine)
         return [
@@ -141,10 +141,10 @@ class Planned:
 def plan_global_batch(
     lengths: Int64s, settings: PackingConfig, place: Place, scheduler: BasePackingScheduler
 ) -> Planned:
-    """Returns the plan of a scheduler for lengths int64[num_subsamples], and the padded lengths in it.
+    """Plans a global batch with sub-samples of `lengths`, int64[num_subsamples].
 
-    A scheduler with groups of several sizes plans with lengths as they are; if packs, padded for their groups, are too
-    long, it plans again with lengths that any group can cut.
+    A scheduler with groups of several sizes plans with unpadded lengths first. If padding for the groups makes packs
+    too long, it plans again with lengths padded for groups of any size.
     """
     per_rank = place.tp.size if settings.sequence_parallel else 1
 
@@ -162,18 +162,18 @@ def plan_global_batch(
     missing = [size for size in np.unique(found.plan.cp_sizes).tolist() if known is not None and size not in known]
     if missing:
         message = f"the plan needs process groups of {missing} context-parallel ranks"
-        raise ConfigError(message, hint="name all sizes in `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
+        raise ConfigError(message, hint="pass all sizes to `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
     return found
 
 
 def sums_of(lengths: Int64s) -> tuple[int, int]:
-    """Returns the sums of lengths and of their squares, exact at any size."""
+    """Returns the exact sums of lengths and of squared lengths."""
     counted: list[int] = lengths.tolist()
     return sum(counted), sum(length * length for length in counted)
 
 
 def describe(plan: PackPlan, *arrays: Int64s) -> str:
-    """Returns a text with a digest of a plan and of the arrays it was made of."""
+    """Describes the sizes of a plan, with a digest of the plan and `arrays`, so that ranks can compare plans."""
     digest = hashlib.sha256()
     for array in (*arrays, plan.ids, plan.pack_offsets, plan.packs, plan.cp_sizes):
         digest.update(np.ascontiguousarray(array).data)
@@ -186,9 +186,10 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalBatch:
-    """The sub-samples that a rank fetched, and the lengths of all, int64.
+    """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids 0, 1, … begin with data-parallel rank 0; `offsets` are the first ids of each rank. A source of -1 is unknown.
+    Ids count the sub-samples of data-parallel rank 0, then rank 1, and so on; `offsets` are the ranks' boundaries. An
+    unknown source is -1.
     """
 
     samples: list[SubSample]
@@ -199,7 +200,7 @@ class GlobalBatch:
 
 
 def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequence[str]) -> list[SubSample]:
-    """Returns the sub-samples of the next items of an iterator."""
+    """Returns the sub-samples in the next `num_microbatches` items of an iterator."""
     items: list[Any] = []
     while len(items) < num_microbatches and (item := next(data_iterator, _END)) is not _END:
         items.append(item)
@@ -208,25 +209,25 @@ def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequenc
     samples = list(take_apart(items))
     missing = [name for name in required if any(name not in sample for sample in samples)]
     if missing:
-        message = f"{', '.join(f'`{name}`' for name in missing)} missing in sub-samples, which the scheduler requires"
+        message = f"sub-samples lack {', '.join(f'`{name}`' for name in missing)}, which the scheduler requires"
         raise InputError(message, hint="change `get_required_sample_keys` of the scheduler")
     return samples
 
 
 def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
-    """Returns the iterator of the first virtual stage with tokens, else the first one."""
+    """Returns the iterator of the first virtual stage that needs tokens, else the first iterator."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if len(given) != len(stages) and isinstance(data_iterator, list):
         raise ConfigError(f"{len(given)} data iterators given for {len(stages)} virtual stages")
     have = [stage for stage, iterator in enumerate(given) if iterator is not None]
     if not have:
         message = "no data iterator on rank 0 of a tensor-parallel group on a stage with tokens"
-        raise ConfigError(message, hint="build the data on the first and the last stage of the pipeline")
+        raise ConfigError(message, hint="pass a data iterator on the first and the last stage of the pipeline")
     return given[next((stage for stage in have if stages[stage]), have[0])]
 
 
 def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBatch:
-    """Gathers lengths; if a rank failed to fetch, all raise."""
+    """Gathers the lengths of all data-parallel ranks; raises on all ranks if one failed to fetch its items."""
     samples = fetching.result or []
     rows = np.array(
         [[one["original_seq_len"], one["padded_seq_len"], one.get("dataset_id", -1)] for one in samples], dtype=np.int64
@@ -245,9 +246,9 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends sub-samples to the ranks that work on them, in one all-to-all of bytes; returns those of this rank by id.
+    """Sends sub-samples, without padding, to the ranks that work on them; returns this rank's sub-samples by id.
 
-    Padding is not sent. `wanted` has the ids of each rank of `dp`, rising. Collective.
+    `wanted` are the ids that each rank of `dp` needs, ascending. Uses one all-to-all of bytes.
     """
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
@@ -284,7 +285,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Sends metadata and numbers from the first stage of a pipeline to stages without packs (None). Collective."""
+    """Sends metadata and numbers of the first pipeline stage to all stages; stages without packs (None) return them."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers
@@ -299,9 +300,9 @@ def broadcast_to_stages(
 
 
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
-    """Returns an iterator over packs, or a list of one per virtual stage; None for tensor-parallel ranks above 0.
+    """Returns an iterator over packs, or with `in_list` one per virtual stage; None on tensor-parallel ranks above 0.
 
-    Virtual stages that need no tokens get metadata only.
+    Virtual stages that do not need tokens get `METADATA` only.
     """
     iterators: list[Any] = [None] * len(stages)
     if tp.rank == 0:

@@ -1,4 +1,4 @@
-"""Plans: which sub-samples of a global batch each rank works on in each microbatch."""
+"""`PackPlan`: the sub-samples of a global batch that each rank works on in each microbatch."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _UINT16_MAX = np.iinfo(np.uint16).max
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackPlan(HasFacts):
-    """Which sub-samples of a global batch each rank works on in each microbatch.
+    """A plan of the sub-samples that each rank works on in each microbatch of a global batch.
 
-    A *pack* is the sub-samples of one context-parallel group in one microbatch, in a row. Groups are aligned blocks of
-    ranks: rank r in a group of size s shares its pack with ranks [r // s * s, r // s * s + s).
+    A *pack* is the concatenated sub-samples of one context-parallel group in one microbatch. Groups are aligned blocks
+    of ranks: rank r in a group of size s shares its pack with ranks [r // s * s, r // s * s + s).
 
     Attributes:
-        num_ranks: dp × cp ranks; rank = dp_rank * cp_size + cp_rank.
-        ids: int64[num_subsamples], sub-samples pack by pack, in order.
-        pack_offsets: int64[num_packs + 1], where each pack begins in `ids`.
+        num_ranks: number of dp × cp ranks; rank = dp_rank * cp_size + cp_rank.
+        ids: int64[num_subsamples], sub-samples of all packs, in order.
+        pack_offsets: int64[num_packs + 1], boundaries of the packs in `ids`.
         packs: int64[num_microbatches, num_ranks], the pack of each rank.
-        cp_sizes: int64[num_microbatches, num_ranks], ranks in the group of each rank.
+        cp_sizes: int64[num_microbatches, num_ranks], number of ranks in the group of each rank.
     """
 
     num_ranks: int
@@ -46,23 +46,23 @@ class PackPlan(HasFacts):
 
     @property
     def num_packs(self) -> int:
-        """Number of packs of all microbatches."""
+        """Number of packs in all microbatches."""
         return len(self.pack_offsets) - 1
 
     @property
     def assignments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """The sub-samples by microbatch and rank, in order; equal tuples for ranks of one group. Made at each call."""
+        """The sub-samples as `[microbatch][rank][i]`, computed at each access; ranks of a group have equal tuples."""
         ids = self.ids.tolist()
         packs = [tuple(ids[start:stop]) for start, stop in itertools.pairwise(self.pack_offsets.tolist())]
         return tuple(tuple(packs[number] for number in row) for row in self.packs.tolist())
 
     def ids_of(self, microbatch: int, rank: int) -> Int64s:
-        """Returns the sub-samples of a rank in a microbatch, in order; a view."""
+        """Returns the sub-samples of a rank in a microbatch, in order, as a view."""
         pack = int(self.packs[microbatch, rank])
         return self.ids[self.pack_offsets[pack] : self.pack_offsets[pack + 1]]
 
     def ids_of_rank(self, rank: int) -> list[Int64s]:
-        """Returns the sub-samples of a rank by microbatch; views."""
+        """Returns the sub-samples of a rank in each microbatch, as views."""
         return [self.ids_of(microbatch, rank) for microbatch in range(self.num_microbatches)]
 
     def __eq__(self, other: object) -> bool:
@@ -87,16 +87,16 @@ class PackPlan(HasFacts):
 
 
 def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1) -> Int64s:
-    """Returns lengths rounded up to multiples of 2 × cp_size × per_rank; of `per_rank` for a cp_size of 1."""
+    """Rounds lengths up to multiples of 2 × cp_size × per_rank, or of `per_rank` if cp_size is 1."""
     multiples = np.where(np.asarray(cp_size) > 1, 2 * np.asarray(cp_size), 1) * per_rank
     padded: Int64s = -(-lengths // multiples) * multiples
     return padded
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
-    """Returns the plan in which pack m × dp_size + d is of microbatch m and the d-th context-parallel group.
+    """Returns the plan in which the d-th context-parallel group gets pack m × dp_size + d in microbatch m.
 
-    `pack_of` is the pack of each sub-sample, int64[num_subsamples]; no pack is empty.
+    `pack_of` is the pack of each sub-sample, int64[num_subsamples]; no pack may be empty.
     """
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
@@ -104,7 +104,7 @@ def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_siz
 
 
 def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
-    """Returns a plan with these packs, sub-samples rising in each; `pack_of` is int64[num_subsamples]."""
+    """Returns a plan from the pack of each sub-sample, int64[num_subsamples]; packs have ids in ascending order."""
     num_packs = int(packs.max()) + 1
     counts = np.bincount(pack_of, minlength=num_packs)
     return PackPlan(
@@ -117,13 +117,13 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
 
 
 def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
-    """Returns the plan of lists of sub-samples, by microbatch and rank, as a user's scheduler gives it.
+    """Validates the plan of a user's scheduler, `groups[microbatch][rank][i]`, and returns it as a `PackPlan`.
 
-    Ranks that share a pack have equal lists: `cp_size` ranks, or neighbours if that is None.
+    Ranks with equal lists share a pack: blocks of `cp_size` ranks, or any neighbours if `cp_size` is None.
 
     Raises:
-        ConfigError: a sub-sample is missing or in several packs, a rank has none, or ranks that share a pack are no
-            aligned block.
+        ConfigError: a sub-sample is missing or in several packs, a rank has no sub-sample, or the ranks that share a
+            pack are not an aligned block.
     """
     ids: list[int] = []
     offsets = [0]
@@ -141,9 +141,9 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
             size = next(others, num_ranks) - first if cp_size is None else cp_size
             if first % size or any(row != rows[first] for row in rows[first : first + size]):
                 at = first // size * size
-                message = f"{size} ranks from rank {at} on must share a pack in microbatch {microbatch}, got "
+                message = f"ranks {at}-{at + size - 1} must share a pack in microbatch {microbatch}, got "
                 message += str(rows[at : at + size])
-                raise ConfigError(message, hint="a scheduler that chooses how many share a pack sets `is_dynamic_cp`")
+                raise ConfigError(message, hint="set `is_dynamic_cp` in schedulers that choose the size of groups")
             packs[microbatch, first : first + size] = len(offsets) - 1
             cp_sizes[microbatch, first : first + size] = size
             ids += rows[first]
@@ -152,7 +152,7 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
     if sorted(ids) != list(range(num_subsamples)):
         counts, valid = Counter(ids), range(num_subsamples)
         wrong = next(number for number in [*valid, *sorted(counts)] if counts[number] != (number in valid))
-        raise ConfigError(f"sub-sample {wrong} of {num_subsamples} is in {counts[wrong]} packs, not one")
+        raise ConfigError(f"sub-sample {wrong} of {num_subsamples} must be in one pack, got {counts[wrong]}")
     return PackPlan(
         num_ranks=num_ranks,
         ids=np.array(ids, dtype=np.int64),
@@ -163,7 +163,7 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
 
 
 def stable_order(values: Int64s) -> Int64s:
-    """Returns the positions of non-negative values, smallest value first, then lowest position."""
-    # NumPy sorts 16-bit numbers by radix: 65,536 of them in 0.4 ms instead of 5.
+    """Returns the indices that sort non-negative values in ascending order; equal values keep their order."""
+    # NumPy uses radix sort for 16-bit integers: 0.4 ms instead of 5 ms for 65,536 values.
     small = values.astype(np.uint16) if int(values.max()) <= _UINT16_MAX else values
     return np.argsort(small, kind="stable").astype(np.int64, copy=False)

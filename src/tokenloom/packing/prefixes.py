@@ -1,8 +1,8 @@
-"""Sequences with common prefixes: as trees, as one row for a model, and balanced over ranks.
+"""Prefix trees of sequences: packs that store and compute shared prefixes once, balanced over ranks.
 
-In depth-first order a forest is two numbers per sequence: its length, and the tokens shared with the one before. A run
-of sequences in that order costs the first one whole, and of each other the tokens it does not share. So pieces of trees
-are runs, and cutting one in two repeats the prefix of the second.
+A forest in depth-first order is two numbers per sequence: its length, and the tokens it shares with the previous one.
+Consecutive sequences in that order cost the first sequence and the unshared tokens of the others. So a piece of a tree
+is a range of sequences; splitting a range repeats the prefix that its second half shared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.kernels.packs import order_by_prefix
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
-from tokenloom.packing.balanced import GOOD_ENOUGH, CostBalancedScheduler, Task, by_turns, checked_costs, integer_costs
+from tokenloom.packing.balanced import (
+    GOOD_ENOUGH,
+    CostBalancedScheduler,
+    Task,
+    checked_costs,
+    integer_costs,
+    reverse_odd_microbatches,
+)
 from tokenloom.packing.batch import DTYPES, SubSample
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.cost import CostModel
@@ -32,19 +39,19 @@ from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 from tokenloom.rendering.card import HasFacts
 
 BLOCK_SIZE = 128
-"""Tokens of a block of FlexAttention, and of what context-parallel ranks are dealt."""
+"""Tokens per block of FlexAttention, and of the blocks that are assigned to context-parallel ranks."""
 
 _MOST_TOKEN = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixForest(HasFacts):
-    """Sequences in depth-first order of the prefixes they share.
+    """Sequences in depth-first order of their prefix trees.
 
     Attributes:
-        order: int64[n], the numbers of the sequences in that order.
-        lengths: int64[n], their tokens.
-        shared: int64[n], tokens that each shares with the one before; 0 where a tree begins.
+        order: int64[n], the index of each sequence in the input.
+        lengths: int64[n], tokens of each sequence.
+        shared: int64[n], leading tokens that each sequence shares with the previous one; 0 starts a tree.
     """
 
     order: Int64s
@@ -53,9 +60,9 @@ class PrefixForest(HasFacts):
 
     @classmethod
     def of(cls, sequences: Sequence[ArrayLike], position_ids: Sequence[ArrayLike] | None = None) -> PrefixForest:
-        """Returns the forest of sequences: tokens are shared if all before them are, at equal positions.
+        """Builds the forest of sequences; a shared prefix has equal tokens at equal positions.
 
-        Trees and branches come in the order of their first sequences. Time is linear in the shared tokens.
+        Trees and branches have the order of their first sequences. Time is linear in the shared tokens.
 
         Example:
             >>> forest = PrefixForest.of([[1, 2, 3], [7, 8], [1, 2, 4, 5]])
@@ -63,16 +70,16 @@ class PrefixForest(HasFacts):
             ([0, 2, 1], [0, 2, 0], 7)
 
         Args:
-            sequences: token ids, integers[length] each, at least one.
-            position_ids: integers[length] each, if positions do not count from 0 in each sequence.
+            sequences: token ids, integers[length] per sequence.
+            position_ids: integers[length] per sequence; None if positions count from 0 in each sequence.
 
         Raises:
-            ConfigError: there is no sequence, one is empty or not a row of integers, or positions do not fit.
+            ConfigError: there is no sequence, a sequence is empty or not a vector of integers, or positions do not fit.
         """
         rows = [integers_of(row, f"sequence {number}") for number, row in enumerate(sequences)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         if not rows or not lengths.all():
-            raise ConfigError(f"sequence {int(lengths.argmin())} has no tokens" if rows else "there are no sequences")
+            raise ConfigError(f"sequence {int(lengths.argmin())} has no tokens" if rows else "`sequences` is empty")
         if position_ids is not None:
             rows = _with_positions(rows, position_ids)
         if any(row.dtype != np.int32 for row in rows):
@@ -82,11 +89,11 @@ class PrefixForest(HasFacts):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens, shared ones counted once."""
+        """Number of tokens; shared tokens count once."""
         return int(self.lengths.sum() - self.shared.sum())
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (number, tokens, shared tokens) of each sequence."""
+        """Yields (index, length, shared tokens) of each sequence."""
         return zip(self.order.tolist(), self.lengths.tolist(), self.shared.tolist(), strict=True)
 
     def facts(self) -> dict[str, Any]:
@@ -103,10 +110,10 @@ class PrefixForest(HasFacts):
 
 
 def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-    """Returns numbers that are equal where tokens and positions are; tokens alone if all positions count from 0."""
+    """Returns integers that are equal where tokens and positions are equal; tokens if all positions count from 0."""
     places = [integers_of(row, f"position_ids of sequence {number}") for number, row in enumerate(position_ids)]
     if [len(row) for row in places] != [len(row) for row in rows]:
-        raise ConfigError("`position_ids` must have a position for each token of each sequence")
+        raise ConfigError("`position_ids`: must have a position for each token of each sequence")
     depths = np.arange(max(map(len, places)))
     if all(np.array_equal(row, depths[: len(row)]) for row in places):
         return rows
@@ -114,38 +121,39 @@ def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike])
     return [tokens_at_positions(row, place, f"sequence {number}") for number, (row, place) in pairs]
 
 
-def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], what: str) -> Int64s:
-    """Returns int64[length], equal where tokens and positions are."""
+def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: str) -> Int64s:
+    """Combines tokens and positions to int64[length], which are equal where both are equal."""
     if min(tokens.min(), position_ids.min()) < 0 or max(tokens.max(), position_ids.max()) >= _MOST_TOKEN:
-        raise ConfigError(f"{what}: tokens and positions must be in [0, 2**31)")
+        raise ConfigError(f"{name}: tokens and positions must be in [0, 2**31)")
     both: Int64s = tokens.astype(np.int64) | position_ids.astype(np.int64) << 32
     return both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixPack:
-    """Sequences with shared prefixes stored once, as torch tensors: a row of T tokens, for P tokens of all sequences.
+    """Sequences whose shared prefixes are stored once: a row of T tokens (torch tensors) for P tokens of all sequences.
 
-    A token sees those before it in its own sequences: query q sees key k if tree_in[k] <= tree_in[q] < tree_out[k]. So
-    its hidden state is the same as in each of its sequences alone. Labels differ between sequences: a *term* is a place
-    and a label, computed once for all sequences that share it, with the sum of their weights.
+    A token attends to the tokens before it in its own sequences: query q sees key k if
+    tree_in[k] <= tree_in[q] < tree_out[k]. So its hidden state is the same as in each sequence alone. The label of a
+    token may differ between its sequences: a *term* is a token and a label, computed once for all sequences that share
+    it, with the sum of their weights.
 
     Attributes:
-        tokens: int64[T]; 0 in the tail that pads the row.
-        position_ids: int64[T], from 0 in each sequence unless given.
-        tree_in: int32[T], the place of each token in the whole row.
-        tree_out: int32[T], one past the last place that sees it.
-        num_tokens: tokens without the tail.
-        path_offsets: int64[sequences + 1], where each sequence begins in `places`, `labels`, `loss_weights`, `terms`.
-        places: int64[P], place of each token of each sequence in the row.
+        tokens: int64[T]; 0 in the padding at the end.
+        position_ids: int64[T], counted from 0 in each sequence by default.
+        tree_in: int32[T], index of each token in the whole row.
+        tree_out: int32[T], end (exclusive) of the indices that see the token.
+        num_tokens: tokens without padding.
+        path_offsets: int64[num_sequences + 1], boundaries of the sequences in all arrays [P].
+        places: int64[P], index in `tokens` of each token of each sequence.
         labels: int64[P].
         loss_weights: float32[P], weight of the loss of each label.
-        terms: int64[P], the term of each token of each sequence.
-        term_places, term_labels: int64[M], place in `tokens` and label of each term.
-        term_weights: float32[M], sums over the sequences.
-        term_numbers: int64[M], numbers of the terms in the whole row; fewer than all in the part of a rank.
-        columns: further values, by name [P, ...].
-        sequences: int64[sequences], their numbers in the global batch.
+        terms: int64[P], term of each token of each sequence.
+        term_places, term_labels: int64[M], index in `tokens` and label of each term.
+        term_weights: float32[M], sum of `loss_weights` over the sequences of each term.
+        term_numbers: int64[M], index of each term among the terms of the whole row, in the part of a rank, too.
+        columns: other values by name, [P, ...].
+        sequences: int64[num_sequences], index of each sequence in the global batch.
     """
 
     tokens: Any
@@ -176,7 +184,7 @@ class PrefixPack:
         columns: Mapping[str, Sequence[ArrayLike]] | None = None,
         multiple: int = 1,
     ) -> PrefixPack:
-        """Returns sequences as one row, in their order, with shared prefixes once.
+        """Packs sequences into one row that stores shared prefixes once; sequences keep their order.
 
         Example:
             >>> pack = PrefixPack.of([[1, 2, 3], [1, 2, 4, 5]])
@@ -184,17 +192,17 @@ class PrefixPack:
             ([1, 2, 3, 4, 5], [5, 5, 3, 5, 5], [0, 1, 2, 0, 1, 3, 4])
 
         Args:
-            sequences: token ids, integers[length] each.
-            labels: integers[length] each; negative for 0 without loss. By default the next token of the sequence, and
-                no loss after its last.
-            loss_weights: a row, or one number, for each sequence, such as its advantage times its loss mask; 1 by
-                default.
-            position_ids: integers[length] each, if they do not count from 0; tokens are shared at equal positions only.
-            columns: further values, [length, ...] each; they come out along each sequence.
-            multiple: pads the row to a multiple of this length.
+            sequences: token ids, integers[length] per sequence.
+            labels: integers[length] per sequence; a negative label becomes 0 without loss. None for the next token, and
+                no loss at the last token.
+            loss_weights: a vector or one number per sequence, such as its advantage times its loss mask; None for 1.
+            position_ids: integers[length] per sequence; None if they count from 0. Tokens at different positions are
+                not shared.
+            columns: other values, [length, ...] per sequence, which become `columns` of the pack.
+            multiple: number of tokens to a multiple of which the row is padded.
 
         Raises:
-            ConfigError: there is no sequence, one is empty, or a row has another length than its sequence.
+            ConfigError: there is no sequence, a sequence is empty, or another argument does not match its length.
             InputError: a weight is not finite.
             MissingExtraError: torch is not installed.
         """
@@ -238,32 +246,32 @@ class PrefixPack:
 
     @classmethod
     def of_subsamples(cls, samples: Sequence[SubSample], *, multiple: int) -> PrefixPack:
-        """Returns sub-samples of `take_apart` as one row."""
+        """Packs sub-samples of `take_apart` into one row."""
         tokens, *others = ([one[name].cpu().numpy() for one in samples] for name in DTYPES)
         labels, positions, weights = others
         return cls.of(tokens, labels=labels, loss_weights=weights, position_ids=positions, multiple=multiple)
 
     def to(self, device: Any) -> PrefixPack:
-        """Returns the pack on a device."""
+        """Returns a copy of the pack on a device."""
         moved = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {name: value.to(device) if hasattr(value, "to") else value for name, value in moved.items()}
         moved["columns"] = {name: value.to(device) for name, value in self.columns.items()}
         return replace(self, **moved)
 
     def attention_mask(self) -> Any:
-        """Returns bool[T, T], whether each token (a row) sees each other (a column)."""
+        """Returns bool[T, T], True where the token of the row attends to the token of the column."""
         queries = self.tree_in[:, None]
         return (self.tree_in[None] <= queries) & (queries < self.tree_out[None])
 
     def block_mask(self, *, block_size: int = BLOCK_SIZE) -> Any:
-        """Returns the `BlockMask` of a whole row for FlexAttention, equal to that of `create_block_mask`."""
+        """Returns FlexAttention's `BlockMask` of a whole row, equal to the result of `create_block_mask`."""
         torch = require("torch", extra="torch")
         from torch.nn.attention.flex_attention import BlockMask
 
         outs, length = self.tree_out, len(self.tokens)
         if int(self.tree_in[-1]) != length - 1:
             message = "a block mask needs a whole row, not the part of a context-parallel rank"
-            raise ConfigError(message, hint="`tree_in` and `tree_out` of the whole row give the mask of a part")
+            raise ConfigError(message, hint="compute the mask of a part from `tree_in` and `tree_out` of the whole row")
         count = -(-length // block_size)
         rows = torch.nn.functional.pad(outs, (0, count * block_size - length)).view(count, block_size)
         begins = torch.arange(count, device=outs.device) * block_size
@@ -283,16 +291,16 @@ class PrefixPack:
         )
 
     def part(self, *, cp_size: int, cp_rank: int, block_size: int = BLOCK_SIZE) -> PrefixPack:
-        """Returns the tokens of a context-parallel rank and their terms; all ranks gather keys and values.
+        """Returns a context-parallel rank's tokens and their terms, in blocks balanced by attention work.
 
-        Blocks are balanced by their attention work; they are the rows `tree_in` of the whole row, whose length must be
-        a multiple of cp_size × block_size.
+        The row must have a multiple of cp_size × block_size tokens. `tree_in` are the rank's indices in the whole row,
+        whose keys and values each rank must gather.
         """
         torch = require("torch", extra="torch")
         length, size = len(self.tokens), checked_integer("cp_size", cp_size, at_least=1) * block_size
         if length % size:
-            message = f"a row of {length} tokens cannot be cut for {cp_size} ranks"
-            raise ConfigError(message, hint=f"make it with `multiple={size}`")
+            message = f"a row of {length} tokens cannot be divided among {cp_size} ranks"
+            raise ConfigError(message, hint=f"create it with `multiple={size}`")
         seen = self.position_ids.view(-1, block_size).sum(1)
         order = torch.argsort(seen, descending=True, stable=True).view(-1, cp_size)
         order[1::2] = order[1::2].flip(1)
@@ -306,28 +314,28 @@ class PrefixPack:
         return replace(self, **cut, **terms, term_places=place_in_part[self.term_places[mine]])
 
     def term_log_probs(self, logits: Any) -> Any:
-        """Returns the log-probability of each term's label, float32[M], from logits [T, vocabulary]."""
+        """Returns the log-probability of each term's label, float32[M], from logits [T, vocabulary size]."""
         rows = logits.float()
         return rows[self.term_places, self.term_labels] - rows.logsumexp(-1)[self.term_places]
 
     def log_probs(self, logits: Any) -> Any:
-        """Returns the log-probability of each label of each sequence, float32[P]; see `split`."""
+        """Returns the log-probability of each label of each sequence, float32[P]; `split` splits it by sequence."""
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
-        """Returns the weighted cross entropy summed over all sequences, a scalar; sums over parts of ranks add up."""
+        """Returns the weighted cross entropy summed over all sequences, a scalar; losses of ranks' parts add up."""
         return -(self.term_log_probs(logits) * self.term_weights).sum()
 
     def split(self, values: Any) -> tuple[Any, ...]:
-        """Splits values [P, ...] by sequence; `values[places]` takes values of tokens along the sequences."""
+        """Splits values [P, ...] into one tensor per sequence; for values [T, ...] pass `values[pack.places]`."""
         return tuple(values.split(self.path_offsets.diff().tolist()))
 
 
-def integers_of(row: ArrayLike, what: str) -> NDArray[Any]:
-    """Returns a row of integers, contiguous."""
+def integers_of(row: ArrayLike, name: str) -> NDArray[Any]:
+    """Returns `row` as a contiguous vector of integers."""
     found = np.asarray(row)
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-        raise ConfigError(f"{what} must be a row of integers, got {found.dtype}{list(found.shape)}")
+        raise ConfigError(f"{name} must be a vector of integers, got {found.dtype}{list(found.shape)}")
     return np.ascontiguousarray(found)
 
 
@@ -336,13 +344,13 @@ def _concatenated(name: str, rows: Sequence[ArrayLike], lengths: Sequence[int]) 
     _check_count(name, arrays, len(lengths))
     for number, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
         if array.shape[:1] != (length,):
-            raise ConfigError(f"`{name}` of sequence {number}, of {length} tokens, has shape {list(array.shape)}")
+            raise ConfigError(f"`{name}` of sequence {number}: must have {length} rows, got shape {list(array.shape)}")
     return np.concatenate(arrays)
 
 
 def _check_count(name: str, rows: Any, count: int) -> None:
     if len(rows) != count:
-        raise ConfigError(f"`{name}` is given for {len(rows)} of {count} sequences")
+        raise ConfigError(f"`{name}`: expected {count} sequences, got {len(rows)}")
 
 
 def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
@@ -361,9 +369,9 @@ def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
 
 
 def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Returns the places int64[P] of all tokens, and of each place one past the last that sees it, and its token."""
-    # Unshared tokens of a sequence follow the sequence before. So tokens that see a token follow it, up to the first
-    # sequence that shares less.
+    """Returns `places`, `tree_out`, and for each token of the row its index in the concatenated sequences."""
+    # The unshared tokens of a sequence follow the previous sequence in the row. So the tokens that see a token follow
+    # it, up to the first sequence that shares fewer tokens.
     num_tokens = forest.num_tokens
     places = np.empty(offsets[-1], dtype=np.int64)
     tree_out = np.full(num_tokens, num_tokens, dtype=np.int64)
@@ -381,7 +389,7 @@ def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns the term int64[P] of each token, and a token of each term: shared tokens with equal labels share one."""
+    """Returns the term of each token, int64[P], and the first token of each term: shared tokens with equal labels."""
     terms = np.empty(offsets[-1], dtype=np.int64)
     kept: list[Int64s] = []
     count = before = 0
@@ -400,7 +408,7 @@ def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64
 
 _NO_LIMIT: int = np.iinfo(np.int64).max
 
-_TRIED_RUNS = 3  # numbers of microbatches, from the fewest on, tried with one run of sequences per pack
+_TRIED_RUNS = 3  # numbers of microbatches, from the minimum, for which one range of sequences per pack is tried
 
 
 def pack_prefixes(
@@ -419,10 +427,10 @@ def pack_prefixes(
     block_size: int = BLOCK_SIZE,
     cost_model: CostModel | None = None,
 ) -> list[PrefixPack]:
-    """Returns the packs of a data-parallel rank, one for each microbatch, from the sequences of a global batch.
+    """Returns the packs of a data-parallel rank, one per microbatch, for the sequences of a global batch.
 
-    Every rank with the same sequences plans the same packs, without communication; all have equally many. Sequences
-    with a common prefix, such as rollouts of a prompt, may be anywhere in the batch.
+    All ranks pass the same sequences and compute the same plan, without communication; all have the same number of
+    packs. Sequences with a common prefix, such as rollouts of a prompt, may be anywhere in the batch.
 
     Example:
         >>> packs = pack_prefixes([[1, 2, 3, 4], [9, 8], [1, 2, 3, 5], [9, 7, 6]], max_tokens=6)
@@ -430,18 +438,18 @@ def pack_prefixes(
         [([0, 2], 5), ([1, 3], 4)]
 
     Args:
-        sequences: token ids, integers[length] each: prompt and response.
-        max_tokens: most tokens of a rank in one microbatch.
-        labels, loss_weights, position_ids, columns: of each sequence, see `PrefixPack.of`.
-        dp_rank, dp_size: the data-parallel rank, and their number.
-        cp_size: context-parallel ranks that share a pack; `pack.part` has the tokens of one.
-        microbatch_multiple: divides the number of microbatches.
-        pad_to: pads the tokens of a rank to a multiple of this divisor of `max_tokens`; "max" for one shape.
-        block_size: tokens of the blocks dealt to context-parallel ranks; divides `max_tokens`.
-        cost_model: cost of sequences; attention work, by default.
+        sequences: token ids, integers[length] per sequence: prompt and response.
+        max_tokens: maximum tokens of a rank in one microbatch.
+        labels, loss_weights, position_ids, columns: values of the sequences, see `PrefixPack.of`.
+        dp_rank, dp_size: this data-parallel rank, and the number of data-parallel ranks.
+        cp_size: context-parallel ranks that share a pack; `pack.part` returns the tokens of one rank.
+        microbatch_multiple: divisor of the number of microbatches.
+        pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for one shape.
+        block_size: tokens per block that is assigned to a context-parallel rank, a divisor of `max_tokens`.
+        cost_model: cost of sequences; None for attention work.
 
     Raises:
-        ConfigError: a sequence is longer than a pack, there are too few, or a row has another length than its tokens.
+        ConfigError: a sequence is longer than a pack, there are too few sequences, or values do not match them.
         InputError: a weight is not finite.
     """
     scheduler = PrefixTreeScheduler(max_tokens, cp_size, dp_size, microbatch_multiple, cost_model=cost_model)
@@ -466,24 +474,25 @@ def pack_prefixes(
 
 
 class PrefixTreeScheduler(CostBalancedScheduler):
-    """Plans packs in which shared prefixes are computed once, of equal cost on all ranks.
+    """A scheduler that plans packs of equal cost, in which shared prefixes are computed once.
 
-    Trees that fit are kept whole, unless an even share needs a cut; cuts repeat the fewest tokens. Shared tokens cost
-    once. Sequences that share nothing are packed as by `cost_balanced`.
+    Trees that fit a pack stay whole, unless that makes ranks unequal; splits repeat as few tokens as possible.
+    Sequences that share nothing are packed as with `cost_balanced`.
 
-    As "prefix_trees" of `wrap_data_iterator`, it yields a `PrefixPack` for each microbatch. Every rank that needs packs
-    has an iterator, the same over a tensor-parallel group and all stages; with `wrap_dataset` each rank reads the whole
-    global batch. Settings are those of `BasePackingScheduler`, without `max_num_seqs`.
+    As "prefix_trees" in `wrap_data_iterator`, it yields a `PrefixPack` per microbatch. Every rank that needs packs
+    passes an iterator, with the same data in a tensor-parallel group and on all stages; with `wrap_dataset` each rank
+    reads the whole global batch. The arguments are the same as in `BasePackingScheduler`, without `max_num_seqs`.
     """
 
     def plan_forest(self, forest: PrefixForest) -> PackPlan:
-        """Returns the plan of sequences, the same on every rank; those of a pack are in depth-first order.
+        """Returns the plan of all sequences, the same on every rank; packs have depth-first order.
 
         Raises:
-            ConfigError: a sequence is longer than a pack, there are too few for the ranks, or `max_num_seqs` is given.
+            ConfigError: a sequence is longer than a pack, there are fewer sequences than packs, or `max_num_seqs` is
+                given.
         """
         if self.max_num_seqs is not None:
-            message = "`prefix_trees` has no `thd_max_packed_sequences`"
+            message = "`prefix_trees` does not support `thd_max_packed_sequences`"
             raise ConfigError(message, hint="leave it out, or plan with `cost_balanced`")
         lengths, shared = forest.lengths, forest.shared
         by_number = np.empty_like(lengths)
@@ -496,7 +505,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         prefix[shared == 0] = 0
         forest_costs = _ForestCosts(lengths=lengths, shared=shared, alone=alone, prefix=prefix)
         best, least = None, GOOD_ENOUGH * forest_costs.total / self.dp_size
-        for pack_of, num_microbatches in self._ways(forest_costs):
+        for pack_of, num_microbatches in self._candidates(forest_costs):
             slowest = forest_costs.slowest(pack_of, num_microbatches)
             if best is None or slowest < best[0]:
                 best = slowest, pack_of, num_microbatches
@@ -507,8 +516,8 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         plan = uniform_plan(best[1], num_microbatches=best[2], cp_size=self.cp_size, dp_size=self.dp_size)
         return replace(plan, ids=forest.order[plan.ids])
 
-    def _ways(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields packs and number of microbatches: whole trees or their largest pieces, runs, ever smaller pieces."""
+    def _candidates(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
+        """Yields (pack of each sequence, number of microbatches): whole trees, one range per pack, smaller pieces."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)
@@ -526,11 +535,11 @@ class PrefixTreeScheduler(CostBalancedScheduler):
                         order = np.argsort(-costs.of_packs(run_of, len(runs)), kind="stable")
                         place = np.empty_like(order)
                         place[order] = np.arange(len(runs))
-                        yield by_turns(place[run_of], self.dp_size), len(runs) // self.dp_size
+                        yield reverse_odd_microbatches(place[run_of], self.dp_size), len(runs) // self.dp_size
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Returns the pack of each piece, and the microbatches; None if pieces are too few."""
+        """Returns the pack of each piece and the number of microbatches; None if there are too few pieces."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -546,14 +555,14 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         except ConfigError:
             return None
         pack_of = np.empty_like(order)
-        pack_of[order] = by_turns(packing.pack_of, self.dp_size)
+        pack_of[order] = reverse_odd_microbatches(packing.pack_of, self.dp_size)
         return pack_of, packing.num_microbatches
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
-        """Yields a `PrefixPack` for each microbatch.
+        """Returns the result of `run`, whose iterator yields a `PrefixPack` per microbatch.
 
-        All data-parallel ranks get the tokens and positions of the global batch, 8 bytes each; the rest goes only to
-        ranks that work on it.
+        Sends tokens and positions of the global batch to all data-parallel ranks, 8 bytes per token, and other tensors
+        only to the ranks that work on them.
         """
         settings = PackingConfig.of(config)
         if isinstance(data_iterator, list):
@@ -582,7 +591,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
     def packs(
         self, plan: PackPlan, sample: Callable[[int], SubSample], place: Place, settings: PackingConfig
     ) -> list[PrefixPack]:
-        """Returns the packs of this rank; `sample` gives sub-samples by id."""
+        """Returns the packs of this rank; `sample` returns the sub-sample of an id."""
         multiple = _row_multiple(self, settings.pad_packed_seq_alignment or 1, BLOCK_SIZE)
         made = []
         for ids in plan.ids_of_rank(place.rank):
@@ -592,7 +601,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
 
 
 def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
-    """Returns tokens with positions of sub-samples, int64[length] each."""
+    """Returns `tokens_at_positions` of each sub-sample, int64[length]."""
     return [
         tokens_at_positions(one["tokens"].cpu().numpy(), one["position_ids"].cpu().numpy(), f"sub-sample {number}")
         for number, one in enumerate(samples)
@@ -601,7 +610,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """Sequences in depth-first order, as in `PrefixForest`; costs of each and of its shared prefix, in whole units."""
+    """The sequences of a `PrefixForest`, the cost of each (`alone`) and of its shared `prefix`, as integers."""
 
     lengths: Int64s
     shared: Int64s
@@ -610,43 +619,43 @@ class _ForestCosts:
 
     @property
     def total(self) -> int:
-        """The cost of the forest without repetition."""
+        """The cost of the forest if no prefix is repeated."""
         return int((self.alone - self.prefix).sum())
 
     def of_packs(self, pack_of: Int64s, num_packs: int) -> Int64s:
-        """Returns the cost of each pack, int64[num_packs]; sequences of one tree share, side by side or not."""
+        """Returns the cost of each pack, int64[num_packs]; all sequences of a tree in a pack share prefixes."""
         order = stable_order(pack_of)
         before, after = order[:-1], order[1:]
         tree = np.cumsum(self.shared == 0)
-        is_like = (pack_of[before] == pack_of[after]) & (tree[before] == tree[after])
+        shares = (pack_of[before] == pack_of[after]) & (tree[before] == tree[after])
         prefix = np.zeros_like(self.prefix)
-        if is_like.any():  # the least prefix of all that stand between two
-            bounds = np.stack([before[is_like] + 1, after[is_like] + 1], axis=1).ravel()
-            prefix[1:][is_like] = np.minimum.reduceat(np.append(self.prefix, 0), bounds)[::2]
+        if shares.any():  # two sequences share the shortest prefix between them
+            bounds = np.stack([before[shares] + 1, after[shares] + 1], axis=1).ravel()
+            prefix[1:][shares] = np.minimum.reduceat(np.append(self.prefix, 0), bounds)[::2]
         costs = np.zeros(num_packs, dtype=np.int64)
         np.add.at(costs, pack_of[order], self.alone[order] - prefix)
         return costs
 
     def slowest(self, pack_of: Int64s, num_microbatches: int) -> int:
-        """Returns the costs of the costliest pack of each microbatch, added up."""
+        """Returns the sum over microbatches of the costliest pack."""
         costs = self.of_packs(pack_of, int(pack_of.max()) + 1)
         return int(costs.reshape(num_microbatches, -1).max(axis=1).sum())
 
 
 def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size: int) -> int:
-    """Returns the multiple to which packs are padded, a divisor of the capacity of their ranks."""
+    """Returns the number of tokens to a multiple of which packs are padded."""
     most = scheduler.max_seqlen_per_dp_cp_rank
     per_rank = most if pad_to == "max" else checked_integer("pad_to", pad_to, at_least=1)
     if scheduler.cp_size > 1:
         per_rank = math.lcm(per_rank, block_size)
     if most % per_rank:
-        message = f"{most} tokens of a rank are no multiple of {per_rank}, the shape of `pad_to` and `block_size`"
+        message = f"{most} tokens per rank are not a multiple of {per_rank}, which `pad_to` and `block_size` require"
         raise ConfigError(message)
     return per_rank * scheduler.cp_size
 
 
 def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
-    """Returns `keys_of` all sub-samples of the global batch, by id."""
+    """Returns `keys_of` all sub-samples of the global batch, in order of ids; sends 8 bytes per token to all ranks."""
     torch = require("torch", extra="torch")
     ends = np.concatenate([[0], np.cumsum(fetched.lengths)])
     sizes: list[int] = (np.diff(ends[fetched.offsets]) * 8).tolist()

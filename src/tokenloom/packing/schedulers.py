@@ -1,7 +1,7 @@
-"""The packing schedulers by name, and the two calls of a training loop.
+"""The packing schedulers by name, and the two functions that a training loop calls.
 
-`wrap_data_iterator` exchanges what iterators yield. With `wrap_dataset`, every rank knows all lengths, plans the whole
-global batch and reads only its own part. The packs are the same, bit for bit.
+`wrap_data_iterator` exchanges the items of data iterators between ranks. With `wrap_dataset`, every rank knows all
+lengths, plans the whole global batch and reads only its own part. The packs are bit-for-bit the same.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tokenloom.packing.prefixes import PrefixForest, PrefixTreeScheduler, keys_o
 
 
 class DpBalancedScheduler(BasePackingScheduler):
-    """Packs sub-samples in order until the next would not fit, as the reference does, regardless of cost.
+    """A scheduler that fills packs in order, regardless of cost, like Megatron's.
 
     To make the number of packs a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`), single sub-samples
-    move from the end of the last packs into packs of their own. (Releases of the reference up to 0.19 move none off the
-    first pack, and fail where its development branch and this do not.)
+    at the end of the last packs move into packs of their own. (Megatron up to release 0.19 moves none from the first
+    pack and fails in more cases than its development branch and this class.)
 
     Example:
         >>> DpBalancedScheduler(8, cp_size=1, dp_size=2).plan([5, 3, 4, 4, 6]).assignments
@@ -42,7 +42,7 @@ class DpBalancedScheduler(BasePackingScheduler):
 
     @property
     def max_seq_len_all_ranks(self) -> int:
-        """Tokens of a pack, under the reference's name."""
+        """Maximum tokens of a pack, under Megatron's name."""
         return self.max_tokens
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -54,15 +54,13 @@ class DpBalancedScheduler(BasePackingScheduler):
             before = int(ends[bounds[-1] - 1])
         num_packs, multiple = len(bounds) - 1, self.dp_size * self.microbatch_multiple
         num_missing = -num_packs % multiple
-        # The last of the last packs get packs of their own, but never a first one.
+        # Candidates for packs of their own: all but the first sub-sample of each pack, last ones first.
         spare = (i for pack in range(num_packs, 0, -1) for i in range(bounds[pack] - 1, bounds[pack - 1], -1))
         moved = list(itertools.islice(spare, num_missing))
         if len(moved) < num_missing:
-            message = (
-                f"{len(lengths)} sub-samples fill {num_packs} packs, no multiple of {multiple}; not enough samples"
-            )
-            message += f" to move: {num_missing} packs are missing, and {len(moved)} sub-samples are to spare"
-            raise ConfigError(message, hint="plan with `cost_balanced`, or take more samples into a global batch")
+            message = f"{len(lengths)} sub-samples fill {num_packs} packs, not a multiple of {multiple}: "
+            message += f"{num_missing} more packs are needed, but only {len(moved)} sub-samples can move"
+            raise ConfigError(message, hint="plan with `cost_balanced`, or use more samples per global batch")
         pack_of = np.repeat(np.arange(num_packs), np.diff(bounds))
         pack_of[moved] = np.arange(num_packs, num_packs + num_missing)
         num_microbatches = (num_packs + num_missing) // self.dp_size
@@ -76,7 +74,7 @@ scheduler_map: dict[str, type[BasePackingScheduler]] = {
     "hybrid_cost_balanced": HybridCostBalancedScheduler,
     "prefix_trees": PrefixTreeScheduler,
 }
-"""The schedulers by their names in configurations; you may add your own."""
+"""Schedulers by their name in configurations; add your own classes here."""
 
 
 def make_scheduler(
@@ -87,47 +85,47 @@ def make_scheduler(
     schedulers: Mapping[str, type[BasePackingScheduler]] = scheduler_map,
     name: str | None = None,
 ) -> BasePackingScheduler:
-    """Returns the scheduler that a configuration, or `name`, names among `schedulers`, with its settings."""
+    """Creates the scheduler that `name`, or else the configuration, selects from `schedulers`."""
     settings = PackingConfig.of(config)
     name = settings.sequence_packing_scheduler if name is None else name
     if name not in schedulers:
-        raise ConfigError(f"no scheduler {name!r}: there are {', '.join(sorted(schedulers))}")
+        raise ConfigError(f"unknown scheduler {name!r}", hint=f"choose one of {', '.join(sorted(schedulers))}")
     multiple = settings.microbatch_group_size_per_vp_stage if settings.has_virtual_stages else None
     options: dict[str, Any] = {"max_num_seqs": settings.max_num_seqs, "cost_model": settings.packing_cost_model}
     if issubclass(schedulers[name], DefaultDynamicCPScheduler):
         options["min_cp_size"] = settings.min_dynamic_context_parallel_size
-    given = {option: value for option, value in options.items() if value is not None}  # a user's class may know no more
+    given = {option: value for option, value in options.items() if value is not None}  # user classes may lack options
     return schedulers[name](settings.max_seqlen_per_dp_cp_rank, cp_size, dp_size, multiple, **given)
 
 
 def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int, pg_collection: Any = None) -> Wrapped:
-    """Schedules and exchanges one global batch; all ranks of the run must call this together.
+    """Packs one global batch: plans it and exchanges sub-samples; all ranks of the run must call this together.
 
-    The sub-samples of all data-parallel ranks are planned anew, and each goes to the ranks that work on it, padded to a
-    multiple of 2 × the ranks that share it. The global batch stays the same.
+    The scheduler assigns the sub-samples of all data-parallel ranks to packs anew. Each sub-sample is sent to the ranks
+    that work on it and padded to a multiple of 2 × the number of these ranks. The global batch stays the same.
 
-    `config` names the scheduler in `scheduler_map`; its `get_groups_and_subsamples` decides which rank works on what,
-    its `run` everything.
+    `config` names the scheduler in `scheduler_map`; its method `get_groups_and_subsamples` plans the packs, its method
+    `run` does all of the work.
 
     Args:
-        data_iterator: yields items for `take_apart`: mappings with tokens, labels, loss_mask, position_ids,
-            original_seq_len and padded_seq_len, or lists of them. Rank 0 of a tensor-parallel group has one on the
-            first and last pipeline stage, and on stages with multi-token prediction; with virtual stages, a list of one
-            per stage. It is the same on context-parallel ranks.
+        data_iterator: yields mappings with tokens, labels, loss_mask, position_ids, original_seq_len and
+            padded_seq_len, or lists of these, see `take_apart`. Rank 0 of a tensor-parallel group passes an iterator on
+            the first and last pipeline stage and on stages with multi-token prediction; with virtual stages, a list of
+            one per stage. Context-parallel ranks pass the same data.
         config: a `PackingConfig`, or an object with its attributes.
-        num_microbatches: number of items taken from each iterator.
+        num_microbatches: number of items to read from each iterator.
         pg_collection: a `ProcessGroups`, or an object with its attributes; None for a single process.
 
     Returns:
-        (iterator, number of microbatches, sum of lengths, sum of squared lengths), lengths without padding, exact. The
+        (iterator, number of microbatches, sum of lengths, sum of squared lengths); lengths exclude padding. The
         iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
-        and cu_seqlens_padded int32[n + 1], max_seqlen; on stages without tokens the last three only. It is a list with
-        virtual stages, and None on tensor-parallel ranks other than 0.
+        and cu_seqlens_padded int32[n + 1], max_seqlen; on stages without tokens the last three only. With virtual
+        stages, a list of iterators; on tensor-parallel ranks above 0, None.
 
     Raises:
-        ConfigError: an iterator is missing or superfluous; a sub-sample is too long; there is no plan.
-        InputError: the iterator ended, or yields something else.
-        BuildError: with several ranks: one of them failed, with the first cause, or died.
+        ConfigError: a rank lacks an iterator or must not have one, a sub-sample is too long, or no plan is possible.
+        InputError: the iterator ended early, or yields items of another kind.
+        BuildError: with several ranks: a rank failed or died; the message has the first cause.
         DivergenceError: ranks that must have the same data have different lengths.
     """
     place = place_of(pg_collection)
@@ -139,7 +137,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
 
 
 class SizedDataset(Protocol):
-    """A dataset that knows the lengths of its samples without reading them; the same on every rank."""
+    """The protocol of datasets that know the lengths of their samples without reading them; the same on every rank."""
 
     def __len__(self) -> int:
         """Returns the number of samples."""
@@ -151,7 +149,7 @@ class SizedDataset(Protocol):
         """Returns the `padded_seq_len` of samples, int64[num_positions]."""
 
     def __getitem__(self, position: int, /) -> Mapping[str, Any]:
-        """Returns one sample, an item for `wrap_data_iterator`; called only on ranks that work on it."""
+        """Returns one sample, as an item for `wrap_data_iterator`; called only on ranks that work on the sample."""
 
 
 def wrap_dataset(
@@ -162,21 +160,21 @@ def wrap_dataset(
     *,
     micro_batch_size: int = 1,
 ) -> Wrapped:
-    """Returns the result of `wrap_data_iterator` without exchanging lengths or tokens.
+    """Packs one global batch of a dataset without exchanging lengths or tokens; see `wrap_data_iterator`.
 
-    All ranks of the run must call this together: they compare their plans, and if one fails to read, all fail with its
-    cause.
+    All ranks of the run must call this together: they compare their plans, and if a rank fails to read, all ranks raise
+    with its cause.
 
     Args:
-        dataset: gives lengths on every rank; is read on rank 0 of each tensor-parallel group of stages with tokens; for
-            "prefix_trees" every rank reads the whole global batch.
-        positions: int64[num_microbatches * dp size * micro_batch_size], the samples of the global batch in the order of
-            the run, the same on every rank.
+        dataset: returns lengths on every rank, and samples on rank 0 of each tensor-parallel group of stages with
+            tokens. With "prefix_trees", every rank reads the whole global batch.
+        positions: int64[num_microbatches * dp size * micro_batch_size], the positions of the global batch in the order
+            of the run, the same on every rank.
         config, pg_collection: see `wrap_data_iterator`, whose errors this raises.
-        micro_batch_size: samples in a row of a data-parallel rank, as of `MegatronPretrainingSampler`; decides ids.
+        micro_batch_size: consecutive positions of each data-parallel rank, as in `MegatronPretrainingSampler`.
 
     Raises:
-        DatasetFormatError: a sample has another length than the dataset says.
+        DatasetFormatError: a sample has another length than `dataset.lengths` returns.
     """
     place, settings = place_of(pg_collection), PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
@@ -192,7 +190,7 @@ def wrap_dataset(
         def sample(number: int) -> SubSample:
             return _read(dataset, int(ids[number]), (int(lengths[number]), int(padded[number])))
 
-        if isinstance(scheduler, PrefixTreeScheduler):  # tokens say what is shared
+        if isinstance(scheduler, PrefixTreeScheduler):  # needs tokens to find shared prefixes
             samples = [sample(number) for number in range(len(ids))]
             plan = scheduler.plan_forest(PrefixForest.of(keys_of(samples)))
             trees = scheduler.packs(plan, samples.__getitem__, place, settings)
@@ -210,11 +208,11 @@ def wrap_dataset(
 
 
 def _positions_by_rank(positions: ArrayLike, size: int, dp_size: int, micro_batch_size: int) -> Int64s:
-    """Returns the positions by id: those of data-parallel rank 0 first."""
+    """Returns the positions in order of ids: those of data-parallel rank 0 first."""
     ordered = np.asarray(positions, dtype=np.int64)
     if ordered.ndim != 1 or not len(ordered) or len(ordered) % (dp_size * micro_batch_size):
         chunk = f"{dp_size} ranks * micro_batch_size {micro_batch_size}"
-        raise ConfigError(f"positions of shape {list(ordered.shape)} are no multiple of {chunk}")
+        raise ConfigError(f"`positions`: must be a vector for a multiple of {chunk}, got shape {list(ordered.shape)}")
     for outside in ordered[(ordered < 0) | (ordered >= size)][:1]:
         raise ConfigError(f"position {outside} out of range: the dataset has {size} samples")
     return ordered.reshape(-1, dp_size, micro_batch_size).swapaxes(0, 1).reshape(-1)
@@ -225,5 +223,5 @@ def _read(dataset: SizedDataset, position: int, promised: tuple[int, int]) -> Su
     lengths = [(sample["original_seq_len"], sample["padded_seq_len"]) for sample in found]
     if lengths != [promised]:
         message = f"sample at position {position}: expected (tokens, padded) [{promised}], found {lengths}"
-        raise DatasetFormatError(message, hint="`lengths` and `padded_lengths` of the dataset must be those of samples")
+        raise DatasetFormatError(message, hint="make `lengths` and `padded_lengths` of the dataset match its samples")
     return found[0]

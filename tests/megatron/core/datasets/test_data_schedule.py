@@ -118,7 +118,7 @@ def test_schedulers_have_the_references_names_and_settings():
     too_few = config(thd_max_packed_sequences=1, pad_packed_seq_alignment="max")
     with pytest.raises(ValueError, match="thd_max_packed_sequences"):
         data_schedule._get_scheduler_max_real_num_seqs(too_few)
-    with pytest.raises(ConfigError, match="no scheduler 'best': there are"):
+    with pytest.raises(ConfigError, match="unknown scheduler 'best'"):
         wrap_data_iterator(iter([sample(1)]), config("best"), 1, ALONE)
 
 

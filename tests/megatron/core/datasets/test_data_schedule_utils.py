@@ -56,9 +56,9 @@ def test_parts_of_packs_by_rank():
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([5], "must be a mapping of tensors, or a list of such, got int"),
+        ([5], "must be a mapping of tensors, or a list of mappings, got int"),
         ([[sample(1), {"tokens": torch.ones(2)}]], "missing in item 0 of the data iterator, which has tokens"),
-        ([{**sample(1), "tokens": torch.ones(2, 2)}], r"`tokens` of item 0 .* must be one row, got shape \[2, 2\]"),
+        ([{**sample(1), "tokens": torch.ones(2, 2)}], r"`tokens` of item 0 .* must be a vector, got shape \[2, 2\]"),
     ],
 )
 def test_other_samples_are_refused(items, message):
