@@ -171,7 +171,7 @@ hint: use `tensors="numpy"` for JAX and other libraries
 
 >>> MegatronPretrainingSampler(0, 0, 4, 0, 1)
 ConfigError: `total_samples`: must be 1 or more, got 0
-hint: the dataset is empty
+hint: dataset is empty
 
 >>> preprocess_corpus(5, "out", "byte")
 ConfigError: `inputs`: must be a list of paths, got 5

@@ -109,9 +109,9 @@ def test_the_last_incomplete_batch_is_dealt_as_far_as_it_goes(drop_last):
 def test_one_rank_reads_in_order_and_wrong_settings_are_told():
     numbers = even([1, 1], 12)
     assert of_ranks(numbers, micro=2, batch=4, ranks=1) == [np.arange(12).reshape(6, 2).tolist()]
-    with pytest.raises(ConfigError, match="list is not a blend of datasets"):
+    with pytest.raises(ConfigError, match="list is not a blend"):
         BalancedSampler([], 12, 0, 1, 4, 0, 2)
-    with pytest.raises(ConfigError, match="global batch size 6 after 0 samples is not a multiple of micro_batch_size"):
+    with pytest.raises(ConfigError, match="global batch size 6 after 0 samples: not a multiple of micro_batch_size"):
         BalancedSampler(Blend(numbers), 12, 0, 2, 6, 0, 2)
 
 

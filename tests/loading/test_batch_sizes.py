@@ -174,7 +174,7 @@ def test_how_many_micro_batches_a_step_has():
     [
         ((0, 4, 10, 8), "start_global_batch_size"),
         ((12, 4, 10, 8), "global_batch_size"),
-        ((4, 3, 10, 8), "batch_size_increment 3 does not divide the difference between 4 and 8"),
+        ((4, 3, 10, 8), "batch_size_increment 3: must divide 8 - 4"),
     ],
 )
 def test_bad_ramps_are_named(settings, message):

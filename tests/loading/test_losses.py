@@ -64,16 +64,16 @@ def test_losses_of_other_shapes_are_refused(tmp_path, positions, losses, found):
     with LossRecorder(tmp_path) as recorder, pytest.raises(ConfigError) as caught:
         recorder.append(positions, losses)
     count = np.asarray(positions).size
-    assert caught.value.message == f"`losses`: must be [{count}] or [{count}, num_documents], got shape {found}"
+    assert caught.value.message == f"`losses`: must be [{count}] or [{count}, num_documents], got {found}"
 
 
 def test_what_is_no_folder_of_losses_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="`path`: must be a local folder, got the URL 's3://bucket/losses'"):
         LossRecorder("s3://bucket/losses")
-    with pytest.raises(DatasetNotFoundError, match=r"losses folder `.*/none` does not exist"):
+    with pytest.raises(DatasetNotFoundError, match=r"no losses folder `.*/none`"):
         read_losses(str(tmp_path / "none"), [1])
     (tmp_path / "other.losses").write_bytes(b"something else of some length")
-    with pytest.raises(DatasetFormatError, match="is not a losses file: expected b"):
+    with pytest.raises(DatasetFormatError, match="is not a losses file: expected header b"):
         read_losses(str(tmp_path), [1])
 
 

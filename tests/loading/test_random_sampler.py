@@ -157,9 +157,9 @@ def test_an_epoch_that_was_broken_off_begins_again_and_the_last_batch_ends_it():
         (
             (20, 6, 2, 0, 2),
             {},
-            r"consumed_samples 6 is not a multiple of micro_batch_size \* data_parallel_size = 4\nhint",
+            r"consumed_samples 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nhint",
         ),
-        ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6 is not a multiple of micro_batch_size"),
+        ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6: not a multiple of micro_batch_size"),
         ((20, 0, 2, 0, 2), {"seed": -1}, "seed"),
     ],
 )

@@ -61,7 +61,7 @@ def test_what_is_no_state_is_refused_by_name(state, message):
 
 def test_a_dataset_that_is_no_run_has_no_such_state(prefix):
     dataset = make_dataset(prefix)
-    with pytest.raises(ConfigError, match=r"^GPTDataset is not a run, so it has no state\nhint: save the number"):
+    with pytest.raises(ConfigError, match=r"^GPTDataset is not a run, so it has no state\nhint: save"):
         loader_state(dataset, 3)
     with pytest.raises(
         ConfigError, match="the state belongs to a run, but the dataset, GPTDataset, is not a run\nhint"

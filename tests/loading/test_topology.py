@@ -86,9 +86,9 @@ EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no
         ),
         (
             lambda: EIGHT.ranks(np.array([79, 80])),
-            "global batch size 12 after 80 samples is not a multiple of micro_batch",
+            "global batch size 12 after 80 samples: not a multiple of micro_batch",
         ),
-        (lambda: EIGHT.positions_of(10, rank=0), "global batch size 12 in step 10 is not a multiple of micro_batch"),
+        (lambda: EIGHT.positions_of(10, rank=0), "global batch size 12 in step 10: not a multiple of micro_batch"),
     ],
 )
 def test_what_cannot_be_told_is_said(ask, message):

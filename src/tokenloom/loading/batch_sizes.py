@@ -28,12 +28,11 @@ _LARGEST = 2**63 - 1
 _EXAMPLE = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
 
 
-def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
+def count_chunks(size: int, chunk: int, *, where: str = "") -> int:
     """Returns the number of chunks in a global batch; a chunk is one micro-batch of each rank."""
-    num_chunks, rest = divmod(global_batch_size, chunk_size)
+    num_chunks, rest = divmod(size, chunk)
     if rest or not num_chunks:
-        unit = f"micro_batch_size * data_parallel_size = {chunk_size}"
-        message = f"global batch size {global_batch_size}{where} is not a multiple of {unit}"
+        message = f"global batch size {size}{where}: not a multiple of micro_batch_size * data_parallel_size = {chunk}"
         raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
     return num_chunks
 
@@ -63,8 +62,7 @@ class BatchSizes:
     ) -> int:
         """Returns the micro-batches per rank in the step that starts after all ranks consumed `consumed_samples`.
 
-        `decrease_batch_size_if_needed` rounds the batch size down to a multiple of
-        `micro_batch_size * data_parallel_size`.
+        `decrease_batch_size_if_needed` ignores a remainder that is too small for one micro-batch of each rank.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -97,9 +95,7 @@ class BatchSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeSchedule(BatchSizes):
-    """Global batch sizes that change, up or down, at given numbers of consumed samples.
-
-    Megatron's `--step-batch-size-schedule`; `parse` reads the same text.
+    """Global batch sizes that change at given numbers of consumed samples; Megatron's `--step-batch-size-schedule`.
 
     Example:
         >>> schedule = BatchSizeSchedule.parse("0:4 1.6K:8", sequence_length=100)
@@ -157,9 +153,7 @@ class BatchSizeSchedule(BatchSizes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeRampup(BatchSizes):
-    """A global batch size that grows in equal increments, spread evenly over the first samples of a run.
-
-    Megatron's `rampup_batch_size`.
+    """A global batch size that grows in equal increments over the first samples; Megatron's `rampup_batch_size`.
 
     Example:
         >>> rampup = BatchSizeRampup(
@@ -188,8 +182,7 @@ class BatchSizeRampup(BatchSizes):
         checked_integer("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
         first, last = self.start_global_batch_size, self.global_batch_size
         if (last - first) % self.batch_size_increment:
-            increment = f"batch_size_increment {self.batch_size_increment}"
-            raise ConfigError(f"{increment} does not divide the difference between {first} and {last}")
+            raise ConfigError(f"batch_size_increment {self.batch_size_increment}: must divide {last} - {first}")
         object.__setattr__(self, "sizes", tuple(self._sizes().items()))
 
     def _sizes(self) -> dict[int, int]:

@@ -35,10 +35,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """Consecutive batches of one rank, from positions [start, stop) of all ranks.
-
-    `sums` are the digests, uint64[num_batches, 2]; `record` describes the batches to other ranks.
-    """
+    """Consecutive batches of one rank in positions [start, stop) of all ranks; `sums` are uint64[num_batches, 2]."""
 
     sampler: Any
     start: int
@@ -127,7 +124,6 @@ class BatchDigests:
 
     @property
     def _run(self) -> str:
-        """The name of the run in digests; `-` if the dataset is not a run."""
         order = order_of(self.dataset)
         return "-" if order is None else name_of_run(order.order_state(0)["run"])
 
@@ -261,10 +257,8 @@ def _compare(records: list[Record]) -> list[Record]:
         message = f"no loader for data-parallel {name_ranks(missing)} of {size}"
         raise DivergenceError(message, hint="pass the loader to `check_reading` on all ranks that have one")
     suspects = [number for number, ranks in holders.items() if len({readers[rank]["sum"] for rank in ranks}) > 1]
-    total = ReadingDigest()
-    for ranks in holders.values():
-        first = readers[ranks[0]]
-        total += ReadingDigest.from_hex(first["sum"], num_samples=first["samples"])
+    first = [readers[ranks[0]] for ranks in holders.values()]
+    total = sum((ReadingDigest.from_hex(one["sum"], num_samples=one["samples"]) for one in first), ReadingDigest())
     found = RangeDigest(run=run, start=start, stop=stop, digest=total)
     answer = {"batches": num_batches, "read": str(_appended(before and RangeDigest.parse(before), found))}
     answers: list[Record] = [{**answer, "suspects": sorted(suspects)} for _ in records]
@@ -275,19 +269,16 @@ def _compare(records: list[Record]) -> list[Record]:
 
 
 def _compare_reread(records: list[Record]) -> list[Record]:
-    """Returns to each rank the data-parallel ranks whose batches have another digest when read again."""
     sums = {record["rank"]: record["sum"] for record in records if "rank" in record}
     reread = {record["target"]: record["found"] for record in records if "target" in record}
     suspects = sorted(number for number, found in reread.items() if sums[number] != found)
     return [{"suspects": suspects} for _ in records]
 
 
-def _find_difference(
-    suspect: int, dataset: Any, unchecked: BatchRange | None, num_batches: int, num_threads: int
-) -> str:
-    """Rereads the batches of a data-parallel rank on every rank; describes the first batch that differs."""
+def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, count: int, num_threads: int) -> str:
+    """Rereads the `count` batches of a data-parallel rank on every rank; describes the first batch that differs."""
     reread: NDArray[np.uint64] | None = None
-    start, middle, stop = 0, 0, num_batches
+    start, middle, stop = 0, 0, count
 
     def half_record() -> Record:
         nonlocal reread
@@ -321,9 +312,8 @@ def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
 
 def _describe_difference(batch: int, records: list[Record]) -> str:
     """Names the ranks whose digest of a batch differs from the majority."""
-    reread, recorded = (
-        {rank: record[name] for rank, record in enumerate(records) if name in record} for name in ("reread", "recorded")
-    )
+    reread = {rank: record["reread"] for rank, record in enumerate(records) if "reread" in record}
+    recorded = {rank: record["recorded"] for rank, record in enumerate(records) if "recorded" in record}
     if len({*reread.values(), *recorded.values()}) == 1:
         return "batches differed in the comparison, but not when they were read again"
     positions = next(record["positions"] for record in records if "positions" in record)

@@ -169,7 +169,6 @@ def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
 
 
 def total_of(sums: DigestSums) -> ReadingDigest:
-    """Returns the sum over all batches added to `sums`."""
     return ReadingDigest(low=sums.low, high=sums.high, num_samples=sums.num_samples)
 
 

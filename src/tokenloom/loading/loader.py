@@ -71,7 +71,6 @@ def loader_arguments(
     pin_memory: bool | None,
     read_ahead_batches: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the arguments of torch's DataLoader for these settings of `build_dataloader`."""
     check_dataset(dataset)
     torch = require("torch", extra="torch")
     context = worker_context(dataset, num_workers=num_workers)
@@ -120,8 +119,7 @@ def checked_sampler(
     if (rank, num_ranks) == (None, None):
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
             message = f"{ranks.world_size} ranks of `torch.distributed` would all read the same samples"
-            hint = "pass `data_parallel_rank` and `data_parallel_size`; without model parallelism these are "
-            raise ConfigError(message, hint=hint + "`get_rank()` and `get_world_size()`")
+            raise ConfigError(message, hint="pass `data_parallel_rank` and `data_parallel_size` with `batch_size`")
         rank, num_ranks = 0, 1
     if rank is None or num_ranks is None:
         raise ConfigError("`data_parallel_rank` and `data_parallel_size`: pass both or neither")

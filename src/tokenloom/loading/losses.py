@@ -68,8 +68,7 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         values = np.asarray(losses.detach().float().cpu() if hasattr(losses, "detach") else losses, dtype=np.float32)
         at = np.asarray(positions, dtype=np.int64)
         if at.ndim != 1 or values.ndim not in (1, 2) or len(values) != len(at):
-            message = f"`losses`: must be [{at.size}] or [{at.size}, num_documents], got shape {list(values.shape)}"
-            raise ConfigError(message, hint="pass a vector of positions and one loss or row for each")
+            raise ConfigError(f"`losses`: must be [{at.size}] or [{at.size}, num_documents], got {list(values.shape)}")
         rows = values.reshape(len(at), -1)
         records = np.empty(rows.shape, dtype=_RECORD)
         records["position"] = at[:, np.newaxis]
@@ -119,12 +118,10 @@ def torn_files(path: str) -> list[str]:
 
 
 def _loss_files(path: str) -> list[str]:
-    """Returns the files of a losses folder, oldest first."""
-    try:
+    try:  # oldest first
         return sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_SUFFIX))
     except (FileNotFoundError, NotADirectoryError) as error:
-        message = f"losses folder `{path}` does not exist"
-        raise DatasetNotFoundError(message, hint="record losses with `LossRecorder` during training") from error
+        raise DatasetNotFoundError(f"no losses folder `{path}`", hint="record losses with `LossRecorder`") from error
 
 
 def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
@@ -132,8 +129,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
     with open(path, "rb") as stream:
         start = stream.read(len(_FORMAT))
         if not _FORMAT.startswith(start):
-            message = f"`{path}` is not a losses file: expected {_FORMAT!r} at its start, found {start!r}"
-            raise DatasetFormatError(message)
+            raise DatasetFormatError(f"`{path}` is not a losses file: expected header {_FORMAT!r}, found {start!r}")
         while block := stream.read(_AT_ONCE * _RECORD.itemsize):
             records = np.frombuffer(block, dtype=_RECORD, count=len(block) // _RECORD.itemsize)
             near = records[(records["position"] >= wanted[0]) & (records["position"] <= wanted[-1])]

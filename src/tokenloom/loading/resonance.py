@@ -2,8 +2,8 @@
 
 `MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples: its period is B * R. The order
 of a blend is nearly periodic, too. If one period divides the other, some ranks read more of one dataset than others, as
-in Megatron. Each global batch, and so each gradient, has the right mixture; statistics per rank or micro-batch (balance
-of experts, losses averaged per micro-batch, lengths) do not.
+in Megatron. Each global batch, and so each gradient, has the right mixture, but statistics per rank or micro-batch
+(balance of experts, losses averaged per micro-batch, lengths) are biased.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ _LEAST_DEVIATIONS = 6.0  # standard deviations of a random order; smaller differ
 
 
 class Resonance(NamedTuple):
-    """The dataset of a blend whose share differs most between ranks.
-
-    `least` and `most` are its smallest and largest share, `period` is `micro_batch_size * data_parallel_size`.
-    """
+    """The dataset of a blend whose share differs most between ranks, from `least` to `most`."""
 
     dataset: int
     name: str

@@ -28,9 +28,7 @@ class DataParallelSampler:
     def __init__(
         self, total_samples: int, micro_batch_size: int, data_parallel_rank: int, data_parallel_size: int
     ) -> None:
-        self.total_samples: int = checked_integer(
-            "total_samples", total_samples, at_least=1, hint="the dataset is empty"
-        )
+        self.total_samples: int = checked_integer("total_samples", total_samples, at_least=1, hint="dataset is empty")
         self.micro_batch_size: int = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
         self.data_parallel_size: int = checked_integer("data_parallel_size", data_parallel_size, at_least=1)
         self.data_parallel_rank: int = checked_integer(
@@ -61,8 +59,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         consumed_samples: samples that all ranks have consumed before.
         micro_batch_size: samples per micro-batch of a rank.
         data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
-        drop_last: drop an incomplete last chunk; otherwise ranks share it in order, and the last ranks may get a
-            shorter or empty batch.
+        drop_last: drop an incomplete last chunk; otherwise, the last ranks may get a shorter or empty batch.
     """
 
     def __init__(
@@ -75,9 +72,8 @@ class MegatronPretrainingSampler(DataParallelSampler):
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
-        hint = "no samples are left: build a dataset with more samples"
         self.consumed_samples: int = checked_integer(
-            "consumed_samples", consumed_samples, at_least=0, below=self.total_samples, hint=hint
+            "consumed_samples", consumed_samples, at_least=0, below=self.total_samples, hint="no samples are left"
         )
         self.drop_last = drop_last
         self._step: int = self.micro_batch_times_data_parallel_size  # samples of all ranks per batch
@@ -99,7 +95,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         """Makes later iterations start at `position`, which is at most `total_samples`."""
         hint = "the sampler has fewer samples: create it with a larger `total_samples`"
         self.consumed_samples = checked_integer(
-            "the position to start at", position, at_least=0, below=self.total_samples + 1, hint=hint
+            "position", position, at_least=0, below=self.total_samples + 1, hint=hint
         )
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -108,7 +104,6 @@ class MegatronPretrainingSampler(DataParallelSampler):
         return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
 
     def _micro_batches(self, start: int, stop: int) -> Iterator[list[int]]:
-        """Yields this rank's micro-batch of each chunk in [start, stop)."""
         stop = min(stop, self.total_samples)
         for chunk in range(start, stop, self.micro_batch_times_data_parallel_size):
             first, last = self.get_start_end_idx()
@@ -132,7 +127,6 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
 
     Args:
         global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`.
-            (Megatron rounds other sizes down.)
         drop_last: drop an incomplete last global batch; otherwise ranks may get lists of different lengths.
     """
 
@@ -157,7 +151,6 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         self._step = self.global_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields this rank's positions in each global batch, starting at `consumed_samples`."""
         first, size = self.consumed_samples, self.global_batch_size
         for start in range(first, first + self._count_batches() * size, size):
             yield list(itertools.chain.from_iterable(self._micro_batches(start, start + size)))
@@ -168,18 +161,16 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 
     Ranks with one position fewer yield None at the end, so that all ranks run the same number of steps; `GPTDataset`
     returns a sample without loss for None. Sum losses over tokens instead of averaging over batches. Datasets that do
-    not accept None need `pad=False`. (Megatron's ranks yield different numbers of batches; its training loop restarts
-    the shorter ones, which counts samples twice.)
+    not accept None need `pad=False`. (Megatron's ranks yield different numbers of batches and count samples twice.)
 
     Example:
         >>> [list(MegatronFullValidationSampler(3, rank, 2)) for rank in range(2)]
         [[[0], [2]], [[1], [None]]]
 
     Args:
-        total_samples: number of positions.
-        data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
-        pad: pad with None to the same number of batches on all ranks; otherwise counts are Megatron's, and the caller
-            must ensure that no rank waits for another.
+        total_samples, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
+        pad: pad with None to the same number of batches on all ranks; otherwise the caller must ensure that no rank
+            waits for another.
     """
 
     def __init__(
@@ -192,8 +183,7 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
         left = self.total_samples - self.consumed_samples - (0 if self.pad else self.data_parallel_rank)
         return -(-left // self.data_parallel_size)
 
-    def __iter__(self) -> Iterator[list[int | None]]:  # type: ignore[override]  # None fills up
-        """Yields batches of one position, or of one None."""
+    def __iter__(self) -> Iterator[list[int | None]]:  # type: ignore[override]  # None is padding
         for positions in super().__iter__():
             yield [*positions] or [None]
 
@@ -203,8 +193,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
     Prevents ranks from reading another mixture, see `resonance.py`. A global batch has the same positions as with
     `MegatronPretrainingSampler`, sorted by dataset and assigned to ranks in turn, starting at another rank each time.
-    Of n samples of a dataset in a global batch, each of R ranks gets n / R, rounded up or down. Over R global batches
-    with equal counts, starting at a multiple of R, all ranks get the same number.
+    Of n samples of a dataset in a global batch, each of R ranks gets n / R, rounded up or down.
 
     To resume, create a sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
     batch sizes may change. Other arguments are the same as in `MegatronPretrainingSampler`.
@@ -242,8 +231,7 @@ class BalancedSampler(MegatronPretrainingSampler):
             total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
         )
         if not hasattr(getattr(dataset, "order", None), "locate"):
-            message = f"{type(dataset).__name__} is not a blend of datasets"
-            raise ConfigError(message, hint="use `MegatronPretrainingSampler` for a single dataset")
+            raise ConfigError(f"{type(dataset).__name__} is not a blend", hint="use `MegatronPretrainingSampler`")
         self.seed: int = checked_integer("seed", seed, at_least=0, below=2**64)
         if isinstance(global_batch_size, (int, np.integer)):
             global_batch_size = BatchSizeSchedule.constant(int(global_batch_size))
@@ -261,7 +249,6 @@ class BalancedSampler(MegatronPretrainingSampler):
             start += size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields the positions of each micro-batch, starting at `consumed_samples`."""
         chunk = self.micro_batch_times_data_parallel_size
         for start, stop, size in self._steps(self.consumed_samples):
             whole = start + (stop - start) // chunk * chunk
@@ -370,9 +357,8 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             message = f"{self.total_samples} samples are too few for a batch of {unit} over all ranks"
             raise ConfigError(message, hint="use smaller batches or fewer ranks")
         if self.consumed_samples % chunk:
-            unit_text = f"micro_batch_size * data_parallel_size = {chunk}"
-            message = f"consumed_samples {self.consumed_samples} is not a multiple of {unit_text}"
-            raise ConfigError(message, hint="choose sizes whose product divides the global batch size of the run")
+            message = f"consumed_samples {self.consumed_samples}: not a multiple of micro_batch_size * "
+            raise ConfigError(f"{message}data_parallel_size = {chunk}", hint="choose sizes whose product divides it")
 
     @property
     def epoch(self) -> int:

@@ -18,7 +18,6 @@ _VERSION = 2
 
 
 def is_in_order(sampler: Any) -> bool:
-    """Returns whether a sampler, possibly a user's, has `position_after` and `begin_at`."""
     return hasattr(sampler, "position_after") and hasattr(sampler, "begin_at")
 
 
@@ -26,8 +25,7 @@ def in_order(sampler: Any, dataset: Any) -> Any:
     """Returns `sampler` after checking that it follows the order of positions, which the state of a run needs."""
     if not is_in_order(sampler):
         message = f"{type(sampler).__name__} does not follow the order of positions, so a run has no state with it"
-        hint = "use `MegatronPretrainingSampler`, or add `position_after` and `begin_at` to the sampler"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="use `MegatronPretrainingSampler`, or add `position_after` and `begin_at`")
     if hook := Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__"):
         message = f"`{hook}` is overridden without `position_after`, which a state of {type(dataset).__name__} needs"
         raise ConfigError(message, hint="override `position_after` and `begin_at` too")
@@ -42,8 +40,7 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:
-        message = f"{type(dataset).__name__} is not a run, so it has no state"
-        raise ConfigError(message, hint="save the number of consumed samples instead")
+        raise ConfigError(f"{type(dataset).__name__} is not a run, so it has no state", hint="save `consumed_samples`")
     return {"version": _VERSION, **order.order_state(consumed)}
 
 
@@ -70,8 +67,7 @@ def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
         raise ConfigError(message, hint="pass the dataset of that run to the loader")
     if (version := state.get("version")) != _VERSION:
         message = f"version of the run's loader state: expected {_VERSION}, found {version!r}"
-        hint = "the state belongs to a dataset that is not a run; resume with a sampler with consumed samples"
-        raise ConfigError(message, hint=hint if version == 1 else None)
+        raise ConfigError(message, hint="pass consumed samples to the sampler instead" if version == 1 else None)
     for name in ("run", "digest"):
         if not isinstance(state.get(name), str):
             raise ConfigError(f"`{name}` of the loader state must be text, got {state.get(name)!r}")

@@ -45,7 +45,6 @@ class DataWait:
     longest_seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Adds the waiting time of one batch."""
         self.num_batches, self.last_seconds = self.num_batches + 1, seconds
         self.total_seconds += seconds
         self.longest_seconds = max(self.longest_seconds, seconds)
@@ -124,8 +123,7 @@ class BatchBuffers:
         return batch
 
 
-def tensors_to_make(tensors: Tensors | None, *, pin_memory: bool | None) -> tuple[Tensors, bool]:
-    """Validates `tensors` and `pin_memory`; replaces None by the defaults."""
+def checked_tensors(tensors: Tensors | None, *, pin_memory: bool | None) -> tuple[Tensors, bool]:
     if tensors is None:
         tensors = "torch" if is_installed("torch") else "numpy"
     if tensors not in get_args(Tensors):
@@ -170,15 +168,13 @@ class ThreadLoader:
     Batches have the order of the sampler. Without a sampler, the loader reads batches of `batch_size` samples in the
     order of the dataset, which is already shuffled, and drops an incomplete last batch.
 
-    The kernels that fill a batch release the GIL, so no worker processes are needed: nothing is pickled or sent through
-    shared memory. With `num_threads` above 1, several threads call `dataset.batch` at once; all datasets of this
-    package allow that.
+    The kernels that fill a batch release the GIL, so no worker processes are needed. With `num_threads` above 1,
+    several threads call `dataset.batch` at once; all datasets of this package allow that. The loop gets an error when
+    it requests the failed batch; a note names the batch and its positions. Leaving the loop early stops the threads.
+    `wait` has the seconds that the loop waited for batches.
 
     Batches are in private memory of this process. `share_memory_` and torch's queues move a tensor's memory, which
     invalidates NumPy views created before: copy such views.
-
-    The loop gets an error when it requests the failed batch; a note names the batch and its positions. Leaving the loop
-    early stops the threads. `wait` has the seconds that the loop waited for batches.
 
     `state_dict` and `load_state_dict` work as in torchdata's `StatefulDataLoader`: batches that were read ahead are
     neither lost nor repeated. The state of a run is a position and the digest of the order before it; numbers of ranks
@@ -238,11 +234,10 @@ class ThreadLoader:
         sampler = checked_sampler(dataset, sampler, batch_size, data_parallel_rank, data_parallel_size)
         self.tensors: Tensors
         self.pin_memory: bool
-        self.tensors, self.pin_memory = tensors_to_make(tensors, pin_memory=pin_memory)
+        self.tensors, self.pin_memory = checked_tensors(tensors, pin_memory=pin_memory)
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
-        self.sampler = sampler
-        self.batch_sampler = sampler
+        self.sampler = self.batch_sampler = sampler
         self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
         for name, value in (("read_ahead", read_ahead), ("reuse_after", reuse_after)):
             if value is not None:
@@ -269,7 +264,6 @@ class ThreadLoader:
         return self.read.total
 
     def __len__(self) -> int:
-        """Returns the length of the sampler."""
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -344,8 +338,7 @@ class ThreadLoader:
         for number, positions in chunk:
             if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
                 message = f"the sampler must yield lists of positions, got {positions!r}"
-                hint = "wrap a sampler of single positions in `torch.utils.data.BatchSampler`"
-                return [*done, ConfigError(message, hint=hint)]
+                return [*done, ConfigError(message, hint="wrap the sampler in `torch.utils.data.BatchSampler`")]
             try:
                 done.append((positions, *buffers.fill(number, positions, digest=self.read.enabled)))
             except Exception as error:  # noqa: BLE001  raised when the loop requests this batch
@@ -391,14 +384,12 @@ class ThreadLoader:
             raise ConfigError(f"{state!r} is not a ThreadLoader state of version {_STATE_VERSION}")
         if state["sampler"] != (found := _settings_of(self.sampler)):
             message = f"sampler of the state: expected {state['sampler']}, found {found}"
-            hint = "create the sampler with the same settings, or with consumed samples and without a state"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(message, hint="create the sampler with the same settings, or with consumed samples")
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._begin(self._num_to_skip)
 
 
 def _num_bytes(batch: Any) -> int:
-    """Returns the bytes of all arrays in a batch, which a user's dataset may nest."""
     if isinstance(batch, (list, tuple, Mapping)):
         return sum(map(_num_bytes, batch.values() if isinstance(batch, Mapping) else batch))
     return int(getattr(batch, "nbytes", 0))

@@ -65,16 +65,12 @@ class CostBalancedScheduler(BasePackingScheduler):
         limit = f"{task.capacity} tokens" + (f" and {self.max_num_seqs} sub-samples" if self.max_num_seqs else "")
         batch = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens"
         message = f"{batch} do not fill a multiple of {packs} packs of at most {limit}"
-        hint = "change the number of sub-samples per global batch, or increase `max_seqlen_per_dp_cp_rank`"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="change the number of sub-samples, or increase `max_seqlen_per_dp_cp_rank`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """A solution of a `Task`: the pack of each sub-sample, and the sum of the costliest packs of all microbatches.
-
-    Packs are numbered microbatch by microbatch.
-    """
+    """The pack of each sub-sample, and the sum over microbatches of the costliest pack; packs count by microbatch."""
 
     num_microbatches: int
     pack_of: Int64s
@@ -83,10 +79,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Sub-samples to pack, longest first, and the limits of a pack: `capacity` tokens and `most_items` sub-samples.
-
-    `costs` are the result of `integer_costs`.
-    """
+    """Sub-samples to pack, longest first; a pack has at most `capacity` tokens and `most_items` sub-samples."""
 
     lengths: Int64s
     costs: Int64s

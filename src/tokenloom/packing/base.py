@@ -141,11 +141,9 @@ class BasePackingScheduler:
         return self.run_in(place, data_iterator, num_microbatches, config)
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
-        """Returns the result of `run` for the process groups of `place`."""
         return run_pipeline(self, place, data_iterator, num_microbatches, config)
 
     def _plan(self, lengths: Int64s) -> PackPlan:
-        """Returns the plan of validated lengths."""
         raise NotImplementedError(f"`{type(self).__name__}` must override `get_groups_and_subsamples`")
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
@@ -154,8 +152,7 @@ class BasePackingScheduler:
         longest = int(checked.argmax())
         if checked[longest] > self.max_tokens:
             message = f"sub-sample {longest} has {int(checked[longest])} tokens; a pack has at most {self.max_tokens}"
-            hint = "shorten it, increase `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(message, hint="increase `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`")
         return checked
 
 
@@ -168,8 +165,7 @@ def _positive(lengths: ArrayLike) -> Int64s:
     checked = np.ascontiguousarray(found, dtype=np.int64)
     shortest = int(checked.argmin())
     if checked[shortest] < 1:
-        message = f"sub-sample {shortest} has {int(checked[shortest])} tokens"
-        raise ConfigError(message, hint="leave it out of the global batch")
+        raise ConfigError(f"sub-sample {shortest} has {int(checked[shortest])} tokens", hint="leave it out")
     return checked
 
 

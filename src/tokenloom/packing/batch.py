@@ -118,10 +118,8 @@ def cut_for_rank(
 ) -> tuple[Any, Any, PackedSeqParams]:
     """Pads a pack to the shape in `settings`, if any, and cuts it for a context-parallel rank.
 
-    With `tells_gaps`, `cu_seqlens_q` and `cu_seqlens_kv` never include padding.
-
-    Returns:
-        int64 indices of this rank's tokens in the padded pack; bool, which of them are padding; attention parameters.
+    Returns the int64 indices of this rank's tokens in the padded pack, the bool padding mask of these tokens, and the
+    attention parameters. With `tells_gaps`, `cu_seqlens_q` and `cu_seqlens_kv` never include padding.
     """
     torch = require("torch", extra="torch")
     real, padded, longest = pack["cu_seqlens"], pack["cu_seqlens_padded"], int(pack["max_seqlen"])
@@ -191,8 +189,7 @@ def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
     torch = require("torch", extra="torch")
     lengths, padded = cu_seqlens.diff(), cu_seqlens_padded.diff()
     if lengths.shape != padded.shape or bool((lengths > padded).any()) or bool((lengths < 0).any()):
-        message = f"padded boundaries {cu_seqlens_padded.tolist()} do not fit boundaries {cu_seqlens.tolist()}"
-        raise InputError(message)
+        raise InputError(f"padded boundaries {cu_seqlens_padded.tolist()} do not fit boundaries {cu_seqlens.tolist()}")
     index = torch.arange(int(cu_seqlens_padded[-1]), device=padded.device)
     return index >= torch.repeat_interleave(cu_seqlens_padded[:-1] + lengths, padded)
 
@@ -235,10 +232,8 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
 def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
     if not isinstance(item, Mapping):
         raise InputError(f"{where} must be a mapping of tensors, or a list of mappings, got {type(item).__name__}")
-    missing = [name for name in DTYPES if name not in item]
-    if missing:
-        message = f"{', '.join(f'`{name}`' for name in missing)} missing in {where}, which has {', '.join(item)}"
-        raise InputError(message)
+    if missing := [f"`{name}`" for name in DTYPES if name not in item]:
+        raise InputError(f"{', '.join(missing)} missing in {where}, which has {', '.join(item)}")
     tensors = {name: _row(item[name], dtype, f"`{name}` of {where}") for name, dtype in DTYPES.items()}
     size = len(tensors["tokens"])
     for name, tensor in tensors.items():
@@ -280,8 +275,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
     if tensor.ndim == 0 or (tensor.ndim == 2 and len(tensor) == 1):
         tensor = tensor.reshape(-1)
     if tensor.ndim != 1:
-        message = f"{name} must be a vector, got shape {list(tensor.shape)}"
-        raise InputError(message, hint="pass micro-batches of size 1")
+        raise InputError(f"{name} must be a vector, got shape {list(tensor.shape)}", hint="use micro-batches of size 1")
     return tensor.to(getattr(torch, dtype))
 
 
@@ -497,8 +491,9 @@ def batch_in(
         refuse_iterator(place, data_iterator)
         integers = place.tp.broadcast_integers(None, 0, "metadata over TP")
         if not integers:
-            message = f"rank {place.tp.global_ranks[0]}, which reads for this tensor-parallel group, failed"
-            raise BuildError(message, hint="see the log of that rank")
+            raise BuildError(
+                f"rank {place.tp.global_ranks[0]} failed to read its pack", hint="see the log of that rank"
+            )
         indices, mask, params = cut(*decode_metadata(integers, place.device))
         part = {}
         if names:
@@ -510,14 +505,12 @@ def batch_in(
 
 
 def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str]) -> Pack:
-    """Returns the entries of the next pack that this stage needs, on the device of `place`."""
     if data_iterator is None:
         message = "no data iterator on rank 0 of a tensor-parallel group"
         raise ConfigError(message, hint="pass the iterator of `wrap_data_iterator`")
     pack = next(data_iterator)
-    missing = [name for name in (*names, *METADATA[:3]) if pack.get(name) is None]
-    if missing:
-        message = f"{', '.join(f'`{name}`' for name in missing)} missing in a pack for this stage of the pipeline"
+    if missing := [f"`{name}`" for name in (*names, *METADATA[:3]) if pack.get(name) is None]:
+        message = f"{', '.join(missing)} missing in a pack for this stage of the pipeline"
         raise InputError(message, hint="pass the iterator of `wrap_data_iterator` for this virtual stage")
     needed = metadata_of(pack, *names, *(["dataset_ids"] if names else []))
     return {name: value.to(place.device) if hasattr(value, "to") else value for name, value in needed.items()}

@@ -76,16 +76,12 @@ def least_slowest_cost(
 ) -> float:
     """Returns a lower bound of the cost of a plan: the sum over microbatches of the costliest pack.
 
+    `lengths` and `costs` are [num_subsamples], longest first; `shared` are the costs of ranks that work on part of a
+    shared sub-sample instead of a pack.
+
     Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
     least as much as the (s × ranks)-th of these. The t costliest microbatches contain at most the t × ranks costliest
     packs that fit; the remaining cost is at best spread evenly. The bound is the maximum of this sum over t.
-
-    Args:
-        lengths: int64[num_subsamples], longest first.
-        costs: int64 or float64[num_subsamples], increasing at least as fast as the lengths.
-        capacity: maximum tokens of a pack.
-        num_ranks: ranks that work in parallel.
-        shared: int64 or float64[n], costs of ranks that work on part of a shared sub-sample instead of a pack.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -102,14 +98,11 @@ def num_alone(lengths: Int64s, capacity: int) -> int:
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns for each sub-sample an upper bound of the cost of a pack in which it is the longest.
-
-    The cost per token of the other sub-samples is at most that of the longest one; beside one longer than half a pack,
-    at most that of the longest sub-sample that still fits.
-    """
+    """Returns for each sub-sample an upper bound of the cost of a pack in which it is the longest."""
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
     beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each
+    # A longer sub-sample costs more per token, so the longest one in the rest of the pack bounds its cost per token.
     rate = np.append(per_token, 0.0)[np.where(lengths > capacity // 2, beside, np.arange(len(lengths)))]
     packs: Float64s = costs + room * rate
     return packs

@@ -80,7 +80,6 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest sub-sample that fits a pack."""
         return self.max_seqlen_per_dp_cp_rank * self.num_ranks
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -149,10 +148,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Splits microbatches, last ones first, until their number is a multiple of `microbatch_multiple`.
-
-        Groups of the first half of the ranks move to a new microbatch at the end; all groups are widened.
-        """
+        """Splits microbatches, last ones first, until their number is a multiple of `microbatch_multiple`."""
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
         while missing:
@@ -178,8 +174,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         if not self._widen(wider):
             sizes = [group.size for group in groups]
             message = f"{len(groups)} groups of {sizes} ranks cannot be widened to {self.num_ranks} ranks"
-            hint = "use more sub-samples per global batch, or a number of ranks that is a power of two"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(message, hint="use more sub-samples per global batch, or a power of two of ranks")
         return wider
 
 

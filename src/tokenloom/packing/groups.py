@@ -41,10 +41,9 @@ def measure_traffic() -> Iterator[Counter[str]]:
 
 
 class Channel:
-    """The collectives of a process group; None is a group of this process only.
+    """The collectives of a process group, or of this process only (None).
 
-    All ranks of the group must call the same methods in the same order. Methods raise a ConnectionLostError if a
-    collective fails, for example because a rank died.
+    All ranks must call the same methods in the same order. A failed collective raises a ConnectionLostError.
     """
 
     def __init__(self, group: Any) -> None:
@@ -231,18 +230,15 @@ class Place:
     given_device: Any = None
 
     def break_off(self) -> None:
-        """Closes the connections of all groups that packing uses in collectives."""
         for channel in (self.dp, self.tp, self.pp):
             channel.break_off()
 
     @property
     def num_ranks(self) -> int:
-        """Number of dp × cp ranks."""
         return self.dp.size * self.cp.size
 
     @property
     def rank(self) -> int:
-        """Rank of this process among the dp × cp ranks."""
         return self.dp.rank * self.cp.size + self.cp.rank
 
     def rank_among(self, cp_size: int) -> int:
@@ -253,7 +249,6 @@ class Place:
 
     @property
     def device(self) -> Any:
-        """The device of this process's tensors."""
         if self.given_device is not None:
             return self.given_device
         channels = [one for one in (self.dp, self.cp, self.tp, self.pp) if isinstance(one, Channel)]

@@ -16,8 +16,7 @@ from tokenloom.packing.cost import least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
 
 ALMOST_EVEN = 1.035  # ratio of a bound to the even share up to which a sharing is tried first; plans exceed it by 1 %
-# Limits of a rank's cost, relative to the longest sub-sample that fits a single rank.
-LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
+LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of a rank's cost / longest on a single rank
 MOST_CUTS = 2  # times that the last step of groups is split; each may add a microbatch
 LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of a step join no group
 MOST_JOINED = 8  # default limit of sub-samples in a group
@@ -51,7 +50,6 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest sub-sample that fits a group of ranks."""
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
@@ -68,8 +66,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 class Sharing:
     """The number of ranks that share each of the longest sub-samples, costliest first; others stay whole.
 
-    Arrays are int64[n]. `least` is a lower bound of the slowest ranks' cost in all microbatches, `even_share` the mean
-    cost of all ranks.
+    `least` is a lower bound of the slowest ranks' cost in all microbatches, `even_share` the mean cost of all ranks.
     """
 
     numbers: Int64s
@@ -88,8 +85,6 @@ class Group:
 
 @dataclass(slots=True)
 class Step:
-    """The groups of one microbatch."""
-
     groups: list[Group] = field(default_factory=list)
 
     @property
@@ -372,10 +367,7 @@ def _first_fit(sharing: Sharing, num_ranks: int) -> list[Step]:
 
 
 def _lay_out(placed: Placed, order: Int64s, num_ranks: int) -> PackPlan:
-    """Converts `placed`, whose sub-samples are indices into `order`, to a `PackPlan`.
-
-    Each microbatch has its largest groups first, which aligns them, then single ranks.
-    """
+    """Converts `placed`, whose sub-samples are indices into `order`, to a `PackPlan`."""
     pack_of = np.empty_like(order)
     packs = np.empty((len(placed.steps), num_ranks), dtype=np.int64)
     cp_sizes = np.ones_like(packs)
@@ -383,7 +375,7 @@ def _lay_out(placed: Placed, order: Int64s, num_ranks: int) -> PackPlan:
     alone = num_groups
     for microbatch, step in enumerate(placed.steps):
         rank = 0
-        for group in sorted(step.groups, key=lambda group: -group.size):
+        for group in sorted(step.groups, key=lambda group: -group.size):  # the largest first, which aligns all groups
             pack_of[order[group.numbers]] = number
             packs[microbatch, rank : rank + group.size] = number
             cp_sizes[microbatch, rank : rank + group.size] = group.size

@@ -98,9 +98,6 @@ def run_pipeline(
     )
 
 
-# --- plans ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A plan and the padded length of each sub-sample, a multiple of 2 × the number of ranks that share it."""
@@ -109,7 +106,6 @@ class Planned:
     padded_lengths: Int64s
 
     def longest_part(self) -> int:
-        """Returns the maximum tokens of a rank in a pack."""
         tokens = np.add.reduceat(self.padded_lengths[self.plan.ids], self.plan.pack_offsets[:-1])
         return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
 
@@ -121,7 +117,6 @@ class Planned:
         return sizes
 
     def packs(self, place: Place, sample: Callable[[int], SubSample]) -> list[Pack]:
-        """Returns the packs of this rank; `sample` returns the sub-sample of an id."""
         grouped = [
             [sample(number) | {"padded_seq_len": int(self.padded_lengths[number])} for number in ids.tolist()]
             for ids in self.plan.ids_of_rank(place.rank)
@@ -181,15 +176,11 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
     return f"{sizes}, {digest.hexdigest()[:16]}"
 
 
-# --- sub-samples ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids count the sub-samples of data-parallel rank 0, then rank 1, and so on; `offsets` are the ranks' boundaries. An
-    unknown source is -1.
+    Ids count the sub-samples of data-parallel rank 0 first; `offsets` are the ranks' boundaries. Source -1 is unknown.
     """
 
     samples: list[SubSample]
@@ -207,9 +198,8 @@ def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequenc
     if len(items) < num_microbatches:
         raise InputError(f"the data iterator ended after {len(items)} of {num_microbatches} items of a global batch")
     samples = list(take_apart(items))
-    missing = [name for name in required if any(name not in sample for sample in samples)]
-    if missing:
-        message = f"sub-samples lack {', '.join(f'`{name}`' for name in missing)}, which the scheduler requires"
+    if missing := [f"`{name}`" for name in required if any(name not in sample for sample in samples)]:
+        message = f"sub-samples lack {', '.join(missing)}, which the scheduler requires"
         raise InputError(message, hint="change `get_required_sample_keys` of the scheduler")
     return samples
 
@@ -238,18 +228,14 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
         raise fetching.error
     failed = [dp.global_ranks[rank] for rank, theirs in enumerate(gathered) if (theirs[:, 0] < 0).any()]
     if failed:
-        message = f"rank {failed[0]} failed to fetch its part of the global batch"
-        raise ConsequenceError(message, hint="see the log of that rank")
+        raise ConsequenceError(f"rank {failed[0]} failed to fetch its items", hint="see the log of that rank")
     lengths, padded, sources = np.ascontiguousarray(np.concatenate(gathered).T)
     offsets = np.cumsum([0, *map(len, gathered)], dtype=np.int64)
     return GlobalBatch(samples=samples, offsets=offsets, lengths=lengths, padded_lengths=padded, sources=sources)
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends sub-samples, without padding, to the ranks that work on them; returns this rank's sub-samples by id.
-
-    `wanted` are the ids that each rank of `dp` needs, ascending. Uses one all-to-all of bytes.
-    """
+    """Sends each rank of `dp` the sub-samples of its `wanted` ids (ascending); returns this rank's."""
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
 
@@ -277,9 +263,6 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
                 tensors["dataset_id"] = int(fetched.sources[number])
             kept[number] = tensors
     return kept
-
-
-# --- stages -----------------------------------------------------------------------------------------------------------
 
 
 def broadcast_to_stages(

@@ -76,7 +76,6 @@ class PackPlan(HasFacts):
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # arrays can change
 
     def facts(self) -> dict[str, Any]:
-        """Returns the sizes of the plan; see `HasFacts`."""
         return {
             "sub-samples": len(self.ids),
             "packs": self.num_packs,
@@ -94,10 +93,7 @@ def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1)
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
-    """Returns the plan in which the d-th context-parallel group gets pack m × dp_size + d in microbatch m.
-
-    `pack_of` is the pack of each sub-sample, int64[num_subsamples]; no pack may be empty.
-    """
+    """Returns the plan in which the d-th context-parallel group gets pack m × dp_size + d in microbatch m."""
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
     return plan_of(pack_of, packs, np.full_like(packs, cp_size))
@@ -120,10 +116,6 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
     """Validates the plan of a user's scheduler, `groups[microbatch][rank][i]`, and returns it as a `PackPlan`.
 
     Ranks with equal lists share a pack: blocks of `cp_size` ranks, or any neighbours if `cp_size` is None.
-
-    Raises:
-        ConfigError: a sub-sample is missing or in several packs, a rank has no sub-sample, or the ranks that share a
-            pack are not an aligned block.
     """
     ids: list[int] = []
     offsets = [0]
@@ -133,8 +125,9 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
         rows = [list(map(int, row)) for row in ranks]
         if len(rows) != num_ranks or not all(rows):
             found = f"{len(rows)} ranks" if len(rows) != num_ranks else f"none on rank {rows.index([])}"
-            message = f"microbatch {microbatch} must have sub-samples for each of {num_ranks} ranks, got {found}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"microbatch {microbatch} must have sub-samples for each of {num_ranks} ranks, got {found}"
+            )
         first = 0
         while first < num_ranks:
             others = (rank for rank in range(first, num_ranks) if rows[rank] != rows[first])

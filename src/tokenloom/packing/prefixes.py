@@ -97,7 +97,6 @@ class PrefixForest(HasFacts):
         return zip(self.order.tolist(), self.lengths.tolist(), self.shared.tolist(), strict=True)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the sizes of the forest; see `HasFacts`."""
         roots = np.flatnonzero(self.shared == 0)
         return {
             "sequences": len(self.order),
@@ -332,7 +331,6 @@ class PrefixPack:
 
 
 def integers_of(row: ArrayLike, name: str) -> NDArray[Any]:
-    """Returns `row` as a contiguous vector of integers."""
     found = np.asarray(row)
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
         raise ConfigError(f"{name} must be a vector of integers, got {found.dtype}{list(found.shape)}")
@@ -492,8 +490,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
                 given.
         """
         if self.max_num_seqs is not None:
-            message = "`prefix_trees` does not support `thd_max_packed_sequences`"
-            raise ConfigError(message, hint="leave it out, or plan with `cost_balanced`")
+            raise ConfigError("`prefix_trees` does not support `thd_max_packed_sequences`", hint="leave it out")
         lengths, shared = forest.lengths, forest.shared
         by_number = np.empty_like(lengths)
         by_number[forest.order] = lengths
@@ -539,7 +536,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Returns the pack of each piece and the number of microbatches; None if there are too few pieces."""
+        """Packs ranges of sequences that start at `begins`; returns pack of each range and number of microbatches."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -559,11 +556,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         return pack_of, packing.num_microbatches
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
-        """Returns the result of `run`, whose iterator yields a `PrefixPack` per microbatch.
-
-        Sends tokens and positions of the global batch to all data-parallel ranks, 8 bytes per token, and other tensors
-        only to the ranks that work on them.
-        """
+        """Returns the result of `run`, whose iterator yields a `PrefixPack` per microbatch."""
         settings = PackingConfig.of(config)
         if isinstance(data_iterator, list):
             data_iterator = next((one for one in data_iterator if one is not None), None)
@@ -619,7 +612,6 @@ class _ForestCosts:
 
     @property
     def total(self) -> int:
-        """The cost of the forest if no prefix is repeated."""
         return int((self.alone - self.prefix).sum())
 
     def of_packs(self, pack_of: Int64s, num_packs: int) -> Int64s:
@@ -637,20 +629,18 @@ class _ForestCosts:
         return costs
 
     def slowest(self, pack_of: Int64s, num_microbatches: int) -> int:
-        """Returns the sum over microbatches of the costliest pack."""
         costs = self.of_packs(pack_of, int(pack_of.max()) + 1)
         return int(costs.reshape(num_microbatches, -1).max(axis=1).sum())
 
 
 def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size: int) -> int:
-    """Returns the number of tokens to a multiple of which packs are padded."""
+    """Returns the multiple, in tokens, to which packs are padded."""
     most = scheduler.max_seqlen_per_dp_cp_rank
     per_rank = most if pad_to == "max" else checked_integer("pad_to", pad_to, at_least=1)
     if scheduler.cp_size > 1:
         per_rank = math.lcm(per_rank, block_size)
     if most % per_rank:
-        message = f"{most} tokens per rank are not a multiple of {per_rank}, which `pad_to` and `block_size` require"
-        raise ConfigError(message)
+        raise ConfigError(f"{most} tokens per rank are not a multiple of {per_rank}, see `pad_to` and `block_size`")
     return per_rank * scheduler.cp_size
 
 

@@ -208,7 +208,7 @@ def wrap_dataset(
 
 
 def _positions_by_rank(positions: ArrayLike, size: int, dp_size: int, micro_batch_size: int) -> Int64s:
-    """Returns the positions in order of ids: those of data-parallel rank 0 first."""
+    """Sorts the positions of a global batch by data-parallel rank, which is the order of sub-sample ids."""
     ordered = np.asarray(positions, dtype=np.int64)
     if ordered.ndim != 1 or not len(ordered) or len(ordered) % (dp_size * micro_batch_size):
         chunk = f"{dp_size} ranks * micro_batch_size {micro_batch_size}"
