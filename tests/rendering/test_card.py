@@ -51,6 +51,6 @@ def test_a_report_on_packing_shows_every_way_to_plan():
         ["padded", "4", "50.00%", "32"],
         ["dp_balanced", "3", "66.67%", "0"],
         ["cost_balanced", "2", "100.00%", "0"],
-        ["no plan is below", "2", "", ""],
+        ["lower bound", "2", "", ""],
     ]
     assert "<mine>: too & long" in text_of(shown)

@@ -155,8 +155,8 @@ def of_parts(monkeypatch, tmp_path, documents):
     """Data in many parts, and what is found in them without a folder."""
     monkeypatch.setattr(contamination, "_BLOCK_TOKENS", 500)
     monkeypatch.setattr(contamination, "_OVERLAP_TOKENS", 200)
-    monkeypatch.setattr(contamination, "_BLOCKS_OF_PART", 2)
-    monkeypatch.setattr(contamination, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(contamination, "_BLOCKS_PER_PART", 2)
+    monkeypatch.setattr(contamination, "_POLL_SECONDS", 0.01)
     benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
     sources = {"web": (write_pair(tmp_path / "data", documents),), "code": (write_pair(tmp_path / "code", [PASSAGE]),)}
     return benchmarks, sources
@@ -381,11 +381,11 @@ def test_a_run_names_the_steps_that_read_a_benchmark(capsys, folder):
     status, out, err = run(capsys, folder, *files, *sizes)
     assert (status, err) == (1, "")
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert "clean.jsonl: clean, no step reads anything of it" in out
+    assert "clean.jsonl: clean, no step reads any passage" in out
     cli.main(["when", f"{folder}/run.toml", "--tokens", PASSAGE, "--global-batch-size", "8", "--json"])
     read = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     first = read[0]["step"]
-    assert f"exam.jsonl: clean up to step {first:,}; 1 item read since" in out
+    assert f"exam.jsonl: clean up to step {first:,}; 1 item read from there on" in out
     assert f"last clean checkpoint: step {first - first % 2:,}" in out or first < 2
     _, out, _ = run(capsys, folder, *files, *sizes, "--json")
     found = json.loads(out)
@@ -394,7 +394,7 @@ def test_a_run_names_the_steps_that_read_a_benchmark(capsys, folder):
     assert [row["first_step"] for row in found["benchmarks"]] == [first, None]
     assert [row["too_short"] for row in found["benchmarks"]] == [1, 0]
     _, out, _ = run(capsys, folder, *files, *sizes, "--until-position", read[0]["position"])
-    assert f"exam.jsonl: clean, no step reads anything of it before position {read[0]['position']:,}" in out
+    assert f"exam.jsonl: clean, no step reads any passage before position {read[0]['position']:,}" in out
 
 
 def test_what_is_written_for_others(capsys, folder):
@@ -519,9 +519,9 @@ def test_data_are_masked_by_one_of_those_that_share_the_search(capsys, folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tokenizer", "byte"), "name data with --data or a run with --run, one of both"),
-        (("--data", "F/web", "--words", 7), "--words must be from 8 to 50, got 7"),
-        (("--data", "F/web", "--deny", "x"), "--deny and --save-interval are about a run: name it with --run"),
+        (("--tokenizer", "byte"), "give either --data or --run"),
+        (("--data", "F/web", "--words", 7), "--words must be in [8, 50], got 7"),
+        (("--data", "F/web", "--deny", "x"), "--deny and --save-interval need --run"),
     ],
 )
 def test_wrong_usage_exits_with_2(capsys, folder, words, message):

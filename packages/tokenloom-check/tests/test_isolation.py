@@ -152,7 +152,7 @@ def test_what_models_give(kind):
     report = look(*made(kind), max_documents=4)
     assert set(results_of(report).values()) == {"apart"}, str(report)
     assert report.notes == (
-        ("not checked, as they have no value per token: auxiliary []",) if kind is GivesDict else ()
+        ("outputs without a value per token were not checked: auxiliary []",) if kind is GivesDict else ()
     )
 
 
@@ -171,16 +171,14 @@ def test_labels_that_tell_nothing_of_the_next_document():
 def test_what_has_no_gradient_is_checked_by_change():
     report = look(*made(GivesChoice), checks=["gradient", "change"], max_documents=4)
     assert results_of(report) == {"gradient": "not run", "change": "apart"}
-    assert "has no gradient at the embeddings of its tokens" in report.checks[0].words
+    assert "have no gradient at the embeddings of its tokens" in report.checks[0].words
 
 
 def test_dropout_is_said():
     model, batch = made(WithDropout)
     model.train()
     report = look(model, batch, max_documents=4)
-    assert report.notes[0].endswith(
-        "as dropout that is left on does: all runs drew the same; `model.eval()` turns dropout off"
-    )
+    assert report.notes[0].endswith("dropout: all runs used the same seed; `model.eval()` turns dropout off")
     assert results_of(report) == dict.fromkeys(("gradient", "change", "tail", "labels"), "apart") | {"alone": "not run"}
     assert "call `model.eval()`" in report.checks[2].words
     assert model.training
@@ -189,7 +187,7 @@ def test_dropout_is_said():
 def test_a_choice_at_the_edge_of_rounding_hides_no_leak():
     model, batch, _ = models.make(models.CapacityShared, 4)
     report = look(model, batch)
-    assert report.notes[0].startswith("other roundings change what the model chooses at 2 of 35 tokens")
+    assert report.notes[0].startswith("rounding changes discrete choices of the model, such as experts, at 2 of 35")
     assert set(leaks_of(report)) == {"change", "alone", "tail"}
     assert "No gradient flows between them" in report.problems[0]
 
@@ -197,7 +195,7 @@ def test_a_choice_at_the_edge_of_rounding_hides_no_leak():
 def test_random_kernels_are_said():
     report = look(*made(Noisy), max_documents=4)
     assert report.ok
-    assert "equal runs differ by up to " in report.notes[0]
+    assert "identical runs differ by up to " in report.notes[0]
 
 
 def test_half_precision_has_a_limit_that_is_measured():
@@ -273,35 +271,34 @@ def fails(model, batch, text, **settings):
 
 def test_what_cannot_be_checked_is_refused():
     model, batch, _ = models.make(models.BlockMask, 0)
-    fails(
-        model,
-        {"text": "a"},
-        "no integers `tokens` or `input_ids` [rows, positions] or [positions] in the batch: text str",
-    )
-    fails(model, {"tokens": torch.rand(2, 4)}, "or [positions] in the batch: tokens float32[2, 4]")
-    fails(model, {"tokens": batch["tokens"]}, "nothing in the batch tells documents apart")
+    needs = "the batch needs integer `tokens` or `input_ids` [rows, positions] or [positions], got "
+    fails(model, {"text": "a"}, f"{needs}text str")
+    fails(model, {"tokens": torch.rand(2, 4)}, f"{needs}tokens float32[2, 4]")
+    fails(model, {"tokens": batch["tokens"]}, "the batch has no document boundaries: no `document_ids`, ")
     one = {"tokens": torch.arange(4), "cu_seqlens": torch.tensor([0, 4])}
-    fails(model, one, "the batch has one document of 4 tokens, by `cu_seqlens`")
+    fails(model, one, "the batch has only one document of 4 tokens according to `cu_seqlens`")
     fails(model, batch, "`documents` must have the shape of `tokens`, int64[2, 24], got int64[3]", documents=[0, 1, 2])
     apart = torch.arange(2 * models.LENGTH).view(2, -1) % 2
-    fails(model, batch, "document 0 of `tokens` is in several pieces", documents=apart)
-    fails(model, batch | {"cu_seqlens": torch.tensor([[0, 30], [0, 24]])}, "`cu_seqlens` must rise to at most 24")
-    fails(nn.Bilinear(2, 2, 2), batch, "the model takes input1, input2, and the batch has tokens, labels, ")
+    fails(model, batch, "the tokens of document 0 are not contiguous in `tokens`", documents=apart)
+    fails(model, batch | {"cu_seqlens": torch.tensor([[0, 30], [0, 24]])}, "`cu_seqlens` must ascend to at most 24")
+    fails(nn.Bilinear(2, 2, 2), batch, "the model takes input1, input2, but the batch has tokens, labels, ")
     fails(model, batch, "unknown check 'all'", checks=["all"])
-    fails(*made(GivesRows), "the model returns no logits or losses for each of the tokens [2, 24], but output [2, 32]")
-    fails(*made(GivesLoss), "the model returns no logits or losses for each of the tokens [2, 24], but output []")
+    returns = "the model must return logits or losses per token, for tokens [2, 24], got output "
+    fails(*made(GivesRows), f"{returns}[2, 32]")
+    fails(*made(GivesLoss), f"{returns}[]")
     unlabelled = {name: value for name, value in batch.items() if name != "labels"}
     fails(made(GivesLosses)[0], unlabelled, "missing a required argument: 'labels'")
     batch = models.make_batch(0)
     model.head.weight.data *= 1e5
-    fails(model.half(), batch, "the model gives NaN or infinity for document 0, first at token 0 of row 0")
+    fails(model.half(), batch, "the model returns NaN or infinity for document 0, first at token 0 of row 0")
 
 
 def test_a_row_without_boundaries_is_said():
     model, batch, _ = models.make(models.NoDocumentMask, 0)
     positions = torch.arange(models.LENGTH).expand(2, -1)
     report = look(model, {"tokens": batch["tokens"], "position_ids": positions}, checks=["change"])
-    assert report.notes == ("each row is one document, by `position_ids`: nothing within a row was told apart",)
+    note = "each row is one document according to `position_ids`: no boundary within a row was checked"
+    assert report.notes == (note,)
 
 
 def test_the_fixture(isolation):
@@ -331,7 +328,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert cli.main(["check-isolation", f"{model}BlockMask", *words]) == 0
     out = capsys.readouterr().out
     assert "BlockMask: " in out
-    assert "(by cu_seqlens)" in out
+    assert "(from cu_seqlens)" in out
     assert cli.main(["check-isolation", f"{model}NoDocumentMask", *words, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["checks"][0]["leak"]["module"] == "blocks.0.mixer"
     (tmp_path / "run.lock").unlink()

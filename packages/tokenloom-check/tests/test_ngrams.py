@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.reference.ngrams import hits_of, ngrams_of, words_of
 
 from tokenloom.inputs.utf8_texts import utf8_texts
-from tokenloom_check.ngrams import Folding, NgramIndex, TokenBytes
+from tokenloom_check.contamination import Folding, NgramIndex, TokenBytes
 
 PLAIN = Folding(
     kinds=np.zeros(0x110001, dtype=np.uint8),

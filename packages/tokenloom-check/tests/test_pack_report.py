@@ -25,15 +25,11 @@ def test_lengths_of_an_index(capsys, tmp_path):
     status, out, err = run(capsys, prefix, "--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2)
     assert (status, err) == (0, "")
     rows = rows_of(out)
-    assert (rows["sub-samples"], rows["tokens"], rows["ranks"]) == (
-        ["8"],
-        ["of", "a", "pack,", "at", "most", "8"],
-        ["2"],
-    )
+    assert (rows["sub-samples"], rows["tokens"], rows["ranks"]) == (["8"], ["32"], ["2"])
     assert rows["padded"] == ["4", "50.00%", "32", "1.000", "2.909"]
     assert rows["dp_balanced"] == ["3", "66.67%", "0", "1.753", "1.648"]
     assert rows["cost_balanced"] == ["2", "100.00%", "0", "1.083", "1.023"]
-    assert rows["no"] == ["plan", "is", "below", "2", "1.000", "1.000"]
+    assert rows["lower"] == ["bound", "2", "1.000", "1.000"]
 
 
 def test_lengths_of_files_as_json(capsys, tmp_path):

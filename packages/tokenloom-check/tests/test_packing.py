@@ -55,8 +55,8 @@ def test_giants_are_for_hybrid_groups_alone():
     report = pack_report([60, *[8] * 40], max_seqlen_per_dp_cp_rank=8, dp_size=8, schedulers=sorted(scheduler_map))
     refused = {row.scheduler: row.refused for row in report.rows}
     assert (refused.pop("hybrid_cost_balanced"), refused.pop("default_dynamic_cp")) == (None, None)
-    assert refused.pop("padded") == "the longest has 60 tokens, a pack 8"
-    assert all(text.startswith("sub-sample 0 has 60 tokens; a pack has at most 8") for text in refused.values())
+    assert refused.pop("padded") == "the longest sub-sample has 60 tokens, but a pack holds 8"
+    assert all(text.startswith("sub-sample 0 has 60 tokens, but a pack holds 8") for text in refused.values())
 
 
 def test_costs_of_groups_are_shared():
@@ -66,7 +66,7 @@ def test_costs_of_groups_are_shared():
 
 
 def test_wrong_names_and_lengths_are_refused():
-    with pytest.raises(ConfigError, match=r"no scheduler 'best': there are cost_balanced, "):
+    with pytest.raises(ConfigError, match=r"unknown scheduler 'best'\nhint: choose from cost_balanced, "):
         pack_report([1], max_seqlen_per_dp_cp_rank=8, dp_size=1, schedulers=["best"])
     with pytest.raises(ConfigError, match="sub-sample 1 has 9 tokens; a pack has at most 8"):
         pack_report([1, 9], max_seqlen_per_dp_cp_rank=8, dp_size=1)

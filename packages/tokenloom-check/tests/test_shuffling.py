@@ -51,11 +51,11 @@ def test_blocks_are_told_by_their_size(rng):
     assert found.verdict == "shuffled within blocks of about 1,000"
     assert found.scale in (512, 1024)
     found = shuffle_quality(in_blocks(rng, 2**17, 1024, blocks_too=False))
-    assert found.verdict == "shuffled within blocks of about 1,000, which follow each other as in the data"
+    assert found.verdict == "shuffled within blocks of about 1,000, in the order of the data"
 
 
 def test_what_is_no_order_is_refused():
     with pytest.raises(ConfigError, match=r"item 2 out of range: there are 2 items"):
         shuffle_quality([0, 2], num_items=2)
-    with pytest.raises(ConfigError, match=r"`positions` must rise, one for each of 2 items, got \[1, 1\]"):
+    with pytest.raises(ConfigError, match=r"`positions` must be 2 ascending integers, one per item, got \[1, 1\]"):
         shuffle_quality([0, 1], positions=[1, 1])

@@ -47,11 +47,11 @@ def test_what_fails_is_told(capsys):
     [
         (["absent"], "no file absent: LOADER is FILE.py:FUNCTION, MODULE:FUNCTION or a program"),
         (["a.b:make", "--arguments=x"], "--arguments is for programs only"),
-        (["a.b:make", "--world-sizes", "1,x"], "`--world-sizes`: 'x' is not an integer"),
-        (["a.b:make", "--kill-at", "24"], "--kill-at 24 is beyond the 24 batches of --batches"),
+        (["a.b:make", "--world-sizes", "1,x"], "`--world-sizes`: 'x' is no whole number"),
+        (["a.b:make", "--kill-at", "24"], "--kill-at must be below --batches 24, got 24"),
         (["a.b:make", "--samples", "some"], "--samples must be FILE.py:FUNCTION or MODULE:FUNCTION, got 'some'"),
         (["a.b:make", "--state-of", "auto"], "--state-of must be FILE.py:FUNCTION or MODULE:FUNCTION, got 'auto'"),
-        (["a.py", "--arguments", "'x"], '`--arguments`: "\'x" is no list of shell words: no closing quotation'),
+        (["a.py", "--arguments", "'x"], '`--arguments`: cannot split "\'x" into shell words: no closing quotation'),
     ],
 )
 def test_wrong_usage_exits_with_2(capsys, words, message):

@@ -1,5 +1,4 @@
-"""Checks around tokenloom: whether a machine is fit (`doctor`), benchmarks stand in data (`contamination`), a loader
-resumes exactly, documents are apart in a model, an order is well shuffled, packs are full."""
+"""Checks of the machine, of benchmark contamination, resuming, isolation of documents, shuffling and packing."""
 
 import lazy_loader
 

@@ -1,9 +1,9 @@
-"""Benchmark passages in tokenized data: all n-grams of words, searched in the decoded tokens.
+"""Finds benchmark passages in tokenized data: every n-gram of words is searched in the decoded tokens.
 
 A word is a run of letters, digits and marks after Unicode's NFKC and case folding. Apostrophes and invisible code
-points are dropped, everything else ends a word. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
-Burmese) each code point is a word, so n-grams are of characters. Hash hits are confirmed by comparing words, so there
-is no false match. Documents are never joined, and no passage goes over a special token.
+points are dropped; every other code point ends a word. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
+Burmese) each code point is a word, so n-grams are of characters. Words are compared after their hashes match, so there
+are no false matches. A passage never spans two documents or a special token.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import _native
 from tokenloom.datasets.columns import LOSS_WEIGHT
 from tokenloom.errors import ConfigError, MissingTokenError, OutputBusyError, StorageError
 from tokenloom.indexed.columns import add_column, open_column, read_columns
@@ -39,6 +40,7 @@ from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.inspect.texts import Spans, stretches
+from tokenloom.kernels.arrays import Int64s
 from tokenloom.progress import task
 from tokenloom.run.audit.trace import SpanTable
 from tokenloom.storage.addresses import is_remote
@@ -47,12 +49,8 @@ from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
-from tokenloom_check.ngrams import Folding, NgramIndex, TokenBytes
 
-Int64s = NDArray[np.int64]
-
-_BETWEEN, _DROPPED, _LETTER, _MARK, _ALONE, _FOLDED, _CAREFUL = range(7)
-"""The `CodePointKind` of `native/ngrams.hpp`."""
+_BETWEEN, _DROPPED, _LETTER, _MARK, _ALONE, _FOLDED, _CAREFUL = range(7)  # `CodePointKind` of `native/ngrams.hpp`
 
 _APOSTROPHES = frozenset("'\u2018\u2019\u02bc")
 _WITHOUT_SPACES = (
@@ -60,27 +58,128 @@ _WITHOUT_SPACES = (
     *((0x3005, 0x3008), (0x3040, 0x3130), (0x31A0, 0x31C0), (0x31F0, 0x3200)),  # kana and bopomofo
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
 )
-_ALIKE = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
+_UNFOLDED = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
 """Ideographs and Hangul syllables, which folding does not change."""
 
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-"""Hangul vowels and finals, which merge with the letter before them by a rule, not by a table."""
+"""Hangul vowels and finals, which merge with the previous letter by a rule, not by a table."""
 
 _PASSAGE_END = b"\xff"
 _ALL_BYTES = [bytes([value]) for value in range(256)]
-_OVERLAP_TOKENS = 1 << 16
-"""Of a document that is searched in parts; a longer passage over the cut is not found."""
-
+_OVERLAP_TOKENS = 1 << 16  # between two parts of a long document; a longer passage across a cut is missed
 _BLOCK_TOKENS = 1 << 21
-_BLOCKS_OF_PART = 64
-_SECONDS_BETWEEN_LOOKS = 1.0
+_BLOCKS_PER_PART = 64
+_POLL_SECONDS = 1.0
 _MOST_HITS = 10_000_000
+_COPIED_BYTES = 16  # the kernel copies 16 bytes at a time
 _BLOCK_BYTES = 1 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 28)
 
 
+# --- n-grams --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Folding:
+    """The role of each code point in words; see `native/ngrams.hpp`."""
+
+    # uint8[0x110001], the `CodePointKind` of each code point; the last one is for invalid UTF-8
+    kinds: NDArray[np.uint8]
+    points: NDArray[np.uint32]  # uint32[num_folded], ascending: code points that have a replacement
+    offsets: Int64s  # int64[num_folded + 1], the start of each replacement in `content`, and the end
+    content: NDArray[np.uint8]  # uint8, the replacements in UTF-8
+
+
+class TokenBytes:
+    """The bytes of each token of a vocabulary, by token id."""
+
+    def __init__(self, tokens: list[bytes]) -> None:
+        self.offsets: Int64s = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+        self.content: NDArray[np.uint8] = np.frombuffer(b"".join(tokens) + bytes(_COPIED_BYTES), dtype=np.uint8)
+
+
+class NgramIndex:
+    """The n-grams of some texts, about 60 MB per million. Thread-safe; not picklable.
+
+    Args:
+        content: uint8, texts in UTF-8, concatenated.
+        offsets: int64[num_texts + 1], the start of each text, and the end; ascending from 0.
+        folding: the role of each code point in words.
+        normalise: splits UTF-8 with combining marks or jamo into words, joined by spaces; called from several threads.
+        length: words of an n-gram, at most 50.
+        least: a text with fewer than `length` words, but at least this many, is one n-gram.
+
+    Attributes:
+        word_offsets: int64[num_texts + 1], the first word of each text, and the end.
+        word_ranges: uint32[num_words, 2], the bytes [start, stop) of each word in its text.
+        gram_offsets: int64[num_texts + 1], the first n-gram of each text, and the end.
+        grams: uint32[total], the number of each n-gram, below `num_grams`; equal n-grams have equal numbers.
+    """
+
+    def __init__(
+        self,
+        content: NDArray[np.uint8],
+        offsets: Int64s,
+        folding: Folding,
+        normalise: Callable[[bytes], bytes],
+        *,
+        length: int,
+        least: int,
+    ) -> None:
+        self._normalise = normalise
+        self._native = _native.NgramIndex(
+            folding.kinds, folding.points, folding.offsets, folding.content, length, least
+        )
+        stretches: list[bytes] = []
+        while unknown := self._native.build(content, offsets, stretches, [normalise(each) for each in stretches]):
+            stretches = list(dict.fromkeys(unknown))
+        self.num_grams: int
+        self.word_offsets: Int64s
+        self.gram_offsets: Int64s
+        self.grams: NDArray[np.uint32]
+        self.num_grams, self.word_offsets, ranges, self.gram_offsets, self.grams = self._native.numbering()
+        self.word_ranges: NDArray[np.uint32] = ranges.reshape(-1, 2)
+
+    def search(
+        self,
+        tokens: NDArray[np.uint32],
+        ends: Int64s,
+        table: TokenBytes,
+        *,
+        begins_inside: bool = False,
+        ends_inside: bool = False,
+    ) -> Int64s:
+        """Finds all n-grams in documents: int64[num_hits, 5], sorted by document and word.
+
+        Columns: document, index of the n-gram's last word in it, first token, token after the last, n-gram number.
+
+        Args:
+            tokens: uint32, documents concatenated.
+            ends: int64[num_documents], the end of each document.
+            table: the bytes of the tokens.
+            begins_inside: the first document lacks its beginning; a word at the cut is ignored.
+            ends_inside: the last document lacks its end; a word at the cut is ignored.
+
+        Raises:
+            IndexError: a token is not in the table.
+        """
+        found, wanted, stretches = [], np.arange(len(ends)), list[bytes]()
+        while len(wanted):
+            words = [self._normalise(each) for each in stretches]
+            hits, wanted, unknown = self._native.search(
+                tokens, ends, begins_inside, ends_inside, wanted, table.content, table.offsets, stretches, words
+            )
+            found.append(hits.reshape(-1, 5))
+            stretches = list(dict.fromkeys(unknown))
+        joined: Int64s = np.concatenate([np.empty((0, 5), dtype=np.int64), *found])
+        return joined
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
 def words_of(text: str) -> list[str]:
-    """Returns the words of a text, as they are compared.
+    r"""Splits a text into words, normalised as they are compared.
 
     Example:
         >>> words_of("Don’t PANIC:\\n“Ｆｕｌｌ-width”, 中文.")
@@ -95,13 +194,13 @@ def words_of(text: str) -> list[str]:
             spaced += f" {letter} "
         elif kind == _BETWEEN:
             spaced += " "
-        elif kind == _LETTER or spaced[-1:].strip():  # a mark begins no word
+        elif kind == _LETTER or spaced[-1:].strip():  # a word cannot start with a mark
             spaced += letter
     return spaced.split()
 
 
 def _kind_of(letter: str) -> int:
-    """Returns the kind of a code point, after folding."""
+    """Returns the kind of a folded code point."""
     category = unicodedata.category(letter)
     if letter in _APOSTROPHES or category == "Cf":
         return _DROPPED
@@ -120,9 +219,9 @@ def _normalised(stretch: bytes) -> bytes:
 
 @cache
 def folding() -> Folding:
-    """Returns the kinds of all code points; computed in 0.2 s, then cached."""
+    """Returns the kinds and replacements of all code points; takes 0.2 s, then cached."""
     kinds = np.full(0x110001, _BETWEEN, dtype=np.uint8)
-    for start, stop in _ALIKE:
+    for start, stop in _UNFOLDED:
         kind = _LETTER if start == 0xAC00 else _ALONE
         kinds[start:stop] = [kind if chr(point).isalnum() else _BETWEEN for point in range(start, stop)]
     others = [*range(0x80, 0x3400), *range(0x4DC0, 0x4E00), *range(0xA000, 0xAC00), *range(0xD7A4, 0xD800)]
@@ -153,25 +252,15 @@ def folding() -> Folding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Benchmarks:
-    """The items of benchmark files, a record each; fields of an item are searched one by one.
+    """The items of benchmark files, one per record. Fields of an item are searched separately."""
 
-    Attributes:
-        names: path of each file.
-        files: int32[num_items], the file of each item.
-        records: int64[num_items], line or row of each item, from 1.
-        texts: the fields of all items.
-        items: int64[num_texts], the item of each text.
-        index: the n-grams of these texts.
-        num_grams: int64[num_items], n-grams of each item; 0 for one that is too short.
-    """
-
-    names: tuple[str, ...]
-    files: NDArray[np.int32]
-    records: Int64s
-    texts: Sequence[str]
-    items: Int64s
-    index: NgramIndex
-    num_grams: Int64s
+    names: tuple[str, ...]  # path of each file
+    files: NDArray[np.int32]  # int32[num_items], the file index of each item
+    records: Int64s  # int64[num_items], the line or row of each item, from 1
+    texts: Sequence[str]  # the fields of all items
+    items: Int64s  # int64[num_texts], the item index of each text
+    index: NgramIndex  # the n-grams of `texts`
+    num_grams: Int64s  # int64[num_items], the number of n-grams of each item; 0 if it is too short
 
 
 def read_benchmarks(
@@ -182,12 +271,14 @@ def read_benchmarks(
     least_words: int = 5,
     input_format: str | None = None,
 ) -> Benchmarks:
-    """Returns benchmarks with the index of their n-grams.
+    """Reads benchmark files and indexes their n-grams.
 
     Args:
-        paths: files, folders or globs, of any format that `preprocess` reads.
-        fields: keys of the texts; "text" for files of text, whose items are lines.
-        least_words: a field shorter than an n-gram is searched as a whole if it has at least this many words.
+        paths: files, folders or globs in any format that `preprocess` reads.
+        fields: keys of the text fields; "text" for text files, where each line is an item.
+        words: number of words of an n-gram.
+        least_words: a field with fewer than `words` words, but at least this many, is searched as a whole.
+        input_format: format of all files; None detects it from file names.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
@@ -225,7 +316,7 @@ def read_benchmarks(
 
 
 def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
-    """Returns the bytes of each token, `_PASSAGE_END` for special ones; None where texts are more than these."""
+    """Returns the bytes of each token, `_PASSAGE_END` for special tokens; None if texts are not concatenated bytes."""
     table = [_PASSAGE_END] * tokenizer.vocab_size
     if isinstance(tokenizer, ByteTokenizer):
         table[:256] = _ALL_BYTES
@@ -239,7 +330,7 @@ def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
         for spelling, number in tokenizer.vocab.items():
             is_plain = all(letter in values for letter in spelling)
             table[number] = bytes(values[letter] for letter in spelling) if is_plain else spelling.encode()
-        for spelling, number in tokenizer.special_tokens.items():  # some of them plain text
+        for spelling, number in tokenizer.special_tokens.items():  # some are ordinary text
             table[number] = spelling.encode()
     else:
         return None
@@ -249,7 +340,7 @@ def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
 
 
 def _special_ids(tokenizer: TextTokenizer) -> list[int]:
-    """Returns the ids of tokens that are no text."""
+    """Returns the ids of tokens that end a passage."""
     if isinstance(tokenizer, HuggingFaceTokenizer):
         added = tokenizer.backend.get_added_tokens_decoder().items()
         found = [number for number, each in added if each.special]
@@ -262,7 +353,7 @@ def _special_ids(tokenizer: TextTokenizer) -> list[int]:
 
 
 def _byte_level_values() -> dict[str, int]:
-    """Returns the byte of each letter that GPT-2's vocabulary is written in."""
+    """Returns the byte that each letter of GPT-2's byte-level vocabulary stands for."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [value for value in range(256) if value not in shown]
     return {chr(value): value for value in shown} | {chr(256 + place): value for place, value in enumerate(hidden)}
@@ -272,25 +363,26 @@ def _byte_level_values() -> dict[str, int]:
 
 
 Sources = Mapping[str, tuple[str, ...]]
-"""The prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`."""
+"""Pair prefixes by source name; document indices count over all pairs of a source, as in `run.lock`."""
 
 
 class Passages(NamedTuple):
-    """Passages in documents, int64[count] each, by item, source, document and place."""
+    """Passages found in documents: arrays int64[count], sorted by item, source, document and start.
+
+    A passage is tokens [start, stop) of a document and `num_grams` consecutive n-grams from `first_grams` on, an index
+    over all texts. Document indices are within the source.
+    """
 
     items: Int64s
     sources: Int64s
     documents: Int64s
-    """Numbers in the source."""
     starts: Int64s
     stops: Int64s
-    """Tokens [start, stop) of the document."""
     first_grams: Int64s
     num_grams: Int64s
-    """N-grams of the item that follow each other, counted over all texts."""
 
     def longest(self) -> Int64s:
-        """Returns of each item and document the longest passage: int64[count], rising."""
+        """Returns the indices of the longest passage of each (item, document): int64[count], sorted like passages."""
         order = np.lexsort((-self.num_grams, self.documents, self.sources, self.items))
         keys = np.stack([self.items, self.sources, self.documents])[:, order]
         is_first = np.concatenate([[True], (np.diff(keys, axis=1) != 0).any(axis=0)])[: len(order)]
@@ -300,24 +392,17 @@ class Passages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contamination:
-    """Benchmark items found in data.
+    """Benchmark items found in data."""
 
-    Attributes:
-        benchmarks, sources, tokenizer: what was looked for, and where.
-        coverage: float64[num_items], the share of the n-grams of each item that stand anywhere.
-        passages: where.
-        num_tokens: tokens that were searched.
-    """
-
-    benchmarks: Benchmarks
+    benchmarks: Benchmarks  # the arguments of the search
     sources: Sources
     tokenizer: TextTokenizer
-    coverage: NDArray[np.float64]
-    passages: Passages
-    num_tokens: int
+    coverage: NDArray[np.float64]  # float64[num_items], the share of each item's n-grams found anywhere in the data
+    passages: Passages  # the places where they were found
+    num_tokens: int  # number of tokens searched
 
     def passage(self, number: int) -> dict[str, Any]:
-        """Returns a passage with its text in the item and in the document."""
+        """Returns one passage as plain values, with its text in the item and in the document."""
         found, index = self.passages, self.benchmarks.index
         names = ("documents", "starts", "stops", "first_grams", "num_grams")
         document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
@@ -347,13 +432,15 @@ def find_contamination(
     num_threads: int = 1,
     folder: str | None = None,
 ) -> Contamination:
-    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none.
+    """Searches all tokens for the n-grams of benchmarks. Passages across two sequences are not found.
 
     Args:
-        benchmarks, sources, tokenizer: what is looked for, and where.
-        num_threads: threads that search.
-        folder: keeps what is found of each part of the data, so that the search goes on there after a kill, and all
-            processes that name the folder share it; they return when all parts are searched, with the same answer.
+        benchmarks: the items to search for.
+        sources: the data to search.
+        tokenizer: the tokenizer of the data.
+        num_threads: number of threads.
+        folder: stores the hits of each part of the data, so that a killed search resumes. All processes that name the
+            same folder share the search; each returns the same result once all parts are done.
     """
     search = partial(_search, benchmarks.index, token_bytes(tokenizer), tokenizer)
     found = [np.empty((0, 6), dtype=np.int64)]
@@ -379,8 +466,8 @@ def find_contamination(
     hits = np.concatenate(found)
     index = benchmarks.index
     texts = np.repeat(np.arange(len(benchmarks.items)), np.diff(index.gram_offsets))
-    stands = np.isin(index.grams, hits[:, 5])
-    counts = np.bincount(benchmarks.items[texts], stands, minlength=len(benchmarks.files))
+    is_found = np.isin(index.grams, hits[:, 5])
+    counts = np.bincount(benchmarks.items[texts], is_found, minlength=len(benchmarks.files))
     return Contamination(
         benchmarks=benchmarks,
         sources=sources,
@@ -392,12 +479,12 @@ def find_contamination(
 
 
 def _too_many(count: int) -> ConfigError:
-    message = f"too many matches: {count:,}, at most {_MOST_HITS:,}"
-    return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
+    message = f"too many matches: {count:,}; the maximum is {_MOST_HITS:,}"
+    return ConfigError(message, hint="use longer n-grams (--words) or fewer benchmarks")
 
 
 class _Block(NamedTuple):
-    """Some sequences of a pair, in the number of their source and that of the first document of the pair in it."""
+    """Sequences of one pair. `source` is the index of its source, `first` that of the pair's first document in it."""
 
     source: int
     first: int
@@ -406,19 +493,19 @@ class _Block(NamedTuple):
 
 
 def _parts(sources: Sources) -> Iterator[list[_Block]]:
-    """Yields all sequences as blocks, some of them at a time: the same ones whenever it is asked."""
+    """Yields all sequences as lists of blocks, always in the same order."""
     blocks = (
         _Block(number, first, pair, span)
         for number, prefixes in enumerate(sources.values())
         for first, pair in _pairs_of(prefixes)
         for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS)
     )
-    while part := list(islice(blocks, _BLOCKS_OF_PART)):
+    while part := list(islice(blocks, _BLOCKS_PER_PART)):
         yield part
 
 
 def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
-    """Yields the number of the first document of each pair of a source, and the pair."""
+    """Yields the pairs of a source, each with the index of its first document in the source."""
     first = 0
     for pair in map(IndexedDataset, prefixes):
         yield first, pair
@@ -428,9 +515,9 @@ def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
 def _shared(
     folder: str, parts: Callable[[], Iterator[list[_Block]]], search: Callable[[list[_Block]], Int64s]
 ) -> Iterator[tuple[list[_Block], Int64s]]:
-    """Yields all parts with their hits; each part is searched by one of the processes that share a folder.
+    """Yields all parts with their hits; processes that share a folder divide the parts among them.
 
-    The byte of its number is locked meanwhile, which ends with the process, however that ends.
+    A process locks byte N of the lock file while it searches part N. The lock ends when the process dies.
     """
     os.makedirs(folder, exist_ok=True)
     done: set[int] = set()
@@ -448,8 +535,8 @@ def _shared(
                         num_others += 1
                         continue
                     except OSError as error:
-                        message = f"cannot lock a part in `{folder}`: {error.strerror}"
-                        raise StorageError(message, hint="name a folder on a file system with locks") from error
+                        message = f"`{folder}`: cannot lock a part: {error.strerror}"
+                        raise StorageError(message, hint="use a folder on a file system with locks") from error
                     if not os.path.exists(path):
                         content = BytesIO()
                         np.save(content, search(blocks))
@@ -459,11 +546,11 @@ def _shared(
                 yield blocks, np.load(path)
             if not num_others:
                 return
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> str:
-    """Returns a hash of everything that decides the hits: n-grams, tokenizer and index files."""
+    """Returns a hash of everything that determines the hits: n-grams, tokenizer and index files."""
     paths = [idx_path(prefix) for prefixes in sources.values() for prefix in prefixes]
     stamps = [(os.path.getsize(path), os.stat(path).st_mtime_ns) for path in paths if not is_remote(path)]
     index = benchmarks.index
@@ -473,7 +560,7 @@ def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> 
 
 
 def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenizer, block: _Block) -> Int64s:
-    """Returns of each hit: source, document, last word, first token and the one behind the last, n-gram."""
+    """Returns int64[num_hits, 6]: source, document, last word, first token, token after the last, n-gram."""
     source, first, pair, span = block
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)
@@ -489,7 +576,7 @@ def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenize
             hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
     except IndexError as error:
         message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
-        raise ConfigError(message, hint="name the tokenizer that made the data with --tokenizer") from error
+        raise ConfigError(message, hint="name the tokenizer of the data with --tokenizer") from error
     found = np.insert(hits, 0, source, axis=1)
     found[:, 1] = first + span.rows[hits[:, 0]]
     found[:, 3:5] += span.starts[hits[:, 0]][:, None]
@@ -502,7 +589,7 @@ _BYTES = TokenBytes(_ALL_BYTES)
 def _search_decoded(
     index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, inside: dict[str, bool]
 ) -> Int64s:
-    """Searches documents decoded in Python; decodes again to map hits to tokens."""
+    """Searches documents decoded in Python; decodes prefixes again to find the tokens of a hit."""
     special = _special_ids(tokenizer)
 
     def text_of(ids: NDArray[Any]) -> bytes:
@@ -524,7 +611,7 @@ def _search_decoded(
 
 
 def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """Returns all pairs of equal values: their indices in the first array, rising, and in the second."""
+    """Returns all pairs of equal values as indices in the first array, ascending, and in the second."""
     order = np.argsort(keys, kind="stable")
     first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
     each = stop - first
@@ -535,7 +622,7 @@ def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
 
 
 def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
-    """Joins hits that follow each other in item and document into passages."""
+    """Joins hits that are consecutive both in an item and in a document into passages."""
     hit, place = _pairs(hits[:, 5], grams)
     sources, documents, words = hits[hit, :3].T
     shared = np.stack([texts[place], sources, documents, words - place])
@@ -545,15 +632,15 @@ def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int
     begins = np.flatnonzero(np.concatenate([[True], ~joins])[: len(hit)])
     ends = np.append(begins[1:], len(hit))[: len(begins)] - 1
     columns = [items[texts[place[begins]]], *hits[hit[begins]][:, [0, 1, 3]].T, hits[hit[ends], 4]]
-    # What the parts of a document have in common was found twice.
+    # Overlapping parts of a document find the same passage twice.
     rows = np.unique(np.stack([*columns, place[begins], ends - begins + 1], axis=1), axis=0)
     return Passages(*rows.T)
 
 
 def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
-    """Returns the positions that read passages: passage numbers and positions, both int64[count].
+    """Returns the samples that read a passage, as passage indices and positions: int64[count] each.
 
-    Denied spans do not count.
+    Denied spans are ignored.
     """
     kept = spans.take(np.flatnonzero(~spans.denied))
     keys = kept.sources.astype(np.int64) << 44 | kept.documents
@@ -567,23 +654,24 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
 
 
 def check_no_other_weights(sources: Sources) -> None:
-    """Checks that passages can be taken out of the columns `loss_weight` that are there.
+    """Checks that an existing column `loss_weight` has one weight per label, so that a mask can be added to it.
 
     Raises:
-        ConfigError: one of them has another row than a number per label.
+        ConfigError: a column has another kind of row.
     """
     for _, pair in (each for prefixes in sources.values() for each in _pairs_of(prefixes)):
         there = read_columns(pair).get(LOSS_WEIGHT)
         if there is not None and (there.kind, there.of, len(there.shape)) != ("token", "label", 1):
             message = f"expected a number per label in column `{LOSS_WEIGHT}` of `{pair.path_prefix}`, "
-            message += f"found {[*there.shape]}, a row per {there.kind}, of {there.of}s"
+            message += f"found shape {[*there.shape]}, a row per {there.kind}, of {there.of}s"
             raise ConfigError(message, hint=f"remove it: `tokenloom column remove {pair.path_prefix} {LOSS_WEIGHT}`")
 
 
 def write_masks(found: Contamination) -> int:
-    """Makes the loss of passages 0, in a column `loss_weight` beside each pair; returns how many tokens that are.
+    """Sets the loss weight of all passages to 0 in a column `loss_weight` of each pair; returns the number of masked
+    tokens.
 
-    Weights that are there stay as they are elsewhere. Processes that share a search write each pair once.
+    Existing weights of other tokens are kept. Processes that share a search write each pair once.
     """
     passages, num_masked = found.passages, 0
     made_by = f"tokenloom contamination {_key(found.benchmarks, found.sources, found.tokenizer)}"
@@ -603,12 +691,12 @@ def write_masks(found: Contamination) -> int:
                 try:
                     add_column(pair.path_prefix, LOSS_WEIGHT, _weights(pair, starts, stops), overwrite=True, **options)
                 except OutputBusyError:
-                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+                    time.sleep(_POLL_SECONDS)
     return num_masked
 
 
 def _weights(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
-    """Yields weights of tokens in blocks: 0 within the ranges, whose starts and stops rise."""
+    """Yields the weights of all tokens in blocks: 0 within the ranges, which ascend."""
     column = open_column(pair, LOSS_WEIGHT)
     for first in range(0, pair.num_tokens, _BLOCK_TOKENS):
         last = min(first + _BLOCK_TOKENS, pair.num_tokens)

@@ -1,4 +1,4 @@
-"""`tokenloom contamination`: find benchmark items in data, and the steps of a run that read them."""
+"""`tokenloom contamination`: finds benchmark items in data, and the first step of a run that reads them."""
 
 from __future__ import annotations
 
@@ -38,45 +38,45 @@ from tokenloom_check.contamination import (
 
 _MOST_SHOWN = 10
 _DOCUMENTS_AT_ONCE = 10_000
-_IN_RUN = "what a run reads of it"
+_IN_RUN = "contamination of a run"
 _COLUMNS = {
     **dict.fromkeys(("benchmark", "source", "of_item", "of_document"), "string"),
     **dict.fromkeys(("record", "num_ngrams", "num_positions", "first_position", "first_step"), "int64"),
     **dict.fromkeys(("document", "start", "length", "num_consecutive"), "int64"),
     "coverage": "float64",
 }
-"""Of `--output`, with their types in Arrow."""
+"""The columns of `--output` and their Arrow types."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(BatchSizes):
-    """Search benchmarks in tokenized data: all their n-grams of words, and whole short items, whatever their case,
-    punctuation, white space and Unicode form; of Chinese, Japanese, Thai, Lao, Khmer and Burmese n-grams of characters.
-    With a run also the positions and steps that read what was found, past and to come, by arithmetic. The exit status
-    is 1 if something was found, as for an error, and 0 if not.
+    """Search benchmarks in tokenized data: all their n-grams of words, and short items as a whole. Case, punctuation,
+    white space and Unicode form are ignored; Chinese, Japanese, Thai, Lao, Khmer and Burmese use n-grams of characters.
+    With --run, also report which past and future positions and steps read a passage. Exits with 1 if a passage was
+    found or for an error, else with 0.
 
     Attributes:
-        benchmarks: files of items, a record each: JSON lines, Parquet, CSV, or text with an item a line.
+        benchmarks: benchmark files with an item per record: JSON lines, Parquet, CSV, or text with an item per line.
         data: prefixes of pairs, globs or folders.
         run_path: run.toml of a run, whose sources are searched.
-        fields: a field of the items with text (default text); write it again for more.
-        input_format: format of all benchmarks, such as jsonl or text-files (default: by their names).
+        fields: text field of the items (default text); repeat the option for more fields.
+        input_format: format of all benchmarks, such as jsonl or text-files (default: from their names).
         words: words of an n-gram, 8 to 50.
-        least_words: search fields with fewer words as a whole, if they have N or more.
-        tokenizer: tokenizer.json or its folder (default: that of the data).
-        threads: threads that search (default: one per processor).
-        parts: keep what is found of each part of the data in FOLDER: the search goes on there after a kill, and all
-            processes that are given the same words share it, on one machine or several.
-        save_interval: steps between checkpoints: name the last one that has read nothing of a benchmark.
-        until_position: only what is read before position N.
+        least_words: search fields with fewer words than an n-gram as a whole, if they have at least N.
+        tokenizer: tokenizer.json or its folder (default: the tokenizer of the data).
+        threads: number of threads (default: one per processor).
+        parts: save the results of each part of the data in FOLDER. A killed search resumes there, and all processes
+            with the same arguments share the search, on one machine or several.
+        save_interval: steps between checkpoints: report the last checkpoint before any benchmark text was read.
+        until_position: ignore samples from position N on.
         path_to_cache: folder of the index cache, with order = "megatron".
-        deny: write the documents into FILE, for `documents` of a [[denied]] and for `tokenloom deny`.
-        mask: write a column `loss_weight` beside all data searched: 0 for tokens of passages, 1 for others. If there is
-            one, its weights become 0 there. What a run trains on follows it once `columns` of [samples] names it.
-        output: write a row per item and document into FILE.parquet.
-        all: show all items, not only the first.
+        deny: write the documents to FILE, for `documents` of a [[denied]] table and for `tokenloom deny`.
+        mask: write a column `loss_weight` for all searched data: 0 for tokens of passages, 1 for others. An existing
+            column keeps its other weights. A run uses the column if `columns` of [samples] names it.
+        output: write a row per item and document to FILE.parquet.
+        all: print all items instead of the first ten.
         json: print one JSON object: words; num_tokens; num_masked, with --mask; benchmarks, with items, too_short,
-            found, coverage, documents, and of a run num_read, num_seen, first_position, first_step and
+            found, coverage, documents, and with --run num_read, num_seen, first_position, first_step and
             clean_checkpoint; sources; and items, with record, coverage, num_ngrams, num_positions, first_position,
             first_step, and their passages in documents.
     """
@@ -102,11 +102,11 @@ class Options(BatchSizes):
 
     def __post_init__(self) -> None:
         if bool(self.data) == (self.run_path is not None):
-            refuse_usage("name data with --data or a run with --run, one of both")
+            refuse_usage("give either --data or --run")
         if not 8 <= self.words <= 50:
-            refuse_usage(f"--words must be from 8 to 50, got {self.words}")
+            refuse_usage(f"--words must be in [8, 50], got {self.words}")
         if self.run_path is None and (self.deny is not None or self.save_interval is not None):
-            refuse_usage("--deny and --save-interval are about a run: name it with --run")
+            refuse_usage("--deny and --save-interval need --run")
         if self.save_interval is not None and not self.has_batch_sizes:
             refuse_usage(NO_STEPS)
         if self.output is not None and not self.output.endswith(".parquet"):
@@ -114,7 +114,7 @@ class Options(BatchSizes):
 
 
 def run(options: Options) -> int:
-    """Searches, and prints and writes the results."""
+    """Searches, prints and writes the results; returns 1 if a passage was found."""
     opened = None if options.run_path is None else Run.open(options.run_path, path_to_cache=options.path_to_cache)
     benchmarks = read_benchmarks(
         options.benchmarks,
@@ -125,13 +125,13 @@ def run(options: Options) -> int:
     )
     sources, tokenizer = _searched(options, opened)
     if opened is not None:
-        _stop(options, opened)  # which is an error before all tokens are read, if it is one
+        _stop(options, opened)  # reports a missing end of the run before the search
     if options.mask:
         check_no_other_weights(sources)
     pairs = [IndexedDataset(prefix) for prefixes in sources.values() for prefix in prefixes]
     if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
         what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
-        say(f"{what}: passages over two sequences are not found")
+        say(f"{what}: passages across two sequences are not found")
     num_threads = options.threads or usable_processors()
     found = find_contamination(benchmarks, sources, tokenizer, num_threads=num_threads, folder=options.parts)
     answer = _Answer(found, opened, options)
@@ -149,7 +149,7 @@ def run(options: Options) -> int:
 
 
 def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
-    """Returns the sources of a run, or each given pair as a source; and the tokenizer."""
+    """Returns the sources of the run, or each given pair as a source; and the tokenizer of the data."""
     sources: Sources
     if opened is None:
         sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
@@ -161,15 +161,15 @@ def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokeni
 
 
 def _stop(options: Options, opened: Run) -> int | None:
-    """Returns the last position to search; None for the end of the run."""
+    """Returns the position to stop at, exclusive; None for the end of the run."""
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
-        raise ConfigError(f"the last stage of `{opened.path}` has no end", hint="give --until-position or --until-step")
+        raise ConfigError(f"`{opened.path}`: the last stage has no end", hint="pass --until-position or --until-step")
     return stop
 
 
 class _Answer:
-    """The results, with the positions that read them, as rows for people and programs."""
+    """The results as rows: per benchmark, source and item, with the positions that read them."""
 
     def __init__(self, found: Contamination, opened: Run | None, options: Options) -> None:
         self.found = found
@@ -201,19 +201,18 @@ class _Answer:
         return read
 
     def document_names(self) -> list[str]:
-        """Returns the documents with passages, as `SOURCE:NUMBER`."""
+        """Returns the documents with passages, as `SOURCE:INDEX`."""
         names, passages = list(self.found.sources), self.found.passages
         each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
         return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
 
     def _first_read(self, positions: Int64s) -> dict[str, Any]:
-        """Returns the first of some positions, and its step."""
+        """Returns the first of the positions, and its step."""
         first = int(positions.min()) if len(positions) else None
         step = None if first is None or self._sizes is None else self._sizes.step_of_position(first)
         return {"first_position": first, "first_step": step}
 
     def benchmarks(self) -> Iterator[dict[str, Any]]:
-        """Yields a row per benchmark."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for number, name in enumerate(benchmarks.names):
             of_file = benchmarks.files == number
@@ -237,7 +236,7 @@ class _Answer:
             yield row
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Yields how many items and documents were found in each source."""
+        """Yields the number of items and documents found in each source."""
         passages = self.found.passages
         for number, name in enumerate(self.found.sources):
             rows = np.flatnonzero(passages.sources == number)
@@ -245,7 +244,7 @@ class _Answer:
             yield {"source": name, "items": counts[0], "documents": counts[1]}
 
     def of_items(self, items: Int64s) -> Iterator[dict[str, Any]]:
-        """Yields items with the longest passage in each document, the longest first."""
+        """Yields items, each with its longest passage per document, longest first."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for item in items.tolist():
             first, stop = np.searchsorted(passages.items[self._longest], [item, item + 1])
@@ -263,7 +262,6 @@ class _Answer:
             yield row | {"passages": [self.found.passage(each) for each in longest_first.tolist()]}
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all of it for programs."""
         return {
             "words": self.options.words,
             "num_tokens": self.found.num_tokens,
@@ -316,16 +314,15 @@ def _print(answer: _Answer, options: Options) -> None:
 
 
 def _print_read(row: dict[str, Any], until: str) -> None:
-    """Prints when a run reads a benchmark."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
     if row["too_short"] == row["items"]:
         print(f"{name}: not searched, all items are too short")
     elif row["first_position"] is None:
-        print(f"{name}: clean, no step reads anything of it{until}")
+        print(f"{name}: clean, no step reads any passage{until}")
     if row["first_position"] is None:
         return
     seen = "" if row["num_seen"] is None else f", {row['num_seen']:,} by now"
-    print(f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read since{until}{seen}")
+    print(f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read from there on{until}{seen}")
     if (checkpoint := row["clean_checkpoint"]) is not None:
         print(f"  last clean checkpoint: {f'step {checkpoint:,}' if checkpoint else 'none'}")
 
@@ -348,6 +345,6 @@ def _print_item(item: dict[str, Any]) -> None:
 
 
 def _cut(text: str, width: int) -> str:
-    """Returns the beginning of a text on one line of at most `width` columns."""
+    """Returns the start of a text as one line of at most `width` columns."""
     first, *others = lines_of(printable(" ".join(text.split()), keep=""), width - 2)
     return f"{first} …" if others else first

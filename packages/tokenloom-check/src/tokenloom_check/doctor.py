@@ -1,4 +1,4 @@
-"""`tokenloom doctor`: whether Python, extras, compiled code, shared memory, disks and buckets are fit for the work."""
+"""`tokenloom doctor`: checks Python, extras, compiled code, shared memory, disks and buckets of this machine."""
 
 from __future__ import annotations
 
@@ -43,19 +43,12 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*(?:[>=]=\s*([0-9.]+))?[^;]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of the answer.
+    """The result of one check."""
 
-    Attributes:
-        subject: what it is about, in a word or two.
-        verdict: "ok"; "warning", slower or less than it could be; "problem", it will fail.
-        text: the fact.
-        hint: what to do; None for nothing.
-    """
-
-    subject: str
-    verdict: str = "ok"
-    text: str
-    hint: str | None = None
+    subject: str  # the part that was checked, in a word or two
+    verdict: str = "ok"  # "ok"; "warning": works, but slower or with less space than it should; "problem": will fail
+    text: str  # the fact that was found
+    hint: str | None = None  # how to fix it; None if nothing needs to be done
 
 
 def _warning_if(hint: str | None, subject: str, text: str) -> Finding:
@@ -64,14 +57,13 @@ def _warning_if(hint: str | None, subject: str, text: str) -> Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Check Python, extras, compiled code, shared memory, and the folders and buckets that are named. Prints a verdict
-    per line: ok, warning (slower or less than it could be) or problem (it will fail), with what to do. A disk is
-    measured by writing 64 MB to an unnamed file. The exit status is 1 for a problem.
+    """Check Python, extras, compiled code, shared memory, and the given folders and buckets. Prints one line per check:
+    ok, warning (works, but slowly or with little space) or problem (will fail), with a fix. A disk is measured by
+    writing 64 MB to an unnamed file. Exits with 1 if there is a problem.
 
     Attributes:
-        targets: folders, files and prefixes of pairs to read or write, local or as s3://, gs://, az:// and https://.
-        json: print one JSON object: ok, num_warnings, num_problems, and in findings subject, verdict, text and hint of
-            each.
+        targets: folders, files and prefixes of pairs to read or write, local or s3://, gs://, az://, https://.
+        json: print one JSON object: ok, num_warnings, num_problems, and findings with subject, verdict, text and hint.
     """
 
     targets: Annotated[tuple[str, ...], Written(metavar="PATH|ADDRESS", is_positional=True)] = ()
@@ -79,7 +71,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints each finding once it is known; returns 1 if there is a problem."""
+    """Prints each finding as soon as it is known; returns 1 if there is a problem."""
     width = max(40, shutil.get_terminal_size((80, 24)).columns) if sys.stdout.isatty() else 80
     findings = []
     for finding in check_all(list(options.targets)):
@@ -106,11 +98,7 @@ def _lines(finding: Finding, width: int) -> list[str]:
 
 
 def check_all(targets: list[str]) -> Iterator[Finding]:
-    """Yields all findings; a check that fails is a problem in its place.
-
-    Args:
-        targets: local paths and addresses of object storage.
-    """
+    """Yields all findings; a check that raises or hangs becomes a problem. Targets are local paths and addresses."""
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", check_python),
         ("native", check_native),
@@ -132,23 +120,24 @@ def check_all(targets: list[str]) -> Iterator[Finding]:
 
 
 def check_python() -> Iterator[Finding]:
-    """Yields the versions of tokenloom, Python and the system."""
+    """Yields the versions of tokenloom, Python and the operating system."""
     yield Finding(subject="tokenloom", text=metadata.version("tokenloom"))
     yield Finding(subject="python", text=f"{platform.python_version()}, {sys.executable}")
     yield Finding(subject="system", text=f"{platform.platform()}, {counted(os.cpu_count() or 1, 'core')}")
 
 
 def check_native() -> Iterator[Finding]:
-    """Yields whether the compiled module computes a known result."""
+    """Checks that the compiled module computes a known CRC."""
     if crc32(b"123456789") == 0xCBF43926:
-        yield Finding(subject="native", text="a known result is right")
+        yield Finding(subject="native", text="the compiled module computes a known result")
     else:
         hint = "build it on this machine: `pip install --force-reinstall --no-deps --no-binary tokenloom tokenloom`"
-        yield Finding(subject="native", verdict="problem", text="a known result is wrong", hint=hint)
+        text = "the compiled module computes a wrong result"
+        yield Finding(subject="native", verdict="problem", text=text, hint=hint)
 
 
 def check_extras() -> Iterator[Finding]:
-    """Yields each extra: its packages and versions, or the command that installs it."""
+    """Yields each extra with its installed packages, or the command that installs it."""
     extras: dict[str, list[tuple[str, str, str | None]]] = {}
     for line in metadata.requires("tokenloom") or []:
         found = _REQUIREMENT.match(line)
@@ -169,48 +158,48 @@ def check_extras() -> Iterator[Finding]:
         ]
         hint = f"`pip install 'tokenloom[{extra}]'`" if missing or old else None
         text = "; ".join([text, *(f"without {name}" for name in missing), *old]) if text else "not installed"
-        verdict = "warning" if hint and text != "not installed" else "ok"  # nobody may need an extra
+        verdict = "warning" if hint and text != "not installed" else "ok"  # an extra is optional
         yield Finding(subject=extra, verdict=verdict, text=text, hint=hint)
 
 
 def check_shared_memory(folder: str = "/dev/shm") -> Iterator[Finding]:
-    """Yields how much memory processes can share: torch's workers send batches through it."""
+    """Checks the size of shared memory, through which torch's workers send batches."""
     status = os.statvfs(folder)
     total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-    hint = "workers send batches through it: `docker run --shm-size=8g`, or read with threads"
+    hint = "worker processes send batches through it: `docker run --shm-size=8g`, or use threads"
     short = hint if free < _LEAST_SHARED_BYTES else None
     yield _warning_if(short, "shared memory", f"{size(free)} of {size(total)} free, {folder}")
 
 
 def check_disk(path: str) -> Iterator[Finding]:
-    """Yields whether files in a folder can be written, mapped, locked and renamed, and how fast its disk is."""
+    """Checks that files in a folder can be written, mapped, locked and renamed, and measures the write speed."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not any(map(os.path.exists, (path, f"{path}.idx", f"{path}.bin"))):
-        hint = "name what is there, or the folder where it shall be"
+        hint = "name an existing path, or the folder for new files"
         yield Finding(subject="disk", verdict="problem", text=f"`{path}`: no such file, folder or pair", hint=hint)
         return
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize
     text = f"{path}: {size(free)} free"
     if not os.access(folder, os.W_OK):
-        yield Finding(subject="disk", text=f"{text}, read only", hint="indices and outputs need another folder")
+        yield Finding(subject="disk", text=f"{text}, read only", hint="write indices and outputs to another folder")
         return
     with tempfile.TemporaryDirectory(prefix=".tokenloom-doctor-", dir=folder) as scratch:
         if failed := list(_failing_calls(scratch)):
-            hint = "outputs and caches rely on these: mount it with locks, or write to another disk"
+            hint = "outputs and caches need these: mount the disk with locks, or write to another one"
             yield Finding(subject="disk", verdict="problem", text=f"{text}; fails: {', '.join(failed)}", hint=hint)
             return
     if free < _LEAST_FREE_BYTES:
-        yield Finding(subject="disk", verdict="warning", text=text, hint="make room before something is written here")
+        yield Finding(subject="disk", verdict="warning", text=text, hint="free space before writing here")
         return
     written = _write_speed(folder)
     text += f", writes {size(round(written))}/s"
-    slow = "jobs will wait for this disk; another may be faster" if written < _SLOW_BYTES_PER_SECOND else None
+    slow = "jobs will wait for this disk: try another one" if written < _SLOW_BYTES_PER_SECOND else None
     yield _warning_if(slow, "disk", text)
 
 
 def _failing_calls(folder: str) -> Iterator[str]:
-    """Yields which calls that outputs rely on do not work in a folder."""
+    """Yields the system calls needed for outputs that fail in a folder."""
     old, new = os.path.join(folder, "old"), os.path.join(folder, "new")
     with open(old, "xb") as file:
         file.write(b"tokens")
@@ -221,8 +210,8 @@ def _failing_calls(folder: str) -> Iterator[str]:
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield "locks (flock): two files hold one"
-        except BlockingIOError:  # as it should be
+            yield "locks (flock): two files lock the same file"
+        except BlockingIOError:  # expected
             pass
         except OSError as error:
             yield f"locks (flock): {error.strerror}"
@@ -233,8 +222,8 @@ def _failing_calls(folder: str) -> Iterator[str]:
 
 
 def _write_speed(folder: str) -> float:
-    """Returns bytes per second until they are on the disk; stops after a second."""
-    data = memoryview(os.urandom(4_000_000))  # a disk that compresses would seem too fast
+    """Returns the write speed in bytes per second, including fsync; measures for at most a second."""
+    data = memoryview(os.urandom(4_000_000))  # not compressible
     began, num_bytes, seconds = time.perf_counter(), 0, 0.0
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         while num_bytes < _MEASURED_BYTES and seconds < 1:
@@ -245,7 +234,7 @@ def _write_speed(folder: str) -> float:
 
 
 def check_bucket(address: str) -> Iterator[Finding]:
-    """Yields whether an object, a pair or a folder answers, and after how long."""
+    """Checks that an object, pair or folder can be read, and measures the latency."""
     settings = ObjectStorageSettings(timeout_seconds=_TIMEOUT_SECONDS, deadline_seconds=_TIMEOUT_SECONDS, retries=0)
     folder = parse_address(address, is_folder=True)
     client = make_client(folder, settings)
@@ -271,18 +260,18 @@ def check_bucket(address: str) -> Iterator[Finding]:
         seconds.append(time.perf_counter() - began)
     latency = statistics.median(seconds or [0.0])
     text = f"{found}: {size(version.num_bytes)}, answers after {1e3 * latency:.0f} ms"
-    slow = "read from nearer by, or copy the data to a disk here" if latency > _SLOW_LATENCY_SECONDS else None
+    slow = "use a bucket in a nearer region, or copy the data to a disk" if latency > _SLOW_LATENCY_SECONDS else None
     yield _warning_if(slow, "bucket", text)
 
 
 def _within_timeout(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """Returns the findings of a check, or raises its error; abandons a check that hangs (TimeoutError)."""
+    """Returns the findings of a check or raises its error; a check that hangs is abandoned with TimeoutError."""
     future: Future[list[Finding]] = Future()
 
     def call() -> None:
         try:
             future.set_result(list(check()))
-        except Exception as error:  # noqa: BLE001  raised by the caller
+        except Exception as error:  # noqa: BLE001 - `result()` raises it again
             future.set_exception(error)
 
     threading.Thread(target=call, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Fingerprints of samples: a hash of the content, and a short text for people."""
+"""Fingerprints of samples: a hash of the content, and a short text for reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import numpy as np
 from tokenloom.errors import ConfigError
 
 WAYS = ("auto", "rows", "list", "one")
-"""How a batch is cut into samples; see `SampleCutter`."""
+"""Ways to split a batch into samples; see `SampleCutter`."""
 
 CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
 
@@ -35,28 +35,26 @@ _KNOWN_BY_REPR = (
 
 
 class Sample(NamedTuple):
-    """A sample of a batch.
+    """One sample of a batch."""
 
-    Attributes:
-        fingerprint: 32 hexadecimal digits; samples of the same content have the same.
-        words: its content in short.
-    """
-
-    fingerprint: str
-    words: str
+    fingerprint: str  # 32 hexadecimal digits, equal for samples with equal content
+    words: str  # a short text of the content
 
 
 class SampleCutter:
-    """Cuts batches into samples.
+    """Splits batches into samples.
 
     Args:
-        how: "rows", and a sample is a row of every column: of arrays, tensors and lists of a mapping, or of a tuple of
-            them. "list", and a batch is a list of samples. "one", and it is a sample. "auto" looks: a mapping has rows
-            where it has columns; a tuple or list has them where it holds arrays or tensors with the same number of
-            rows, as torch collates them, and is a list of samples otherwise. Or a function from a batch to its samples.
+        how: "rows": sample i is row i of every column, where columns are the arrays, tensors and lists in a mapping or
+            tuple. "list": the batch is a list of samples. "one": the batch is one sample. "auto" chooses "rows" for a
+            mapping with columns, and for a list or tuple of arrays with equal numbers of rows, as torch collates them;
+            "list" for other lists and tuples. Or a function that takes a batch and returns its samples.
+
+    Attributes:
+        left_out: columns without a row per sample, which the fingerprints do not cover.
 
     Raises:
-        ConfigError: there is no such way.
+        ConfigError: `how` is unknown.
     """
 
     def __init__(self, how: CutSamples = "auto") -> None:
@@ -64,29 +62,28 @@ class SampleCutter:
             raise ConfigError(f"`samples` must be {', '.join(WAYS)} or a function, got {how!r}")
         self._how = how
         self.left_out: set[str] = set()
-        """Columns that have no row per sample: no fingerprint knows of them."""
 
     def samples(self, batch: Any) -> list[Sample]:
-        """Returns the samples of a batch, in its order.
+        """Returns the samples of a batch, in order.
 
         Raises:
-            ConfigError: it holds what has no fingerprint; the message says where.
+            ConfigError: a value cannot be hashed, or the batch cannot be split as `how` says.
         """
         if not isinstance(self._how, str):
             return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
         if self._how == "list" or (self._how == "auto" and _is_list_of_samples(batch)):
             if not isinstance(batch, (list, tuple)):
-                raise ConfigError(f"the batch is no list of samples: {type(batch).__name__}")
+                raise ConfigError(f"the batch must be a list of samples, got {type(batch).__name__}")
             return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
         count = None if self._how == "one" else _num_rows(batch)
         if count is None:
             if self._how == "rows":
-                raise ConfigError(f"the batch has no rows: {type(batch).__name__}")
+                raise ConfigError(f"the batch must have rows, got {type(batch).__name__}")
             return [_sample(batch, "batch")]
         return [_sample(self._row(batch, number, count, ""), "batch") for number in range(count)]
 
     def _row(self, value: Any, number: int, count: int, name: str) -> Any:
-        """Returns one row of columns."""
+        """Returns row `number` of all columns with `count` rows."""
         if isinstance(value, Mapping):
             columns = {key: (column, f"{name}[{key!r}]") for key, column in value.items()}
             kept = {key: pair for key, pair in columns.items() if _has_rows(pair[0], count)}
@@ -98,17 +95,17 @@ class SampleCutter:
 
 
 def fingerprint(value: Any, where: str = "value") -> str:
-    """Returns 32 hexadecimal digits of a hash of content: that of tensors does not depend on their device.
+    """Returns a hash of the content of a value, in 32 hexadecimal digits.
 
-    Arrays and tensors count by dtype, shape and numbers, mappings whatever the order of their keys, lists as tuples,
-    dataclasses by their fields.
+    Arrays and tensors are hashed by dtype, shape and values, on any device; mappings regardless of key order; lists
+    like tuples; dataclasses by their fields.
 
     Args:
-        value: arrays, tensors, mappings, sequences, sets, dataclasses, texts, bytes, numbers, dates, None.
-        where: what it is, for errors.
+        value: arrays, tensors, mappings, sequences, sets, dataclasses, strings, bytes, numbers, dates or None.
+        where: name of the value in errors.
 
     Raises:
-        ConfigError: it holds something else.
+        ConfigError: the value contains another type.
     """
     content = repr(_content(value, where)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=_BYTES).hexdigest()
@@ -119,7 +116,7 @@ def _sample(value: Any, where: str) -> Sample:
 
 
 def words_of(value: Any, longest: int = _LONGEST_WORDS) -> str:
-    """Returns content in short, in one line."""
+    """Returns a short text of the content, on one line."""
     text = _words(value, longest)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
@@ -150,7 +147,7 @@ def _is_list_of_samples(batch: Any) -> bool:
 
 
 def _num_rows(value: Any) -> int | None:
-    """Returns the number of rows of a column, or the most common one of several; None if it has none."""
+    """Returns the number of rows of a column, or the most common number of several columns; None without rows."""
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     if isinstance(value, Mapping):
@@ -171,7 +168,7 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _is_transposed(value: list[Any] | tuple[Any, ...], count: int) -> bool:
-    """Whether a list holds columns, as torch collates lists and tuples, rather than a value per row."""
+    """Returns whether a list contains columns, as torch collates lists and tuples, instead of a value per row."""
     arrays = any(_is_array(item) and len(item.shape) > 0 for item in value)
     return arrays and all(_has_rows(item, count) for item in value)
 
@@ -185,7 +182,7 @@ def _most_common(counts: Iterable[int | None]) -> int | None:
 
 
 def _content(value: Any, where: str) -> Any:
-    """Returns content as lists, tuples, texts and numbers with a unique `repr`."""
+    """Returns the content as lists, tuples, strings and numbers with an unambiguous `repr`."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, _KNOWN_BY_REPR) or value is None:
         return type(value).__name__, repr(value)
@@ -205,8 +202,8 @@ def _content(value: Any, where: str) -> Any:
     if isinstance(value, (set, frozenset)):
         return "set", sorted(repr(_content(item, where)) for item in value)
     found = f"{type(value).__module__}.{type(value).__qualname__}"
-    message = f"`{where}` cannot be hashed: {found}, not tensors, arrays, mappings, lists, texts or numbers"
-    raise ConfigError(message, hint="give a function from a batch to its samples that says what to compare")
+    message = f"`{where}` must contain tensors, arrays, mappings, lists, strings or numbers, got {found}"
+    raise ConfigError(message, hint="pass `samples`, a function that returns what to compare of a batch")
 
 
 def _is_array(value: Any) -> bool:
@@ -214,7 +211,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # a tensor of a module that nobody loaded cannot be there
+    torch = sys.modules.get("torch")  # tensors exist only if torch is imported
     return torch is not None and isinstance(value, torch.Tensor)
 
 
@@ -230,6 +227,6 @@ def _array_of(value: Any) -> np.ndarray[Any, Any]:
     torch: Any = sys.modules["torch"]
     tensor = value.detach().to_dense() if value.layout != torch.strided else value.detach()
     if tensor.dtype == torch.bfloat16 or (tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point):
-        tensor = tensor.float()  # exact, and NumPy has none of these
+        tensor = tensor.float()  # exact; NumPy lacks these dtypes
     array: np.ndarray[Any, Any] = tensor.numpy(force=True)
     return array

@@ -1,7 +1,7 @@
-"""Whether documents of one batch are apart in a model: by gradient, by change, each alone, and without padding.
+"""Checks that the documents packed into one batch do not depend on each other in a model.
 
-A probe is a batch made from the given one, and the tokens whose outputs must stay as they are. One runner runs it, one
-limit judges it, and one search names the module in which a difference begins.
+A probe is a variant of the given batch, with the tokens whose outputs must stay equal. `_Search` runs the model on each
+probe, compares outputs with a measured limit, and finds the module where a difference begins.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tokenloom.numbers import checked_integer
 from tokenloom_check.isolation_report import PADDING, QUESTIONS, IsolationCheck, IsolationLeak, IsolationReport
 
 _NUM_ROUNDED, _MARGIN = 4, 4.0
-"""Runs with other roundings, and how much more than they do a difference must be, to be none of rounding."""
+"""Number of runs with perturbed rounding; a difference above `_MARGIN` times their largest effect is a leak."""
 
 _TOKENS = ("tokens", "input_ids")
-_GIVE = "give `documents=`: an integer for each token, the number of its document, -1 for padding"
+_GIVE = "pass `documents=`: the document index of each token, -1 for padding"
 _LOOKUPS = {"embedding", "__getitem__", "index_select"}
 _ROUNDED = {
     "embedding", "linear", "matmul", "__matmul__", "bmm", "baddbmm", "einsum", "conv1d", "softmax", "log_softmax",
@@ -47,7 +47,7 @@ def check_isolation(
     max_documents: int = 16,
     raises: bool = True,
 ) -> IsolationReport:
-    """Checks that the documents of a batch do not depend on each other in a model, nor on padding.
+    """Checks that the documents of a batch depend neither on each other nor on padding in a model.
 
     Example:
         >>> import torch
@@ -58,23 +58,24 @@ def check_isolation(
         (['leak', 'leak', 'leak', 'not run', 'not run'], 1)
 
     Args:
-        model: a module, or a function; modules are named in the report. It is called as it is: no mode is changed.
-        batch: tensors or arrays by name, as loaders of tokenloom give: `tokens` (or `input_ids`), and what else the
-            model takes. They are moved to the device of the model.
-        call: calls the model with a batch, and returns logits or losses per token: a tensor, or these by name or in a
-            tuple. By default the model is called with the arrays that it names, or with the batch.
-        documents: the document of each token, -1 for padding, an array of the shape of the tokens; or such by name of
-            an array, for batches with an encoder. By default from `document_ids`, `cu_seqlens` or `position_ids`.
-        checks: some of "gradient", "change", "alone", "tail" and "labels".
-        max_documents: how many documents are probed; of more, some that are spread evenly.
-        raises: whether a leak is an error.
+        model: a module or a function, called in its current mode. Only modules are named in the report.
+        batch: tensors or arrays by name: `tokens` or `input_ids`, and the other inputs of the model. They are moved to
+            the device of the model.
+        call: calls the model with a batch and returns logits or losses per token: a tensor, or tensors in a mapping or
+            tuple. By default the model gets the arrays that its parameters name, or else the batch.
+        documents: the document index of each token, -1 for padding, in the shape of the tokens; or a mapping from array
+            names to such arrays, for encoder-decoder batches. By default taken from `document_ids`, `cu_seqlens` or
+            `position_ids`.
+        checks: names of checks: "gradient", "change", "alone", "tail", "labels".
+        max_documents: maximum number of documents to probe, spread evenly over the batch.
+        raises: raise if a leak is found.
 
     Raises:
-        ConformanceError: a document depends on another, or on padding; the message says which, and where it begins.
+        ConformanceError: a document depends on another one or on padding. The message names both and the module.
         ConfigError: the batch or the model cannot be checked.
     """
     if unknown := [name for name in checks if name not in QUESTIONS]:
-        _refuse(f"unknown check {unknown[0]!r}", f"there are {', '.join(QUESTIONS)}")
+        _refuse(f"unknown check {unknown[0]!r}", f"choose from {', '.join(QUESTIONS)}")
     checked_integer("max_documents", max_documents, at_least=1)
     search = _Search(model, call, _PackedBatch(batch, documents, model), max_documents)
     report = IsolationReport(
@@ -98,13 +99,13 @@ class _Piece(NamedTuple):
 
 
 class _PackedBatch:
-    """A batch, which document each of its tokens belongs to, and batches made from it.
+    """A batch with the document of each token, and the batches that the checks derive from it.
 
     Attributes:
-        batch: tensors by name; `tokens` is the name of those that the model predicts from.
-        owners: by name of an array, `tokens` first, int64[rows, positions], the document of each token, or PADDING.
-        pieces: by name of an array, where each document lies in it; it may be absent from one.
-        source: what told documents apart.
+        batch: tensors by name; `tokens` is the name of the array with the model's input ids.
+        owners: the document index of each token, or PADDING, by name of an array: int64[rows, positions].
+        pieces: the place of each document in each array; a document may be missing from an array.
+        source: the argument or array that the documents were taken from.
     """
 
     def __init__(self, batch: Mapping[str, Any], documents: object, model: Any) -> None:
@@ -115,15 +116,15 @@ class _PackedBatch:
         self.tokens = next((name for name in _TOKENS if _is_tensor(self.batch.get(name))), "")
         tokens = self.batch.get(self.tokens)
         if tokens is None or tokens.is_floating_point() or tokens.ndim not in (1, 2) or not tokens.numel():
-            there = ", ".join(f"{name} {_words(value)}" for name, value in self.batch.items())
-            message = f"no integers `tokens` or `input_ids` [rows, positions] or [positions] in the batch: {there}"
-            _refuse(message, "rename the array that holds token ids; embeddings are not checked")
+            given = ", ".join(f"{name} {_words(value)}" for name, value in self.batch.items())
+            message = f"the batch needs integer `tokens` or `input_ids` [rows, positions] or [positions], got {given}"
+            _refuse(message, "rename the array of token ids; embeddings as input are not supported")
         given = dict(documents) if isinstance(documents, Mapping) else {self.tokens: documents}
         own, self.source = given.pop(self.tokens, None), "documents="
         if own is None:
             own, self.source = _owner_of({name: each for name, each in self.batch.items() if _is_tensor(each)}, tokens)
         raw = {name: self._as_owner(name, ids) for name, ids in ({self.tokens: own} | given).items()}
-        step = max(int(ids.max()) for ids in raw.values()) + 1  # numbers may begin anew in each row
+        step = max(int(ids.max()) for ids in raw.values()) + 1  # each row may number its documents from 0
         apart = {name: ids + step * torch.arange(len(ids), device=ids.device)[:, None] for name, ids in raw.items()}
         owners = {name: torch.where(ids < 0, PADDING, apart[name]) for name, ids in raw.items()}
         numbers, numbered = torch.cat([owner.flatten() for owner in owners.values()]).unique(return_inverse=True)
@@ -132,8 +133,8 @@ class _PackedBatch:
         self.pieces = {name: _pieces(owner, name) for name, owner in self.owners.items()}
         self.num_documents = len(numbers) - int(numbers[0] == PADDING)
         if self.num_documents < 2 and not bool((owners[self.tokens] == PADDING).any()):
-            message = f"the batch has one document of {tokens.numel():,} tokens, by `{self.source}`"
-            _refuse(f"{message}: nothing to be apart from", f"take a batch of several documents, or {_GIVE}")
+            message = f"the batch has only one document of {tokens.numel():,} tokens according to `{self.source}`"
+            _refuse(message, f"use a batch of several documents, or {_GIVE}")
         self.token_arrays = [name for name in owners if name.endswith(_TOKENS)]
         self.label_arrays = [name for name in self.batch if name.startswith("labels") and _is_tensor(self.batch[name])]
 
@@ -144,10 +145,10 @@ class _PackedBatch:
         return _rows(ids).long()
 
     def changed(self, names: list[str], document: int) -> Batch:
-        """Returns the batch with other values where a document, or padding, has tokens: each becomes the next that is.
+        """Returns the batch with different values in the named arrays, at the tokens of one document or of the padding.
 
-        Tokens with which all documents begin, or end, stay and are put nowhere: they may tell a model where documents
-        are. Labels change as their tokens do.
+        Each value becomes the next one that occurs in the batch; labels change like their tokens. A token that starts
+        or ends every document is neither replaced nor inserted: the model may find boundaries by it.
         """
         values = torch.cat([self.batch[name].flatten() for name in self.token_arrays]).long()
         rows, pieces = _rows(self.batch[self.tokens]), self.pieces[self.tokens].values()
@@ -170,7 +171,7 @@ class _PackedBatch:
         return found
 
     def alone(self, document: int) -> Batch:
-        """Returns a batch of one document."""
+        """Returns a batch with only one document."""
         if document not in self.pieces[self.tokens]:
             _skip(f"document {document} has no `{self.tokens}`")
         row, start, end = self.pieces[self.tokens][document]
@@ -185,19 +186,19 @@ class _PackedBatch:
                 cut: Tensor = self.cut(value, document, name)
                 found[name] = cut - start if name == "seen_stop" else cut
             elif not isinstance(value, int | float | str | None):
-                _skip(f"`{name}` is a {type(value).__name__}, which cannot be cut: let `call=` make it from tensors")
+                _skip(f"cannot slice `{name}`, a {type(value).__name__}: build it from tensors in `call=`")
         positions = self.batch.get("position_ids")
         if start and _is_tensor(positions) and positions.numel() == self.owners[self.tokens].numel():
             first, before = _rows(positions)[row, [start, start - 1]].tolist()
-            if first == before + 1:  # they go on from the document before
+            if first == before + 1:  # positions continue from the previous document
                 found["position_ids"] = found["position_ids"] - first
         return found
 
     def cut(self, value: Tensor, document: int, name: str | None = None) -> Tensor | None:
-        """Cuts a document out of a tensor: its row, and its tokens along axes that are as long as a row.
+        """Slices one document out of a tensor: its row, and its tokens along every axis as long as a row.
 
-        An array of the batch is cut along all of these axes, by its own documents if it has some; what modules take and
-        give, which has no name, along the first one, and is None if it has no such axis.
+        An array of the batch (`name`) is sliced along all these axes. An input or output of a module has no name: it is
+        sliced along the first one, and the result is None if there is none.
         """
         found = None
         for array in [name] if name in self.pieces else self.pieces:
@@ -215,9 +216,10 @@ class _PackedBatch:
         return value if name else found
 
     def crossing_label(self) -> tuple[int, int, int] | None:
-        """Returns the first label with a loss that is a token of another document: document, other one, and flat index.
+        """Returns the first label with a loss that is a token of another document: (document, other document, flat
+        index).
 
-        Where the own document has the same token at that place, such as one that begins all, a label tells nothing.
+        A label is no leak if its own document begins with the same token, such as a common first token.
         """
         tokens, owner, pieces = _rows(self.batch[self.tokens]), self.owners[self.tokens], self.pieces[self.tokens]
         mask = self.batch.get("loss_mask")
@@ -228,7 +230,7 @@ class _PackedBatch:
                 later, is_next = owner[:, ahead:], labels[:, :-ahead] == tokens[:, ahead:]
                 inside = is_next[(now == later) & (now >= 0)]
                 if not len(inside) or float(inside.float().mean()) < 0.9:
-                    continue  # what is so far ahead is not what they are labels of
+                    continue  # these are not the labels of tokens `ahead` positions later
                 for row, position in (is_next & (now != later) & (now >= 0) & (later >= 0)).nonzero().tolist():
                     document, other = int(now[row, position]), int(later[row, position])
                     same = pieces[document].start + position + ahead - pieces[other].start
@@ -238,29 +240,29 @@ class _PackedBatch:
 
 
 def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
-    """Returns the document of each token, int64[rows, positions], and the name of the array that says so."""
+    """Returns the document of each token, int64[rows, positions], and the name of the array it was taken from."""
     rows, source = _rows(tokens), "position_ids"
     alike = {name: value.reshape(rows.shape) for name, value in tensors.items() if value.numel() == rows.numel()}
     is_padding = torch.zeros_like(rows, dtype=torch.bool)
     if "document_ids" in alike:
         source, ids = "document_ids", alike["document_ids"].long()
-    elif (bounds := tensors.get("cu_seqlens")) is not None:  # of each row, or of all rows in one
+    elif (bounds := tensors.get("cu_seqlens")) is not None:  # bounds per row, or of all rows concatenated
         source, bounds = "cu_seqlens", bounds.reshape(-1, bounds.shape[-1]).long().contiguous()
         width = rows.numel() // len(bounds)
         if bool((bounds.diff() < 0).any()) or int(bounds.max()) > width or len(bounds) not in (1, len(rows)):
-            message = f"`cu_seqlens` must rise to at most {width}, got {bounds.flatten().tolist()[:20]}"
-            _refuse(message, "they are where documents begin, and the end of the last one")
+            message = f"`cu_seqlens` must ascend to at most {width}, got {bounds.flatten().tolist()[:20]}"
+            _refuse(message, "give the start of each document, then the end of the last one")
         positions = torch.arange(width, device=rows.device).expand(len(bounds), width).contiguous()
         ids = torch.searchsorted(bounds, positions, right=True).reshape(rows.shape)
         is_padding = (positions >= bounds[:, -1:]).reshape(rows.shape)
     elif "position_ids" in alike:
         ids = pad((alike["position_ids"].diff() != 1).long(), (1, 0)).cumsum(1)
     else:
-        message = "nothing in the batch tells documents apart: no `document_ids`, `cu_seqlens` or `position_ids`"
-        _refuse(message, f"{_GIVE}; loaders of tokenloom give boundaries by `inter_document_masking`")
+        message = "the batch has no document boundaries: no `document_ids`, `cu_seqlens` or `position_ids`"
+        _refuse(message, f"{_GIVE}; loaders of tokenloom return boundaries with `inter_document_masking`")
     if "attention_mask" in alike:
         is_padding = is_padding | (alike["attention_mask"] == 0)
-    if "loss_mask" in alike:  # the same token without a loss, up to the end of the row
+    if "loss_mask" in alike:  # padding is a repeated token without loss at the end of a row
         idle = (alike["loss_mask"] == 0) & (rows == rows[:, -1:])
         tail = idle.flip(1).long().cumprod(1).flip(1).bool()
         is_padding = is_padding | (tail & (tail.sum(1, keepdim=True) > 1))
@@ -273,15 +275,14 @@ def _pieces(owner: Tensor, name: str) -> dict[int, _Piece]:
     for start, end in itertools.pairwise([*starts, owner.numel()]):
         document = int(owner.flatten()[start])
         if document in found:
-            message = f"document {document} of `{name}` is in several pieces"
-            _refuse(message, _GIVE)
+            _refuse(f"the tokens of document {document} are not contiguous in `{name}`", _GIVE)
         if document != PADDING:
             found[document] = _Piece(start // length, start % length, start % length + end - start)
     return found
 
 
 class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
-    """Replaces the results of some torch functions."""
+    """Replaces the floating-point results of the torch functions with the given names."""
 
     def __init__(self, names: set[str], replaced: Callable[[Tensor, list[Any]], Tensor]) -> None:
         super().__init__()
@@ -295,7 +296,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
 
 
 def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
-    """Starts the autograd graph at the embeddings of the tokens, even if the model is frozen."""
+    """Starts the autograd graph at the embeddings of the tokens, even in frozen models; appends them to `found`."""
 
     def begun(value: Tensor, given: list[Any]) -> Tensor:
         indices = [each.flatten() for each in given if _is_tensor(each) and not each.is_floating_point()]
@@ -310,7 +311,7 @@ def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
 
 
 def _rounded(seed: int) -> _Calls:
-    """Changes results of products, norms and softmax by up to one unit in the last place, at random."""
+    """Perturbs results of products, norms and softmax randomly by up to one unit in the last place."""
     seeds = itertools.count(1000 * seed)
 
     def moved(value: Tensor, _given: list[Any]) -> Tensor:
@@ -322,30 +323,30 @@ def _rounded(seed: int) -> _Calls:
 
 
 def _eager() -> contextlib.AbstractContextManager[Any]:
-    """Runs compiled code eagerly: hooks and lookups do not work in compiled code."""
+    """Disables compiled code, in which hooks and lookups are not called."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 def _call_by_name(model: Any, batch: Batch) -> Callable[[Any, Batch], Any]:
-    """Returns how a model takes a batch: by the names of its arrays, or as it is."""
+    """Returns a function that passes a batch to the model: by parameter names, or as one mapping."""
     inner = getattr(model, "_orig_mod", model)
     signature = inspect.signature(inner.forward if isinstance(inner, torch.nn.Module) else inner)
     named = [name for name in signature.parameters if name in batch]
     try:
         signature.bind(*[] if named else [batch], **dict.fromkeys(named))
     except TypeError as error:
-        hint = 'give `call=`, such as `call=lambda model, batch: model(input_ids=batch["tokens"]).logits`'
-        takes = f"the model takes {', '.join(signature.parameters)}, and the batch has {', '.join(batch)}"
+        hint = 'pass `call=`, such as `call=lambda model, batch: model(input_ids=batch["tokens"]).logits`'
+        takes = f"the model takes {', '.join(signature.parameters)}, but the batch has {', '.join(batch)}"
         _refuse(f"{takes}: {error}", hint)
     return lambda model, values: model(**{name: values[name] for name in named}) if named else model(values)
 
 
 class _NotRunError(Exception):
-    """Why a check cannot be run."""
+    """The reason why a check cannot be run."""
 
 
 class _Search:
-    """All checks of one model and one batch. Each run of the model begins with the same state of the generators."""
+    """All checks of one model and one batch. Each run of the model starts from the same random state."""
 
     def __init__(self, model: Any, call: Any, packed: _PackedBatch, max_documents: int) -> None:
         self.model, self.packed, self.call = model, packed, call or _call_by_name(model, packed.batch)
@@ -362,8 +363,8 @@ class _Search:
         if len(wrong := (~self.base.isfinite().all(dim=1) & self.inside).nonzero()):
             row, position = divmod(int(wrong[0]), packed.owners[packed.tokens].shape[1])
             where = f"document {int(self.owner[wrong[0]])}, first at token {position} of row {row}"
-            hint = "float16 overflows above 65,504: check it in bfloat16 or float32"
-            _refuse(f"the model gives NaN or infinity for {where}", hint)
+            hint = "float16 overflows above 65,504: check the model in bfloat16 or float32"
+            _refuse(f"the model returns NaN or infinity for {where}", hint)
         again = [self.run(packed.batch)[0], self.run(packed.batch, seed=None)[0]]
         self.spread, unseeded = [float(_differences(self.base, each)[self.inside].max()) for each in again]
         self.is_random = unseeded > self.spread
@@ -376,20 +377,20 @@ class _Search:
         limits = self.rounding[self.inside]
         num_chosen = int((limits > 1000 * limits.min()).sum())
         notes = {
-            f"not checked, as they have no value per token: {', '.join(ignored)}": ignored,
-            f"other roundings change what the model chooses at {num_chosen} of {len(limits)} tokens, such as experts: "
-            "differences there count from 4 times what roundings make": num_chosen,
-            f"equal runs differ by up to {self.spread:.2g}: by change, smaller leaks are not seen": self.spread,
-            "the model draws random numbers, as dropout that is left on does: all runs drew the same; `model.eval()` "
+            f"outputs without a value per token were not checked: {', '.join(ignored)}": ignored,
+            f"rounding changes discrete choices of the model, such as experts, at {num_chosen} of {len(limits)} "
+            "tokens: their limit is 4 times the largest effect of rounding": num_chosen,
+            f"identical runs differ by up to {self.spread:.2g}: the check `change` misses smaller leaks": self.spread,
+            "the model uses random numbers, such as dropout: all runs used the same seed; `model.eval()` "
             "turns dropout off": self.is_random and not self.spread,
-            f"each row is one document, by `{packed.source}`: nothing within a row was told apart": (
+            f"each row is one document according to `{packed.source}`: no boundary within a row was checked": (
                 packed.num_documents <= len(packed.owners[packed.tokens])
             ),
         }
         self.notes = [note for note, holds in notes.items() if holds]
 
     def run(self, batch: Batch, *, seed: int | None = 1234, has_grads: bool = False) -> tuple[Tensor, list[str]]:
-        """Returns the outputs for each token, float[num_tokens, n]; and the names of other outputs."""
+        """Returns the outputs for each token, float[num_tokens, n], and the names of outputs without one per token."""
         tokens = batch[self.packed.tokens]
         devices = [tokens.device] if tokens.is_cuda else []
         with torch.set_grad_enabled(has_grads), torch.random.fork_rng(devices=devices, enabled=seed is not None):
@@ -406,13 +407,13 @@ class _Search:
             else:
                 ignored.append(f"{name} {list(value.shape)}")
         if not found:
-            message = f"the model returns no logits or losses for each of the tokens {list(tokens.shape)}, but "
-            hint = "give `call=lambda model, batch: …`, which returns logits or losses per token, not their mean"
-            _refuse(f"{message}{', '.join(ignored) or 'no numbers'}", hint)
+            message = f"the model must return logits or losses per token, for tokens {list(tokens.shape)}, got "
+            hint = "pass `call=lambda model, batch: …` that returns logits or losses per token, not their mean"
+            _refuse(f"{message}{', '.join(ignored) or 'no floating-point tensor'}", hint)
         return torch.cat(found, dim=1), ignored
 
     def check(self, name: str) -> IsolationCheck:
-        """Runs one check, and names the module in which a leak begins."""
+        """Runs one check; for a leak, finds the module where the difference begins."""
         if name == "labels" and (crossing := self.packed.crossing_label()):
             leak = self._leak(*crossing, 1.0)
             return IsolationCheck(name=name, result="leak", words=leak.paragraph("crossing"), leak=leak)
@@ -420,13 +421,13 @@ class _Search:
             sizes = self._gradients() if name == "gradient" else self._changes(name)
         except _NotRunError as reason:
             return IsolationCheck(name=name, result="not run", words=str(reason))
-        except Exception as error:  # noqa: BLE001 - a model may raise anything of gradients, or of another shape
-            words = f"the model fails: {type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - gradients or another shape may raise anything in a model
+            words = f"the model failed: {type(error).__name__}: {error}"
             return IsolationCheck(name=name, result="not run", words=words)
         table = torch.stack([*sizes.values()])
         limits = torch.full_like(table[0], 0 if name == "gradient" else self.spread)
         if name == "alone" or (name != "gradient" and self.is_silent and bool((table > limits).any())):
-            limits = self.rounding  # what is chosen by other tokens may come with other roundings
+            limits = self.rounding  # discrete choices may change the shapes of products, so their rounding
         above = torch.where(table > limits, table, 0)
         case, index = divmod(int(above.argmax()), len(limits))
         probed, size = [*sizes][case], float(above[case, index])
@@ -446,13 +447,13 @@ class _Search:
         return replace(found, result="leak", leak=leak, words=words)
 
     def _probe(self, name: str, document: int) -> Batch:
-        """Returns the batch that a check compares with the batch as it is."""
+        """Returns the batch that a check compares with the original one."""
         if name == "alone":
             return self.packed.alone(document)
         return self.packed.changed(self.packed.label_arrays if name == "labels" else self.packed.token_arrays, document)
 
     def _gradients(self) -> dict[int, Tensor]:
-        """Returns by document the norms of the gradient of its loss at each token of others: float[all tokens]."""
+        """Returns, by probed document, the gradient norms of its loss at the tokens of others: float[all tokens]."""
         begins: list[tuple[str, Tensor]] = []
         with _eager(), _looked_up(self.packed, begins):
             found, _ = self.run(self.packed.batch, has_grads=True)
@@ -469,17 +470,17 @@ class _Search:
             if not bool(sizes[document].isfinite().all()):
                 _skip(f"the gradient of document {document} has NaN or infinity")
         if not any(bool(each.any()) for each in sizes.values()):
-            _skip("what the model gives has no gradient at the embeddings of its tokens")
+            _skip("the outputs of the model have no gradient at the embeddings of its tokens")
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:
-        """Returns by probe how much outputs differ that must not: float64[num_tokens]."""
+        """Returns, by probe, the differences of outputs that must not change: float64[num_tokens]."""
         if name == "tail" and not bool((self.owner == PADDING).any()):
             _skip("the batch has no padding")
         if name == "labels" and not self.packed.label_arrays:
             _skip("the batch has no `labels`")
         if name == "alone" and self.is_random and not self.spread:
-            _skip("the model draws random numbers, others for another shape: call `model.eval()`")
+            _skip("the model uses random numbers, which depend on the shape of the batch: call `model.eval()`")
         found, arrays = dict[int, Tensor](), self.packed.token_arrays + self.packed.label_arrays
         for document in [PADDING] if name == "tail" else self.probed:
             batch, is_own = self._probe(name, document), self.owner == document
@@ -490,11 +491,11 @@ class _Search:
             found[document] = torch.zeros_like(self.rounding)
             found[document][compared] = _differences(self.base[compared], after if name == "alone" else after[compared])
         if not found:
-            _skip("no token of it has another value to take")
+            _skip("the batch has no other token value to insert")
         return found
 
     def _leak(self, document: int, other: int | None, index: int, size: float) -> IsolationLeak:
-        for name in self.packed.token_arrays:  # which have their tokens one after the other
+        for name in self.packed.token_arrays:  # `index` counts over all token arrays
             if index < self.packed.owners[name].numel():
                 break
             index -= self.packed.owners[name].numel()
@@ -506,10 +507,10 @@ class _Search:
         )
 
     def _named(self, leak: IsolationLeak, values: Batch) -> IsolationLeak:
-        """Returns a leak with the first module whose output differs, of the document, between the batch and values."""
+        """Returns the leak with the first module where outputs for its document differ from those of `values`."""
         is_alone = leak.other is None
         before = self._events(self.packed.batch, leak.document)
-        roundings = range(7, 11) if is_alone else (None, None)  # a document has few tokens: two would not tell
+        roundings = range(7, 11) if is_alone else (None, None)  # two runs are too few for the tokens of one document
         again = [self._events(self.packed.batch, leak.document, rounded=seed) for seed in roundings]
         after = self._events(values, None if is_alone else leak.document)
         for (place, old), (new_place, new), *repeats in zip(before, after, *again, strict=False):
@@ -517,7 +518,7 @@ class _Search:
                 break
             for one, two, *others in zip(old, new, *(tensors for _, tensors in repeats), strict=False):
                 if one is None or two is None or one.shape != two.shape or (is_alone and not one.is_floating_point()):
-                    continue  # has no tokens, or is numbers of documents
+                    continue  # a tensor without an axis of tokens, or of document indices
                 if bool((_differences(one, two) > _allowed([_differences(one, each) for each in others])).any()):
                     return replace(leak, module=place[0], before=place[1])
         return leak
@@ -525,10 +526,9 @@ class _Search:
     def _events(
         self, batch: Batch, document: int | None, *, rounded: int | None = None
     ) -> list[tuple[tuple[str, str | None], list[Tensor | None]]]:
-        """Returns inputs and outputs of all modules, in the order of execution: of one document, or of all.
+        """Runs a batch; returns inputs and outputs of all modules in execution order, for one document or all.
 
-        An event is the module that computed, the one that is handed it or None, and tensors; None where one has no
-        tokens.
+        Each event is ((running module, module it calls or None), tensors). A tensor without an axis of tokens is None.
         """
         found, stack = [], [""]
 
@@ -555,23 +555,23 @@ class _Search:
 
 
 def _differences(one: Tensor, two: Tensor) -> Tensor:
-    """Returns float64[...], the largest difference along the last axis; infinity where one of two alone is NaN."""
+    """Returns float64[...], the largest difference along the last axis; infinity if only one value is NaN."""
     is_same = (one == two) | (one.isnan() & two.isnan())
     found = torch.where(is_same, 0.0, (one.double() - two.double()).abs()).nan_to_num(nan=torch.inf)
     return found.amax(dim=-1) if found.ndim else found
 
 
 def _allowed(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
-    """Returns float64[n], up to which a difference at a token is one of roundings, by those of some runs.
+    """Returns float64[n], the largest difference at each token that rounding explains, given differences of some runs.
 
-    What roundings do is much alike at all tokens but those where the model chooses, whose limit is their own.
+    Rounding has about the same effect at all tokens, except where it changes a discrete choice of the model: these
+    tokens get their own limit.
     """
     most = torch.stack(rounded).amax(dim=0)
     return _MARGIN * most.clamp(min=2 * float(most[inside].median()))
 
 
 def _tensors(value: Any, name: str = "output") -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors in the arguments or outputs of a module."""
     if _is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):

@@ -1,4 +1,4 @@
-"""`tokenloom check-isolation`: whether the documents of a run's batch are apart in a model."""
+"""`tokenloom check-isolation`: checks that documents in a batch of a run do not depend on each other in a model."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from tokenloom_check.resume_ranks import load_function
 
 @dataclass(frozen=True, kw_only=True)
 class Options(RunPath):
-    """Check that documents of one batch do not depend on each other in a model, nor on padding: by gradient, by change,
-    and by each document alone. Exits with 1 if they do, and names the first module whose output differs.
+    """Check that the documents of one batch depend neither on each other nor on padding in a model: by gradients, by
+    changing tokens, and by running each document alone. Exits with 1 if they do, and names the first module whose
+    output differs.
 
-    MODEL makes the model: models.py:make_model or package.module:make_model. That is called with the arrays of a batch
-    that it names, or with the batch.
+    MODEL names a function that returns the model: models.py:make_model or package.module:make_model. The model is
+    called with the arrays of the batch that its parameters name, or else with the batch.
 
     Attributes:
         model: FILE.py:FUNCTION or MODULE:FUNCTION.
-        call: calls the model: takes it and a batch of tensors by name, and returns logits or losses per token.
+        call: function that takes the model and a batch of tensors by name, and returns logits or losses per token.
         position: first sample of the batch.
-        micro_batch_size: samples of the batch.
-        max_documents: documents to probe.
-        checks: what to check (default all).
+        micro_batch_size: number of samples in the batch.
+        max_documents: number of documents to probe.
+        checks: names of checks to run (default all).
         json: print one JSON object: ok, model, num_documents, num_tokens, num_padding, source, checks, notes.
     """
 
@@ -47,7 +48,7 @@ class Options(RunPath):
 
 
 def run(options: Options) -> int:
-    """Prints the report; 1 if documents are not apart."""
+    """Prints the report; returns 1 if a leak was found."""
     require("torch", extra="torch")
     from tokenloom_check.isolation import check_isolation
 
@@ -59,7 +60,7 @@ def run(options: Options) -> int:
         refuse(f"position {options.position} out of range: the run has {len(dataset)} samples")
     batch = dataset.batch(positions)
     if not (np.diff(batch["position_ids"]) != 1).any():
-        message = "each sample of the batch is one document: its boundaries are not in it"
+        message = "the batch has no document boundaries within its samples"
         raise ConfigError(message, hint="set `inter_document_masking = true` in [samples] of run.toml")
     report = check_isolation(
         model, batch, call=call, checks=options.checks, max_documents=options.max_documents, raises=False

@@ -1,4 +1,4 @@
-"""The pytest fixture `isolation`, for tests of models; pytest finds it where tokenloom-check is installed."""
+"""The pytest fixture `isolation`; pytest loads it where tokenloom-check is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def isolation() -> Callable[..., Any]:
-    """Returns `check_isolation`: `isolation(model, batch)` fails a test where documents are not apart."""
+    """Returns `check_isolation`: `isolation(model, batch)` fails the test if a document leaks."""
     from tokenloom_check.isolation import check_isolation
 
     return check_isolation

@@ -1,4 +1,4 @@
-"""Whether the documents of a batch are apart in a model, for people and programs."""
+"""The result of `check_isolation`: as text, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Literal
 
 QUESTIONS = {
     "gradient": "the loss of a document has no gradient at tokens of others",
-    "change": "other tokens in a document change nothing in others",
-    "alone": "a document alone gives what it gives in the batch",
-    "tail": "other tokens in the padding change nothing",
-    "labels": "no label crosses the end of a document",
+    "change": "changing tokens of one document changes no output of others",
+    "alone": "a document gives the same output alone and in the batch",
+    "tail": "changing tokens of the padding changes no output",
+    "labels": "no label is a token of another document",
 }
 """The checks, and the property that each verifies."""
 
 PADDING = -1
-"""The document of tokens that are padding."""
+"""Document index of padding tokens."""
 
 _PARAGRAPHS = {
-    "gradient": "Document {document} depends on {other}: its loss has a gradient there, where it must be exactly 0. "
-    "The token that leaks most is {where}, with a gradient of {size:.2g}.",
-    "change": "Document {document} depends on {other}: other {what} there change its output by up to {size:.2g}, "
-    "most at {where}; up to {limit:.2g} would be none.",
-    "alone": "Document {document} alone gives something else than in the batch: outputs differ by up to {size:.2g}, "
-    "most at {where}; up to {limit:.2g} would be rounding.",
-    "crossing": "The label of {where}, at the end of document {document}, is a token of {other}, and has a loss. "
-    "Mask all such labels, as `eod_mask_loss=True` does, or shift labels in each document before packing.",
+    "gradient": "Document {document} depends on {other}: the gradient of its loss there must be exactly 0. "
+    "The largest gradient, {size:.2g}, is at {where}.",
+    "change": "Document {document} depends on {other}: changing {what} there changes its output by up to {size:.2g}, "
+    "most at {where}; the limit is {limit:.2g}.",
+    "alone": "Document {document} depends on the batch: its outputs alone and in the batch differ by up to "
+    "{size:.2g}, most at {where}; rounding explains up to {limit:.2g}.",
+    "crossing": "The label of {where}, at the end of document {document}, is a token of {other} and has a loss. "
+    "Mask these labels with `eod_mask_loss=True`, or shift labels in each document before packing.",
 }
 
 
@@ -35,14 +35,14 @@ class IsolationLeak:
     """The largest difference that a check found.
 
     Attributes:
-        document: the one that must not, but does depend on something else; numbered from 0 over the batch.
-        other: the document that it depends on; -1 for padding, None if it depends on the batch as a whole.
-        row, position: the token of `document` that differs most or, of a gradient, the token that leaks most.
-        offset, token: position in its document of that token, and its id.
+        document: the document that depends on something else; documents are numbered from 0 over the batch.
+        other: the document it depends on; -1 for padding, None if it depends on the batch as a whole.
+        row, position: the token of `document` with the largest difference; for a gradient, the token of `other`.
+        offset, token: position of that token in its document, and its id.
         size: the difference of outputs, or the norm of the gradient.
-        module: the first module, as it runs, whose output differs though its inputs do not; "" for the model itself,
-            None where none was found.
-        before: the module that is handed what differs, where the difference arises in `module` between calls.
+        module: the first executed module with equal inputs but different outputs; "" for the model itself, None if no
+            module was found.
+        before: the submodule whose inputs already differ, if the difference arises in the code of `module` itself.
     """
 
     document: int
@@ -56,7 +56,7 @@ class IsolationLeak:
     before: str | None = None
 
     def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
-        """Describes it; `is_silent` says that there is no gradient between documents."""
+        """Describes the leak. `is_silent`: there is no gradient between documents."""
         words = {
             "where": f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})",
             "other": "padding" if self.other == PADDING else f"document {self.other}",
@@ -64,14 +64,14 @@ class IsolationLeak:
         }
         text = _PARAGRAPHS.get(kind, _PARAGRAPHS["change"]).format(**asdict(self) | words, limit=limit)
         if is_silent and kind == "change":
-            text += " No gradient flows between them: a label, a place in a capacity, or another choice crosses."
+            text += " No gradient flows between them: a discrete choice, such as expert capacity or a label, leaks."
         if kind == "crossing":
             return text
         if self.module is None:
-            return f"{text} No module could be named."
+            return f"{text} The module where it begins was not found."
         text += f" It begins in {f'`{self.module}`' if self.module else 'the model itself'}, "
         if self.before is not None:
-            return f"{text}in its own code: what it hands to `{self.before}` differs already."
+            return f"{text}in its own code: the inputs of `{self.before}` already differ."
         return f"{text}the first module whose output differs."
 
 
@@ -81,11 +81,11 @@ class IsolationCheck:
 
     Attributes:
         name: a key of `QUESTIONS`.
-        result: "apart"; "leak"; or "not run", with the reason in `words`.
-        words: a paragraph on the leak, or why the check was not run; "" where documents are apart.
-        probed: how many documents were looked at.
-        largest: the largest difference, or gradient, that is none of a leak.
-        limit: up to which differences are none.
+        result: "apart", "leak" or "not run".
+        words: a paragraph about the leak, or why the check was not run; "" for "apart".
+        probed: number of documents that were probed.
+        largest: the largest difference or gradient within the limit.
+        limit: differences up to this value are no leak.
         leak: the largest leak.
     """
 
@@ -100,14 +100,14 @@ class IsolationCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationReport:
-    """The results of all checks. Prints as a table, with a paragraph for each leak.
+    """The results of all checks. Prints as a table with a paragraph per leak.
 
     Attributes:
         model: name of its class or function.
-        num_documents, num_tokens, num_padding: of the batch; tokens without padding.
-        source: what told documents apart: an array of the batch, or `documents=`.
+        num_documents, num_tokens, num_padding: counts over the batch; `num_tokens` excludes padding.
+        source: where document boundaries came from: the name of an array, or `documents=`.
         checks: in the order of `QUESTIONS`.
-        notes: what else is to be known: random numbers, kernels that are not repeatable, what could not be seen.
+        notes: limits of the result, such as random numbers, non-deterministic kernels or unchecked outputs.
     """
 
     model: str
@@ -120,21 +120,21 @@ class IsolationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no check found a leak."""
+        """Returns whether no check found a leak."""
         return not self.problems
 
     @property
     def problems(self) -> list[str]:
-        """A paragraph for each leak."""
+        """The paragraphs about the leaks."""
         return [check.words for check in self.checks if check.result == "leak"]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns plain values: all attributes by name, and `ok`."""
+        """Returns all attributes by name, and `ok`, as plain values."""
         return {"ok": self.ok} | asdict(self)
 
     def __str__(self) -> str:
         counts = f"{self.num_documents} documents of {self.num_tokens:,} tokens, {self.num_padding:,} padding"
-        lines = [f"{self.model}: {counts} (by {self.source})", ""]
+        lines = [f"{self.model}: {counts} (from {self.source})", ""]
         for check in self.checks:
             lines.append(f"{check.name:<9} {check.result:<8} {QUESTIONS[check.name]}")
             if check.result == "apart" and check.largest is not None:

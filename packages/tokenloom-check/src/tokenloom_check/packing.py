@@ -1,4 +1,4 @@
-"""How well packs use the ranks: fill, padding and imbalance of every way to plan a global batch."""
+"""Measures how well packing plans use the ranks: fill, padding and load imbalance of one global batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map
 from tokenloom.rendering.card import HasFacts
 
-PADDED = "padded"
-"""The name of the row without packing."""
-
+PADDED = "padded"  # name of the row without packing
 _PERCENTS = (0, 1, 10, 25, 50, 75, 90, 99, 100)
 
 
@@ -27,13 +25,13 @@ class PackingQuality:
     """The quality of one plan of a global batch.
 
     Attributes:
-        scheduler: its name, or "padded": one sub-sample for each group of ranks at a time, padded to a whole pack.
-        refused: why it gives no plan; all numbers are zero, then.
+        scheduler: name of the scheduler; "padded" for no packing: each sub-sample is padded to a whole pack.
+        refused: why the scheduler made no plan; all numbers are then zero.
         num_microbatches: number of microbatches of each rank.
-        fill: tokens over the room of all microbatches, in [0, 1].
-        num_padding_tokens: computed without being tokens of a sub-sample.
-        step_imbalance: cost of the slowest rank over the mean, for each microbatch; at least 1.
-        relative_time: cost of the slowest ranks of all microbatches over an even share of the tokens' cost; at least 1.
+        fill: tokens divided by the capacity of all microbatches, in [0, 1].
+        num_padding_tokens: number of computed tokens that belong to no sub-sample.
+        step_imbalance: cost of the slowest rank divided by the mean cost, per microbatch; at least 1.
+        relative_time: total cost of the slowest ranks divided by a perfectly even share; at least 1.
     """
 
     scheduler: str
@@ -46,7 +44,7 @@ class PackingQuality:
 
     @property
     def worst_imbalance(self) -> float:
-        """Imbalance of the worst microbatch; 0 without a plan."""
+        """Returns the imbalance of the worst microbatch; 0 without a plan."""
         return max(self.step_imbalance, default=0.0)
 
 
@@ -55,13 +53,13 @@ class PackReport(HasFacts):
     """The quality of several plans of one global batch.
 
     Attributes:
-        lengths: int64[num_subsamples], tokens, longest first.
-        num_ranks: dp × cp.
-        max_tokens: most tokens of a pack.
-        least_microbatches: below which no plan with uniform groups can come.
-        least_imbalance: imbalance of the worst microbatch, below which no such plan can come.
-        least_relative_time: below which no such plan can come.
-        rows: one row per way to plan: without packing first, then by scheduler.
+        lengths: int64[num_subsamples], tokens of each sub-sample, in descending order.
+        num_ranks: data-parallel size times context-parallel size.
+        max_tokens: capacity of a pack in tokens.
+        least_microbatches: lower bound for plans with groups of one size.
+        least_imbalance: lower bound of the worst microbatch's imbalance for these plans.
+        least_relative_time: lower bound of the relative time for these plans.
+        rows: one row without packing, then one per scheduler.
     """
 
     lengths: Int64s
@@ -74,11 +72,11 @@ class PackReport(HasFacts):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the global batch."""
+        """Returns the tokens of the global batch."""
         return int(self.lengths.sum())
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the report as JSON has it: of lengths and of the imbalance of microbatches a few percentiles."""
+        """Returns plain values, with percentiles instead of all lengths and imbalances."""
         rows = []
         for row in self.rows:
             quality = asdict(row)
@@ -89,7 +87,7 @@ class PackReport(HasFacts):
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
 
     def facts(self) -> dict[str, Any]:
-        """Returns sizes of the batch, and the quality of each plan; see `HasFacts`."""
+        """Returns sizes of the batch and the quality of each plan; see `HasFacts`."""
         columns = (
             "scheduler",
             "microbatches",
@@ -104,20 +102,20 @@ class PackReport(HasFacts):
             if row.refused is None:
                 rows.append((row.scheduler, row.num_microbatches, f"{row.fill:.2%}", row.num_padding_tokens, *times))
         least = (f"{self.least_imbalance:.3f}", f"{self.least_relative_time:.3f}")
-        rows.append(("no plan is below", self.least_microbatches, "", "", *least))
+        rows.append(("lower bound", self.least_microbatches, "", "", *least))
         return {
             "problems": [f"{row.scheduler}: {row.refused}" for row in self.rows if row.refused is not None],
             "sub-samples": len(self.lengths),
             "tokens": self.num_tokens,
             "longest": int(self.lengths[0]) if len(self.lengths) else None,
             "ranks": self.num_ranks,
-            "tokens of a pack, at most": self.max_tokens,
-            "ways to plan": [dict(zip(columns, row, strict=True)) for row in rows],
+            "capacity of a pack": self.max_tokens,
+            "plans": [dict(zip(columns, row, strict=True)) for row in rows],
         }
 
 
 def _percentiles(values: ArrayLike) -> list[tuple[int, float]]:
-    """Returns (percent, value) of values that are there, from the least at 0 to the most at 100; none of no values."""
+    """Returns (percent, value) pairs of percentiles that occur in the values; empty for no values."""
     found = np.asarray(values)
     if not len(found):
         return []
@@ -134,9 +132,9 @@ def pack_report(
     schedulers: Sequence[str] = ("dp_balanced", "cost_balanced"),
     cost_model: CostModel | None = None,
 ) -> PackReport:
-    """Returns fill, padding and imbalance of a global batch without packing and for each scheduler.
+    """Measures fill, padding and imbalance of a global batch, without packing and for each scheduler.
 
-    Lengths are rounded up to multiples of 2 × cp_size, as context parallelism needs them; what that adds is padding.
+    Lengths are rounded up to multiples of 2 * cp_size for context parallelism; the difference counts as padding.
 
     Example:
         >>> report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
@@ -144,20 +142,20 @@ def pack_report(
         [('padded', 4, 0.5), ('dp_balanced', 3, 0.6666666666666666), ('cost_balanced', 2, 1.0)]
 
     Args:
-        lengths: integers[num_subsamples], tokens.
-        max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
-        dp_size: groups of ranks.
-        cp_size: ranks of a group.
-        microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of.
-        schedulers: names in the scheduler map.
-        cost_model: what sub-samples cost; attention work, by default.
+        lengths: integers[num_subsamples], tokens of each sub-sample.
+        max_seqlen_per_dp_cp_rank: maximum tokens per rank in one microbatch.
+        dp_size: number of data-parallel groups.
+        cp_size: number of ranks in a group.
+        microbatch_group_size_per_vp_stage: the number of microbatches is a multiple of this; None for 1.
+        schedulers: names in `scheduler_map`.
+        cost_model: the cost of a sub-sample; by default, its attention work.
     """
     model = PolynomialCost() if cost_model is None else cost_model
     group_size = microbatch_group_size_per_vp_stage
     settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, group_size)
     for name in schedulers:
         if name not in scheduler_map:
-            raise ConfigError(f"no scheduler {name!r}: there are {', '.join(sorted(scheduler_map))}")
+            raise ConfigError(f"unknown scheduler {name!r}", hint=f"choose from {', '.join(sorted(scheduler_map))}")
     made = [scheduler_map[name](*settings, cost_model=model) for name in schedulers]
     longest = max(made, key=lambda scheduler: scheduler.max_tokens, default=DpBalancedScheduler(*settings))
     tokens = -np.sort(-longest.checked_lengths(lengths))
@@ -180,7 +178,7 @@ def pack_report(
 
 
 def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
-    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; `lengths` are the planned ones."""
+    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; `lengths` are those of the plan."""
     costs = np.empty(plan.num_packs, dtype=np.float64)
     sizes = np.ones(plan.num_packs, dtype=np.int64)
     sizes[plan.packs] = plan.cp_sizes
@@ -212,7 +210,8 @@ def _quality(name: str, scheduler: BasePackingScheduler, lengths: Int64s, model:
 
 def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> PackingQuality:
     if lengths[0] > capacity:
-        return PackingQuality(scheduler=PADDED, refused=f"the longest has {int(lengths[0])} tokens, a pack {capacity}")
+        text = f"the longest sub-sample has {int(lengths[0])} tokens, but a pack holds {capacity}"
+        return PackingQuality(scheduler=PADDED, refused=text)
     num_microbatches = -(-len(lengths) // dp_size)
     whole = float(model.cost(np.array([capacity], dtype=np.int64), cp_size)[0])
     room = num_microbatches * dp_size * capacity
@@ -227,7 +226,7 @@ def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int,
 
 
 def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
-    """Returns the cost of all tokens for all ranks, in groups of one size."""
+    """Returns the cost of all tokens summed over the ranks of their group."""
     return float(model.cost(lengths, cp_size).sum()) * cp_size
 
 
@@ -239,12 +238,12 @@ def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: C
 
 
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
-    """Returns a ratio below which the worst step, its costliest pack over its mean, cannot come.
+    """Returns a lower bound of the worst step's imbalance: the cost of its costliest pack over its mean cost.
 
-    No better than all steps together (`least_slowest_cost`), nor than any t + 1 costliest steps: for as many steps as
-    those above half a pack take, each such sub-sample has a pack of its own, so the s-th step (from 0) has one no
-    cheaper than the (s × ranks)-th; and t steps hold at most what the t × ranks costliest packs that the cap allows
-    could.
+    It is at least that of all steps together (`least_slowest_cost`), and that of the t + 1 costliest steps, for any t:
+    sub-samples above half a pack each have a pack of their own, so step s (from 0) has one of at least the cost of the
+    (s * num_ranks)-th, while t steps together have at most the cost of the t * num_ranks costliest packs that the
+    capacity allows.
     """
     most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])
     first = np.arange(0, max(num_alone(lengths, capacity), 1), num_ranks)

@@ -1,4 +1,4 @@
-"""`tokenloom pack-report`: fill, padding and imbalance of packs for a distribution of lengths."""
+"""`tokenloom pack-report`: fill, padding and load imbalance of packing plans, for a distribution of lengths."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tokenloom.setting_types import Count, Number
 from tokenloom_check.packing import pack_report
 
 _SCHEDULERS = tuple(sorted(scheduler_map))
-_PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}")
+_PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"schedulers to compare: {', '.join(_SCHEDULERS)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Compare plans of one global batch: without packing, in order as the reference packs, and balanced by cost.
-    Lengths come from an index or a file; empty sequences are left out.
+    """Compare packing plans of one global batch: without packing, in the order of the reference, and balanced by cost.
+    Lengths come from a pair or a file; empty sequences are ignored.
 
     Attributes:
         prefix: path of a pair without .bin or .idx.
-        lengths: a text file with a length per line, or a .npy file.
-        max_seqlen_per_dp_cp_rank: most tokens that a rank holds in a microbatch.
+        lengths: a text file with one length per line, or a .npy file.
+        max_seqlen_per_dp_cp_rank: maximum tokens per rank in a microbatch.
         dp_size: number of data-parallel groups.
-        cp_size: ranks of each group.
+        cp_size: ranks in each group.
         microbatch_group_size_per_vp_stage: make the number of microbatches a multiple of N.
-        global_batch_size: number of sequences, drawn without replacement (default all).
-        seed: seed of what is drawn (default 0).
-        cut: cut sequences that are too long, instead of refusing them.
+        global_batch_size: number of sequences to draw without replacement (default all).
+        seed: seed for drawing sequences (default 0).
+        cut: truncate sequences that are longer than a pack, instead of failing.
         json: print one JSON object: num_subsamples, num_tokens, length_percentiles, num_ranks, max_tokens,
-            least_microbatches, least_imbalance, least_relative_time, num_cut_sequences, num_cut_tokens, and
-            in rows what the table has, with imbalance_percentiles of microbatches.
+            least_microbatches, least_imbalance, least_relative_time, num_cut_sequences, num_cut_tokens, and rows with
+            the columns of the table and imbalance_percentiles of microbatches.
     """
 
     prefix: Annotated[str | None, Written(is_positional=True)] = None
@@ -58,7 +58,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if (self.prefix is None) == (self.lengths is None):
-            refuse_usage("name a PREFIX or --lengths, one of both")
+            refuse_usage("give either PREFIX or --lengths")
 
 
 def run(options: Options) -> int:
@@ -72,24 +72,24 @@ def run(options: Options) -> int:
     else:
         if options.cut:
             print(
-                f"cut {cut['num_cut_sequences']:,} of {len(given):,} sequences, those of more than "
-                f"{report.max_tokens:,} tokens: {cut['num_cut_tokens']:,} of {int(given.sum()):,} tokens are left out"
+                f"truncated {cut['num_cut_sequences']:,} of {len(given):,} sequences to {report.max_tokens:,} tokens: "
+                f"{cut['num_cut_tokens']:,} of {int(given.sum()):,} tokens dropped"
             )
         print_lines(facts_lines("packs", report.facts()))
     return 0
 
 
 def _lengths(options: Options) -> NDArray[np.int64]:
-    """Returns the lengths of all sequences that have tokens."""
+    """Returns the lengths of all non-empty sequences."""
     if options.prefix is not None:
         pair = IndexedDataset(options.prefix)
         if pair.index.has_modes:
-            message = f"`{pair.path_prefix}` has text and images, whose lengths are no tokens"
-            raise ConfigError(message, hint="write the lengths of samples into a file, for --lengths")
+            message = f"`{pair.path_prefix}` has images, whose lengths are not in tokens"
+            raise ConfigError(message, hint="write the lengths of samples to a file and pass it with --lengths")
         check_index(pair)
         found = np.asarray(pair.sequence_lengths)
     else:
-        assert options.lengths is not None  # looked at before
+        assert options.lengths is not None  # validated by Options
         found = _read(Path(options.lengths))
     lengths: NDArray[np.int64] = found[found != 0].astype(np.int64)
     return lengths
@@ -99,7 +99,7 @@ def _read(path: Path) -> NDArray[Any]:
     try:
         return np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
     except (OSError, ValueError, EOFError, OverflowError) as error:
-        raise InputError(f"`{path}` must have one length per line: {error}") from error
+        raise InputError(f"`{path}`: expected one length per line: {error}") from error
 
 
 def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
@@ -108,5 +108,5 @@ def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
     if size is not None and size < len(lengths):
         lengths = np.random.default_rng(options.seed).permutation(lengths)[:size]
     elif size is not None and size > len(lengths):
-        refuse(f"--global-batch-size must be at most {len(lengths)}, the sequences with tokens, got {size}")
+        refuse(f"--global-batch-size must be at most {len(lengths)}, the number of non-empty sequences, got {size}")
     return lengths

@@ -1,7 +1,7 @@
-"""Records of the batches that a program reads, appended to a file as whole lines, which survive a kill.
+"""Records the batches that a training program reads, in a file of whole lines that survives a kill.
 
-A training program calls `record_batch` with every batch that it uses, and `record_checkpoint` once a checkpoint is
-safe. Both do nothing unless `tokenloom verify-resume` has started the program.
+The program calls `record_batch` with every batch and `record_checkpoint` after every checkpoint. Both do nothing unless
+`tokenloom verify-resume` started the program.
 """
 
 from __future__ import annotations
@@ -14,29 +14,22 @@ from typing import Any
 
 from tokenloom_check.fingerprints import CutSamples, SampleCutter
 
-FILE = "TOKENLOOM_RESUME_RECORD"
-"""Environment variable: the file for the records of a rank."""
+# Environment variables of a rank
+FILE = "TOKENLOOM_RESUME_RECORD"  # path of its record
+FOLDER = "TOKENLOOM_RESUME_FOLDER"  # folder of checkpoints shared by all ranks, initially empty
+STOP_AFTER = "TOKENLOOM_RESUME_STOP_AFTER"  # number of batches after which it waits to be killed
+STOP_SAMPLES = "TOKENLOOM_RESUME_STOP_SAMPLES"  # number of samples after which it waits to be killed
 
-FOLDER = "TOKENLOOM_RESUME_FOLDER"
-"""Environment variable: the folder for checkpoints, empty at first, shared by the ranks."""
-
-STOP_AFTER = "TOKENLOOM_RESUME_STOP_AFTER"
-"""Environment variable: the batches after which a rank waits to be killed."""
-
-STOP_SAMPLES = "TOKENLOOM_RESUME_STOP_SAMPLES"
-"""Environment variable: the samples from which on a rank waits to be killed."""
-
-_SECONDS_BETWEEN_LOOKS = 0.05
+_POLL_SECONDS = 0.05
 
 
 class RecordWriter:
-    """Appends events to a file, a line each, each in one write."""
+    """Appends events to a file, one JSON line per event."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def write(self, kind: str, value: Any = None) -> None:
-        """Adds an event, such as "batch" with its samples."""
         line = json.dumps([kind, value]).encode() + b"\n"
         while line:
             line = line[os.write(self._file, line) :]
@@ -44,7 +37,7 @@ class RecordWriter:
 
 @cache
 class _Program:
-    """The records of a process; a fork has its own."""
+    """The record of the process `pid`: a fork starts another one."""
 
     def __init__(self, pid: int, path: str) -> None:
         self.writer = RecordWriter(path)
@@ -57,15 +50,15 @@ class _Program:
 def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
     """Records a batch that a training program is about to use, for `tokenloom verify-resume PROGRAM`.
 
-    Call it in the process of a rank, in the order of use, before anything that a checkpoint may hold of the batch. It
-    does nothing unless the program was started by the check. Where the rank is to be killed, it does not return.
+    Call it in the process of each rank, in the order of use, before a checkpoint can contain the batch. It does nothing
+    unless `verify-resume` started the program. It does not return where the rank is to be killed.
 
     Args:
-        batch: tensors, arrays, mappings, sequences, texts, numbers.
-        samples: how it is cut into samples; see `tokenloom verify-resume --help`.
+        batch: tensors, arrays, mappings, sequences, strings or numbers.
+        samples: how to split the batch into samples; see `--samples` of `tokenloom verify-resume`.
 
     Raises:
-        ConfigError: the batch holds what has no fingerprint.
+        ConfigError: a value of the batch cannot be hashed.
     """
     if FILE not in os.environ:
         return
@@ -82,10 +75,10 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
 
 
 def record_checkpoint() -> None:
-    """Records that a checkpoint is complete: a restart continues after the batches recorded before.
+    """Records that a checkpoint is complete: a restart continues after the batches recorded so far.
 
-    Call it once the last file of the checkpoint has its name, in every rank or in one. It does nothing unless the
-    program was started by `tokenloom verify-resume`.
+    Call it in one or all ranks after the last file of the checkpoint has its final name. It does nothing unless
+    `tokenloom verify-resume` started the program.
     """
     if FILE in os.environ:
         program = _Program(os.getpid(), os.environ[FILE])
@@ -93,7 +86,7 @@ def record_checkpoint() -> None:
 
 
 def wait_to_be_killed(parent: int) -> None:
-    """Waits until this process is killed, or the one that started it, its parent, is gone."""
+    """Sleeps until this process is killed; exits if its parent process `parent` is gone."""
     while os.getppid() == parent:
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_POLL_SECONDS)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Whether a loader that is killed and resumed gives every sample once, in the order of an unbroken reading."""
+"""Checks that a killed and resumed loader yields every sample once, in the order of an uninterrupted reading."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from tokenloom_check.resume_readings import (
 )
 
 ORDERS = ("strict", "batch", "any")
-"""The order to keep: of samples, rank after rank; of global batches; none."""
+"""What must keep its order: samples, counted rank after rank; global batches; nothing."""
 
-_NUM_RANDOM = 3
+_NUM_RANDOM_KILLS = 3
 _WIDTH = 80
-_MOST_DETAIL_LINES = 6
-_MOST_PROBLEMS = 4
+_MAX_DETAIL_LINES = 6
+_MAX_PROBLEMS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeSettings:
-    """The cases to try.
+    """The cases that `check_resume` tries.
 
     Attributes:
-        num_batches: global batches to compare, from the first.
+        num_batches: number of global batches to compare, from the first.
         kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
-        world_sizes: ranks, before:after a kill where they change, such as "1,2:4" (default 1,2).
-        epochs: iterations of a loader.
-        order: what order must be kept: of samples, rank after rank; of global batches (default); none.
-        seed: of the points that are random; it is printed.
+        world_sizes: number of ranks, or before:after the kill where it changes, such as "1,2:4" (default 1,2).
+        epochs: number of iterations over a loader.
+        order: what must keep its order: samples (strict), global batches (default) or nothing (any).
+        seed: seed for the random kill points; the report prints it.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: a value is out of range.
     """
 
     num_batches: Count = 24
@@ -66,7 +66,7 @@ class ResumeSettings:
         checked_integer("epochs", self.epochs, at_least=1)
         for point in self.kill_at:
             if checked_integer("kill_at", point, at_least=0) >= self.num_batches:
-                raise ConfigError(f"`kill_at` must be below {self.num_batches}, the batches to compare, got {point}")
+                raise ConfigError(f"`kill_at` must be below `num_batches`, {self.num_batches}, got {point}")
         if not self.world_sizes:
             raise ConfigError("`world_sizes` must not be empty")
         for size in (size for pair in self.world_sizes for size in pair):
@@ -85,11 +85,10 @@ def check_resume(
     timeout: float = 60.0,
     in_process: bool = False,
 ) -> ResumeReport:
-    """Checks that loaders which are killed and resumed repeat no sample, leave out none, and keep their order.
+    """Checks that killed and resumed loaders repeat no sample, miss none, and keep their order.
 
-    Any loader will do: an iterable of batches. For each case, ranks read up to a point, are killed, and others go on
-    from there; what both gave is compared with an unbroken reading, sample by sample, by content. Processes are
-    real, and killed by SIGKILL.
+    A loader is any iterable of batches. In each case, ranks read up to a point and are killed, and new ranks resume
+    there. All samples are compared with an uninterrupted reading, by content. Ranks are processes killed by SIGKILL.
 
     Example:
         >>> class Loader:
@@ -105,28 +104,28 @@ def check_resume(
         (True, 18)
 
     Args:
-        factory: makes the loader of a rank; takes, by name, what it needs of `rank`, `world_size`, `state` (of this
-            rank, None at the start), `states` (of all ranks), `consumed` (samples, of all ranks) and `num_batches`
-            (of this rank). A function at the top of a file, or the name of one: `path/to/file.py:make_loader`,
-            `package.module:make_loader`.
-        settings: what is tried.
-        state_of: gives the state from a loader and the batches that it has handed out; by default, `state_dict()`. The
-            state goes through pickle.
-        samples: how a batch is cut into samples: "rows", a row of each column; "list", its items; "one", it is one;
-            "auto" looks; or a function from a batch to its samples. For processes, a function at the top of a file.
-        timeout: seconds that a rank may take for a batch.
-        in_process: whether all of it happens in this process: faster, and nothing is really killed.
+        factory: returns the loader of a rank; a module-level function, or its name as `path/to/file.py:make_loader` or
+            `package.module:make_loader`. Its parameters are any of `rank`, `world_size`, `state` (of this rank, None at
+            the start), `states` (of all ranks), `consumed` (number of samples, all ranks) and `num_batches` (of this
+            rank).
+        settings: the cases to try.
+        state_of: returns the picklable state of a loader; called with the loader and the number of batches it has
+            returned. By default, `loader.state_dict()`.
+        samples: how to split a batch into samples: "rows" of its columns, items of a "list", "one", "auto" to detect
+            it, or a function that takes a batch and returns its samples.
+        timeout: maximum seconds that a rank may take for one batch.
+        in_process: reads all ranks in this process without killing it: faster, and functions need no name.
 
     Raises:
-        ConformanceError: samples are repeated, missing, or in another order; or the loader fails or hangs.
-        ConfigError: the factory needs other arguments, or is not found; a setting is out of range.
+        ConformanceError: samples are repeated, missing or out of order, or the loader fails or hangs.
+        ConfigError: the factory has other parameters or does not exist, or a setting is out of range.
     """
     runner: Runner
     if in_process and not isinstance(factory, str) and not isinstance(state_of, str):
         name = getattr(factory, "__name__", type(factory).__name__)
         runner = InProcess(Factory(factory, state_of=state_of, samples=samples))
     elif in_process:
-        raise ConfigError("`in_process` needs functions, not names", hint="import it, or leave out `in_process`")
+        raise ConfigError("`in_process` needs functions, not names", hint="import the functions, or drop `in_process`")
     else:
         name = factory if isinstance(factory, str) else name_function(factory)
         runner = FactoryProcesses(
@@ -142,31 +141,31 @@ def check_resume(
 
 
 def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
-    """Runs all cases and returns their results; closes the runner.
+    """Runs all cases and returns the report; closes the runner.
 
     Raises:
-        ConformanceError: not even an unbroken reading works, or gives no samples.
-        ConfigError: a kill point is beyond the end.
+        ConformanceError: the uninterrupted reading fails or yields no samples.
+        ConfigError: a kill point is past the end of the data.
     """
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbelow(2**32))
     cases: list[ResumeCase] = []
-    tried: dict[int, _Unbroken] = {}
+    references: dict[int, _Reference] = {}
     with closing(runner):
         for before, after in settings.world_sizes:
-            if is_first := before not in tried:
-                tried[before] = _Unbroken(runner, name, settings, before)
-            cases += tried[before].cases(after, is_first=is_first)
-    left_out = sorted(set().union(*(unbroken.found.left_out for unbroken in tried.values())))
+            if is_first := before not in references:
+                references[before] = _Reference(runner, name, settings, before)
+            cases += references[before].cases(after, is_first=is_first)
+    left_out = sorted(set().union(*(reference.found.left_out for reference in references.values())))
     return ResumeReport(name=name, settings=settings, cases=tuple(cases), left_out=tuple(left_out))
 
 
-_TAKEN = {"resumed": "settled", "between epochs": "after epoch", "state kept": "kept"}
-"""When the state is taken in cases of a kind, where it is not at once; see `Reading`."""
+_TAKE_STATE = {"resumed": "settled", "between epochs": "after epoch", "state kept": "kept"}
+"""`Reading.take_state` by kind of case; "now" for others."""
 
 
-class _Unbroken:
-    """The reading that all others must equal."""
+class _Reference:
+    """The uninterrupted reading with one world size, and the cases that are compared with it."""
 
     def __init__(self, runner: Runner, name: str, settings: ResumeSettings, world_size: int) -> None:
         self._runner, self._settings, self._world_size = runner, settings, world_size
@@ -176,24 +175,24 @@ class _Unbroken:
         try:
             self.found = runner.run(reading)
         except RankFailedError as error:
-            message = f"an unbroken reading of {name} with world size {world_size} failed: {error.message}"
+            message = f"{name} failed without a kill, with world size {world_size}: {error.message}"
             raise ConformanceError(message, hint=error.hint) from error
         self._batches = self.found.batches[: settings.num_batches]
         self._after = self.found.batches[settings.num_batches :]
         self._num_samples = num_samples_of(self._batches)
         if not self._num_samples:
-            message = f"{name} gives no samples with world size {world_size}"
-            hint = "let the program call `tokenloom_check.record_batch`" if runner.is_program else None
+            message = f"{name} returned no samples with world size {world_size}"
+            hint = "call `tokenloom_check.record_batch` in the program" if runner.is_program else None
             raise ConformanceError(message, hint=hint)
         if runner.is_program and self.found.point is not None and not self.found.point.num_batches:
-            message = f"{name} made no checkpoint in {len(self.found.batches)} batches"
-            hint = "let it call `tokenloom_check.record_checkpoint` when one is safe, or read more batches"
+            message = f"{name} wrote no checkpoint in {len(self.found.batches)} batches"
+            hint = "call `tokenloom_check.record_checkpoint` after each checkpoint, or raise `num_batches`"
             raise ConformanceError(message, hint=hint)
         if beyond := [point for point in settings.kill_at if point >= len(self._batches)]:
-            raise ConfigError(f"`kill_at` {beyond[0]} is beyond the end, after {len(self._batches)} batches")
+            raise ConfigError(f"`kill_at` must be below {len(self._batches)}, the number of batches, got {beyond[0]}")
 
     def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:
-        """Returns the results of all cases with `after` ranks after the kill."""
+        """Runs all cases that resume with `after` ranks."""
         done: list[ResumeCase] = []
         hung: set[tuple[int, ...]] = set()
         for kind, kills, *later in self._plans(after, is_first=is_first):
@@ -201,11 +200,11 @@ class _Unbroken:
             none = Differences(num_samples=self._num_samples)
             case = ResumeCase(kind=kind, kills=kills, world_sizes=sizes, differences=none)
             is_sound = all(each.ok for each in done if each.kind == "resumed" and each.world_sizes == sizes)
-            if sizes[:2] in hung:  # which takes long
-                case = replace(case, error="not tried, as these ranks hung before")
+            if sizes[:2] in hung:  # each hang costs the whole timeout
+                case = replace(case, error="skipped: a previous case with these world sizes hung")
             else:
                 try:
-                    case = self._tried(case, is_sound=is_sound)
+                    case = self._run(case, is_sound=is_sound)
                 except RankFailedError as error:
                     hung |= {sizes[:2]} if isinstance(error, RankHungError) else set()
                     case = replace(case, error=error.message, detail=error.hint)
@@ -213,7 +212,7 @@ class _Unbroken:
         return done
 
     def _plans(self, after: int, *, is_first: bool) -> Iterator[tuple[Any, ...]]:
-        """Yields the kind of each case, the batches read before each kill, and the ranks after each."""
+        """Yields (kind, batches before each kill, world size after each kill) of all cases."""
         settings, count, is_program = self._settings, len(self._batches), self._runner.is_program
         rng = random.Random(f"{settings.seed} {self._world_size}:{after}")
         ends = [end for end in self.found.epoch_ends if end < count]
@@ -221,7 +220,7 @@ class _Unbroken:
         points = settings.kill_at
         if not points:
             inner = range(earliest, count - 1)
-            chosen = rng.sample(inner, min(_NUM_RANDOM, len(inner)))
+            chosen = rng.sample(inner, min(_NUM_RANDOM_KILLS, len(inner)))
             points = tuple(sorted({0, count - 1, *ends, *chosen}))
         if is_first:
             yield "read again", ()
@@ -240,8 +239,8 @@ class _Unbroken:
             yield "state kept", (point,), after
             yield "loaded twice", (point,), after
 
-    def _tried(self, case: ResumeCase, *, is_sound: bool) -> ResumeCase:
-        """Returns the result of a case; `is_sound` means that plain resumes with these ranks are right."""
+    def _run(self, case: ResumeCase, *, is_sound: bool) -> ResumeCase:
+        """Runs one case; `is_sound` means that plain resumes with these world sizes passed."""
         batches: list[GlobalBatch] = []
         begun = 0
         point = Point(epochs=self._settings.epochs)
@@ -256,7 +255,7 @@ class _Unbroken:
                 begin=point,
                 stop_after=None if is_last else case.kills[place],
                 num_samples=left + self.found.ended if is_last else None,
-                take_state=None if is_last else _TAKEN.get(case.kind, "now"),
+                take_state=None if is_last else _TAKE_STATE.get(case.kind, "now"),
                 load_twice=is_last and case.kind == "loaded twice",
             )
             found = self._runner.run(reading)
@@ -274,15 +273,15 @@ class _Unbroken:
         return replace(case, differences=differences)
 
     def _remark(self, case: ResumeCase, batches: Sequence[GlobalBatch], begun: int, *, is_sound: bool) -> str | None:
-        """Returns the likely cause in words, if known."""
+        """Returns the likely cause of the differences, if known."""
         if case.kind == "read again":
-            return "two unbroken readings differ: the order depends on more than the arguments of the factory"
+            return "two uninterrupted readings differ: the order depends on more than the arguments of the factory"
         if case.kind == "state kept" and is_sound:
-            return "the state changed while the loader read on: `state_dict` must return a copy"
+            return "the state changed while the loader continued: `state_dict` must return a copy"
         if case.kind == "loaded twice" and is_sound:
-            return "going on from a state changed it: `load_state_dict` must copy what it keeps"
+            return "the first loader changed the state it resumed from: `load_state_dict` must copy it"
         if begun >= len(batches):
-            return "it gave nothing after the resume"
+            return "the resumed loader returned no batches"
         readings = self.found.batches
         expected = len(enough_batches(readings, num_samples_of(batches[:begun])))
         wanted, size = _counts([batches[begun]]), num_samples_of([batches[begun]])
@@ -290,71 +289,55 @@ class _Unbroken:
         if expected in known:
             return None
         if not known and len(set(case.world_sizes)) > 1:
-            return "what comes next depends on the world size: a state, or a count, means another place on other ranks"
+            return "the position after the resume depends on the world size: the state or count is not rescaled"
         if not known:
-            return "the first batch after the resume is none of the unbroken reading: its shuffle is another one"
+            return "the first batch after the resume is not in the uninterrupted reading: the shuffle differs"
         at = min(known, key=lambda number: abs(number - expected))
-        went_on = f"it went on at batch {at} instead of {expected}"
+        resumed = f"resumed at batch {at} instead of {expected}"
         if at == 0:
-            return f"{went_on}, the first: the state, or the samples consumed, did not reach the loader"
+            return f"{resumed}: the loader ignores its state or `consumed`"
         if at < expected:
-            return f"{went_on}: the state is that of an earlier batch"
-        return f"{went_on}: the state counts batches that were not handed out yet, such as those read ahead"
+            return f"{resumed}: the state is from an earlier batch"
+        return f"{resumed}: the state counts batches that were not returned yet, such as prefetched ones"
 
 
-# --- two readings of one window ---------------------------------------------------------------------------------
+# --- comparison -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstDifference:
-    """Where a resumed reading is first another one.
+    """The first difference of a resumed reading."""
 
-    Attributes:
-        kind: "repeated", "missing", "unknown" or "reordered".
-        batch: number of the global batch, from 0: in the resumed reading, batches before the kill counted; of what is
-            missing, in the unbroken one.
-        rank: the rank there.
-        expected_batch: the batch of the unbroken reading that has the sample; None if it has none.
-        fingerprint: that of the sample.
-        sample: the sample in short.
-    """
-
-    kind: str
+    kind: str  # "repeated", "missing", "unknown" or "reordered"
+    # index of the global batch in the resumed reading, counted from the start of the data; for "missing", in the
+    # uninterrupted reading
     batch: int
-    rank: int
-    expected_batch: int | None
-    fingerprint: str
-    sample: str
+    rank: int  # the rank in that batch
+    expected_batch: int | None  # the batch of the uninterrupted reading with this sample; None if there is none
+    fingerprint: str  # fingerprint of the sample
+    sample: str  # short text of the sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """How a resumed reading of a window differs from the unbroken one, in samples, as multisets.
+    """Counts of samples that differ between a resumed and the uninterrupted reading, compared as multisets."""
 
-    Attributes:
-        num_samples: samples of the window.
-        repeated: given more often than by the unbroken reading.
-        missing: not given, or less often.
-        unknown: given, and not in the unbroken reading, nor after the window.
-        reordered: given in another place than the order allows, what is repeated or missing aside.
-        first: the first difference of the gravest kind; None if there is none.
-    """
-
-    num_samples: int
-    repeated: int = 0
-    missing: int = 0
-    unknown: int = 0
-    reordered: int = 0
+    num_samples: int  # number of samples that were compared
+    repeated: int = 0  # samples read more often than in the uninterrupted reading
+    missing: int = 0  # samples not read, or less often
+    unknown: int = 0  # samples that are not in the uninterrupted reading at all
+    reordered: int = 0  # other samples, read at a place that the order does not allow
+    # the first difference, of the first kind in the order above; None without differences
     first: FirstDifference | None = None
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
+        """Returns whether the readings differ."""
         return self.first is not None
 
 
 class _Place(NamedTuple):
-    """A sample of a reading, with its batch and rank."""
+    """A sample with its batch and rank."""
 
     sample: Sample
     batch: int
@@ -383,21 +366,21 @@ def compare(
     order: str = "batch",
     is_end: bool = False,
 ) -> Differences:
-    """Compares readings of one window.
+    """Compares two readings of the same samples.
 
     Args:
-        expected: the unbroken reading.
-        found: the resumed one, with what it gave before the kill. Its last batch may reach beyond the window, as it
-            does where global batches became larger.
-        after: what the unbroken reading has after the window.
-        order: one of `ORDERS`. With "batch", a sample may stand anywhere in its global batch; where sizes changed,
-            in any that overlaps with that of the unbroken reading.
-        is_end: whether the data ends with the window, so that whatever `found` has beyond it is a fault.
+        expected: the uninterrupted reading.
+        found: the resumed reading, from the start of the data. Its last batch may contain more samples, if global
+            batches became larger.
+        after: the continuation of the uninterrupted reading.
+        order: one of `ORDERS`. With "batch", a sample may be anywhere in its global batch; if sizes changed, in any
+            batch that overlaps with the expected one.
+        is_end: the data ends after `expected`, so samples after it are faults.
     """
     found = found if is_end else enough_batches(found, num_samples_of(expected))
     wanted, given, beyond = _counts(expected), _counts(found), _counts(after)
     missing, surplus = wanted - given, given - wanted
-    for one in surplus.keys() - wanted.keys():  # what comes later anyway is no sample of its own: the gap is the fault
+    for one in surplus.keys() - wanted.keys():  # a sample read too early is no fault: the gap before it is
         surplus[one] -= min(surplus[one], beyond[one])
     surplus = +surplus
     repeated = sum(count for one, count in surplus.items() if one in wanted)
@@ -432,7 +415,7 @@ def compare(
 
 
 def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_Place], list[_Place]]:
-    """Returns the places of samples that both readings have, the first of equal ones, and those of the others."""
+    """Returns the places of samples that both readings contain, the first of equal ones, and the other places."""
     left = Counter(common)
     kept: list[_Place] = []
     others: list[_Place] = []
@@ -443,7 +426,7 @@ def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_
 
 
 def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Place]:
-    """Returns the samples of the second reading at other places; both readings have the same samples."""
+    """Returns the samples of the second reading that are at another place, given the same samples."""
     if order == "any":
         return []
     if order == "strict":
@@ -460,29 +443,29 @@ def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Pla
 
 
 def _ranges(places: list[_Place]) -> Iterator[range]:
-    """Yields for each sample which samples its batch holds, counted over the reading."""
-    sizes = Counter(place.batch for place in places)  # in rising order, as places are
+    """Yields, for each sample, the range of sample indices in its batch."""
+    sizes = Counter(place.batch for place in places)  # ascending, like places
     ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
     return (range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for place in places)
 
 
-# --- for people and programs ------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeCase:
-    """One case.
+    """The result of one case.
 
     Attributes:
-        kind: "resumed"; "between epochs", with a state taken after an iteration has ended; "resumed twice"; "state
-            kept", with a state that is pickled after the loader has read on; "loaded twice", with a state from which
-            another loader was resumed before; "read again", without a kill.
+        kind: "resumed"; "between epochs": the state is from the end of an epoch; "resumed twice"; "state kept": the
+            state is pickled after the loader has continued; "loaded twice": another loader has resumed from the state
+            before; "read again": no kill.
         kills: number of batches between a kill and the previous one.
-        world_sizes: ranks before, between and after the kills.
-        differences: between what was read and an unbroken reading.
-        error: how it failed, if it did.
-        detail: further lines on that.
-        remark: what may be wrong.
+        world_sizes: number of ranks before, between and after the kills.
+        differences: differences from the uninterrupted reading.
+        error: the message of a failure; None if all ranks ran.
+        detail: further lines about the error.
+        remark: the likely cause of the differences.
     """
 
     kind: str
@@ -495,17 +478,17 @@ class ResumeCase:
 
     @property
     def ok(self) -> bool:
-        """Whether all is as in an unbroken reading."""
+        """Returns whether the samples equal those of the uninterrupted reading."""
         return self.error is None and not self.differences.any
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """A key that is equal for cases with the same failure."""
+        """Returns a key that is equal for cases with the same failure."""
         return self.world_sizes[:2], re.sub(r"\d+", "", self.error or self.remark or "")
 
     @property
     def counts(self) -> dict[str, int]:
-        """Samples that differ, by how."""
+        """Returns the number of differing samples, by kind of difference."""
         found = self.differences
         return {
             "repeated": found.repeated,
@@ -515,46 +498,44 @@ class ResumeCase:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Returns plain values."""
         values = asdict(self)
         differences: dict[str, Any] = values.pop("differences")
         return {"ok": self.ok} | differences | values
 
     def row(self) -> str:
-        """Returns its line of the table."""
+        """Returns the line of the table."""
         words = ["error"] if self.error is not None else [f"{count:,}" for count in self.counts.values()]
         return _row(self.kind, ":".join(map(str, self.world_sizes)), "+".join(map(str, self.kills)) or "-", *words)
 
     def problem(self) -> str:
-        """Describes the failure, in lines of 80 columns."""
+        """Describes the failure in lines of 80 columns."""
         killed = f", killed after {'+'.join(map(str, self.kills))}" if self.kills else ""
         lines = [f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"]
         first = self.differences.first
         if first is None:
             lines.append(_indented(self.error or ""))
-            lines += [f"    {line}" for line in (self.detail or "").splitlines()[-_MOST_DETAIL_LINES:]]
+            lines += [f"    {line}" for line in (self.detail or "").splitlines()[-_MAX_DETAIL_LINES:]]
             return "\n".join(lines)
-        told = ", ".join(f"{count:,} {word}" for word, count in self.counts.items() if count)
-        lines.append(_indented(f"of {self.differences.num_samples:,} samples, {told}"))
+        counts = ", ".join(f"{count:,} {word}" for word, count in self.counts.items() if count)
+        lines.append(_indented(f"of {self.differences.num_samples:,} samples, {counts}"))
         if self.remark is not None:
             lines.append(_indented(self.remark))
         where = f"batch {first.batch}, rank {first.rank}"
-        said = {
-            "missing": f"that of the unbroken reading in {where}",
-            "unknown": f"in {where}, not in the unbroken reading",
-        }.get(first.kind, f"in {where}, of batch {first.expected_batch} of the unbroken reading")
-        lines += [_indented(f"first {first.kind}: {said}"), f"    {first.sample}"[:_WIDTH]]
+        expected = {"missing": " of the uninterrupted reading", "unknown": ", not in the uninterrupted reading"}.get(
+            first.kind, f", expected in batch {first.expected_batch}"
+        )
+        lines += [_indented(f"first {first.kind}: {where}{expected}"), f"    {first.sample}"[:_WIDTH]]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeReport:
-    """The results of all cases. Prints as a table, with failures below it.
+    """The results of all cases. Prints as a table followed by the failures.
 
     Attributes:
-        name: what was checked.
-        settings: what was tried.
-        cases: in the order of trying.
+        name: name of the factory or program.
+        settings: the cases that were tried.
+        cases: results in the order of execution.
         left_out: columns without a row per sample, which were not compared.
     """
 
@@ -565,7 +546,7 @@ class ResumeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every case gave the samples of the unbroken reading."""
+        """Returns whether all cases passed."""
         return all(case.ok for case in self.cases)
 
     def as_json(self) -> dict[str, Any]:
@@ -580,17 +561,17 @@ class ResumeReport:
         head += f"order {self.settings.order}, seed {self.settings.seed}"
         lines = [self.name, head, "", _row("case", "ranks", "killed", "repeated", "missing", "unknown", "reordered")]
         lines += [case.row() for case in self.cases]
-        told: dict[tuple[object, ...], ResumeCase] = {}
+        distinct: dict[tuple[object, ...], ResumeCase] = {}
         for case in failed:
-            told.setdefault(case.likeness, case)
-        shown = [*told.values()][:_MOST_PROBLEMS]
+            distinct.setdefault(case.likeness, case)
+        shown = [*distinct.values()][:_MAX_PROBLEMS]
         for case in shown:
             lines += ["", case.problem()]
         if len(failed) > len(shown):
-            lines += ["", f"{len(failed) - len(shown)} more failed, most of them alike"]
+            lines += ["", f"{len(failed) - len(shown)} more failed, most of them in the same way"]
         if self.left_out:
             names = ", ".join(self.left_out)
-            lines += ["", textwrap.fill(f"not compared, since without a row per sample: {names}", _WIDTH)]
+            lines += ["", textwrap.fill(f"not compared, no row per sample: {names}", _WIDTH)]
         return "\n".join(lines)
 
 

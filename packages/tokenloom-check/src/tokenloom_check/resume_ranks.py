@@ -1,8 +1,8 @@
-"""A rank of a user's loader, read event after event, in this process or in one that is killed.
+"""Reads one rank of a user's loader event by event, in this process or in one that is killed.
 
 `python -m tokenloom_check.resume_ranks FACTORY STATE_OF SAMPLES TIMEOUT` imports a factory and forks a rank for every
-line of its standard input. It answers on what was its standard output, a line of JSON each: first whether the factory
-was found, then the process id of each rank.
+line on standard input. It answers on standard output with JSON lines: first whether the factory was imported, then the
+process id of each rank. Output of the user's code goes to standard error.
 """
 
 from __future__ import annotations
@@ -29,62 +29,43 @@ from tokenloom_check.fingerprints import WAYS, CutSamples, SampleCutter
 from tokenloom_check.recording import RecordWriter, wait_to_be_killed
 
 ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")
-"""Arguments that a factory may take, by name."""
+"""Names of the parameters that a factory may have."""
 
 _STATES = {"state", "states"}
 _COUNTS = {"consumed", "num_batches"}
-
-_SECONDS_TO_READ_AHEAD = 0.05
-"""Time to prefetch before the state is taken, to find states that count prefetched batches."""
+_PREFETCH_SECONDS = 0.05  # wait before taking a state, to detect states that count prefetched batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Where ranks go on from.
+    """The place where ranks resume."""
 
-    Attributes:
-        states: pickled states of all ranks in base64; none at the start.
-        consumed: samples that all ranks had consumed.
-        num_batches: batches that each rank had been handed out.
-        epochs: how often a loader is iterated from there on, at most.
-        folder: the folder of checkpoints of a program.
-    """
-
-    states: tuple[str, ...] = ()
-    consumed: int = 0
-    num_batches: int = 0
-    epochs: int = 1
-    folder: str | None = None
+    states: tuple[str, ...] = ()  # pickled states of all ranks in base64; empty at the start
+    consumed: int = 0  # number of samples returned by all ranks
+    num_batches: int = 0  # number of batches returned by each rank
+    epochs: int = 1  # maximum number of epochs left
+    folder: str | None = None  # folder of the checkpoints of a program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A task for all ranks: make loaders, and read them up to a point.
+    """A task for all ranks: make loaders and read them up to a limit."""
 
-    Attributes:
-        world_size: number of ranks.
-        begin: where they go on from.
-        stop_after: batches to read; None for no such limit.
-        num_samples: samples of all ranks to read, which no rank alone exceeds by more than a batch; None for no limit.
-        take_state: "now", and the state is taken after `stop_after` batches; "settled", and it is taken when the loader
-            has had time to read ahead; "kept", and it is kept while the loader reads on, and pickled then;
-            "after epoch", and it is taken once the iteration has ended there. None takes none.
-        load_twice: whether another loader is made of the same state before, and read.
-    """
-
-    world_size: int
-    begin: Point
-    stop_after: int | None = None
-    num_samples: int | None = None
+    world_size: int  # number of ranks
+    begin: Point  # where the ranks start
+    stop_after: int | None = None  # maximum number of batches per rank; None for no limit
+    num_samples: int | None = None  # minimum number of samples to read, all ranks together; None for no limit
+    # when to take the state, after `stop_after` batches: "now"; "settled": once the loader had time to prefetch;
+    # "kept": now, but pickled after the loader has continued; "after epoch": at the end of the epoch. None: never
     take_state: str | None = None
-    load_twice: bool = False
+    load_twice: bool = False  # first resume another loader from the same state and read from it
 
 
 class Factory:
-    """A function that makes a loader for a rank, and how its state and its batches are to be read; see `check_resume`.
+    """A function that makes the loader of a rank, with the functions for its state and samples; see `check_resume`.
 
     Raises:
-        ConfigError: the factory needs other arguments, or none to go on from.
+        ConfigError: the function has other parameters, or none to resume from.
     """
 
     def __init__(
@@ -121,13 +102,12 @@ class Factory:
             return loader.state_dict()
         if self._taken & _COUNTS:
             return None
-        found = type(loader).__name__
-        message = f"the factory takes `state`, but its loader has no `state_dict`: {found}"
-        raise ConfigError(message, hint="give a function `state_of(loader, num_batches)`, or let it take `consumed`")
+        message = f"the factory takes `state`, but its loader, a {type(loader).__name__}, has no `state_dict`"
+        raise ConfigError(message, hint="pass a function `state_of(loader, num_batches)`, or take `consumed` instead")
 
 
 def _arguments_of(make: Callable[..., Any]) -> set[str]:
-    """Returns the arguments that a factory takes, of those that there are."""
+    """Returns the names in `ARGUMENTS` that a factory takes."""
     taken = set()
     for name, parameter in inspect.signature(make).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -135,31 +115,31 @@ def _arguments_of(make: Callable[..., Any]) -> set[str]:
         elif name in ARGUMENTS and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             taken.add(name)
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-            message = f"the factory needs {name!r}; it may take {', '.join(ARGUMENTS)}, by name"
+            message = f"the factory has an unknown parameter {name!r}; supported: {', '.join(ARGUMENTS)}"
             raise ConfigError(message, hint="give it a default, or wrap the factory in a function")
     if not taken & (_STATES | _COUNTS):
         found = f"{getattr(make, '__name__', type(make).__name__)}{inspect.signature(make)}"
-        raise ConfigError(f"the factory cannot resume: it takes neither `state` nor `consumed`: `{found}`")
+        raise ConfigError(f"the factory must take `state` or `consumed` to resume, got `{found}`")
     return taken
 
 
-# --- names of functions -----------------------------------------------------------------------------------------
+# --- function names -------------------------------------------------------------------------------------------------
 
 
 def is_function_name(text: str) -> bool:
-    """Whether a text names a function: `path/to/file.py:function` or `package.module:function`."""
+    """Returns whether a text has the form `path/to/file.py:function` or `package.module:function`."""
     source, colon, name = text.rpartition(":")
     return bool(colon) and bool(source) and all(part.isidentifier() for part in name.split("."))
 
 
 def load_function(text: str) -> Callable[..., Any]:
-    """Returns the function of a name such as `path/to/file.py:function` or `package.module:function`.
+    """Imports a function named as `path/to/file.py:function` or `package.module:function`.
 
     Raises:
-        ConfigError: there is no such file, module or function. What the module itself raises comes through.
+        ConfigError: the file, module or function does not exist. Errors of the module itself propagate.
     """
     if not is_function_name(text):
-        raise ConfigError(f"no function name such as loaders.py:make_loader or package.module:make_loader: {text!r}")
+        raise ConfigError(f"expected a function as FILE.py:FUNCTION or MODULE:FUNCTION, got {text!r}")
     source, _, name = text.rpartition(":")
     found: Any = _module_of_file(source) if source.endswith(".py") or os.sep in source else _module_of_name(source)
     for part in name.split("."):
@@ -169,18 +149,18 @@ def load_function(text: str) -> Callable[..., Any]:
             raise ConfigError(f"no function `{name}` in `{source}`", hint=hint)
         found = getattr(found, part)
     if not callable(found):
-        raise ConfigError(f"`{text}` is no function: {type(found).__name__}")
+        raise ConfigError(f"`{text}` must be a function, got {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
 def _module_of_file(path: str) -> Any:
     if not os.path.isfile(path):
         raise ConfigError(f"no file `{path}`")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as for a program that is started
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # like `python path`
     module = importlib.import_module(Path(path).stem)
     if not os.path.samefile(str(module.__file__), path):
-        message = f"module `{module.__name__}` is `{module.__file__}`, not `{path}`"
-        raise ConfigError(message, hint="give the file another name")
+        message = f"module `{module.__name__}` was imported from `{module.__file__}`, not from `{path}`"
+        raise ConfigError(message, hint="rename the file")
     return module
 
 
@@ -192,38 +172,38 @@ def _module_of_name(name: str) -> Any:
     except ModuleNotFoundError as error:
         if not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise ConfigError(f"no module `{name}`", hint="run the command in its folder, or set PYTHONPATH") from error
+        raise ConfigError(f"no module `{name}`", hint="run the command in its folder or set PYTHONPATH") from error
 
 
 def name_function(function: Callable[..., Any]) -> str:
-    """Returns a name by which another process finds a function.
+    """Returns the name by which another process can import a function.
 
     Raises:
-        ConfigError: it is not at the top of a file.
+        ConfigError: the function is not at module level.
     """
     name, path = getattr(function, "__qualname__", None), inspect.getsourcefile(inspect.unwrap(function))
     if name is None or path is None or "<" in name:
-        message = f"other processes cannot import {function!r}: it is not at the top of a file"
-        raise ConfigError(message, hint="move it to the top, or check it in this process (`in_process=True`)")
+        message = f"other processes cannot import {function!r}: it is not a module-level function"
+        raise ConfigError(message, hint="move it to the top of a module, or pass `in_process=True`")
     return f"{path}:{name}"
 
 
-# --- one rank ---------------------------------------------------------------------------------------------------
+# --- one rank -------------------------------------------------------------------------------------------------------
 
 
 def read_rank(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, Any]]:
     """Yields the events of one rank as they happen.
 
     Yields:
-        ("batch", samples and columns without rows), ("epoch", None) where an iteration has ended, and last one of
-        ("end", None): there are no more, ("state", pickled state in base64) and ("stopped", None): the limit was
-        reached, and the loader is still in the middle of its work, ("error", words and further lines).
+        ("batch", (samples, columns without rows)); ("epoch", None) at the end of an epoch; and finally one of ("end",
+            None), no more data; ("state", pickled state in base64) or ("stopped", None), the limit was reached;
+            ("error", (message, further lines)).
     """
     try:
         yield from _read(factory, reading, rank)
     except TokenloomError as error:
         yield "error", (f"failed: {error.message}", error.hint)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the one that reads words it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - reported as an event
         yield _error_of(error)
 
 
@@ -242,11 +222,11 @@ def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, 
     loader = factory.make(reading, rank, states)
     num_batches = num_samples = num_iterations = 0
 
-    def taken() -> tuple[Any, ...]:
+    def state() -> tuple[Any, ...]:
         return () if take_state is None else (factory.state(loader, begin.num_batches + num_batches),)
 
     if reading.stop_after == 0:
-        yield _stop(taken())
+        yield _stop(state())
         return
     held: tuple[Any, ...] | None = None
     was_empty = False
@@ -261,8 +241,8 @@ def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, 
                 yield "batch", (samples, sorted(factory.cutter.left_out))
                 if num_batches == reading.stop_after and take_state != "after epoch":
                     if take_state == "settled":
-                        time.sleep(_SECONDS_TO_READ_AHEAD)
-                    held = taken()
+                        time.sleep(_PREFETCH_SECONDS)
+                    held = state()
                     if take_state == "kept":
                         continue
                 elif reading.num_samples is not None and num_samples >= reading.num_samples:
@@ -273,20 +253,20 @@ def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, 
         if held is None:
             yield "epoch", None
             if num_batches == reading.stop_after:
-                held = taken()
+                held = state()
         if held is not None:
             yield _stop(held)
             return
         if is_empty and was_empty:
             break
-        if num_batches or not begin.num_batches:  # a state of the end of an epoch may give the rest of it: nothing
+        if num_batches or not begin.num_batches:  # a state from the end of an epoch may first yield an empty rest
             num_iterations += 1
         was_empty = is_empty
     yield "end", None
 
 
 def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
-    """Returns the last event, with the state if one was taken."""
+    """Returns the final event, with the state if one was taken."""
     if not states:
         return "stopped", None
     try:
@@ -295,13 +275,13 @@ def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
         raise ConformanceError(f"the state cannot be pickled: {error}") from error
 
 
-# --- the process that forks ranks -------------------------------------------------------------------------------
+# --- the server that forks ranks ------------------------------------------------------------------------------------
 
 
 def main(name: str, state_of: str, samples: str, timeout: str) -> None:
     """Serves requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the user's code prints is no answer
+    os.dup2(2, 1)  # output of the user's code must not mix with answers
     try:
         factory = Factory(
             load_function(name),
@@ -311,10 +291,10 @@ def main(name: str, state_of: str, samples: str, timeout: str) -> None:
     except ConfigError as error:
         _answer(answers, "config", (error.message, error.hint))
         return
-    except BaseException as error:  # noqa: BLE001 - the one that asked words it
+    except BaseException as error:  # noqa: BLE001 - reported to the client
         _answer(answers, *_error_of(error))
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a rank
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks are not waited for
     gc.freeze()
     _answer(answers, "ready", None)
     for line in sys.stdin.buffer:
@@ -335,7 +315,7 @@ def _answer(stream: IO[bytes], kind: str, value: Any) -> None:
 
 
 def _run(factory: Factory, job: dict[str, Any], server: int, timeout: float) -> None:
-    """Reads as a rank, records the events, then waits to be killed."""
+    """Reads one rank, records its events, then waits to be killed."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log = os.open(f"{job['path']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -346,7 +326,7 @@ def _run(factory: Factory, job: dict[str, Any], server: int, timeout: float) -> 
     os.environ.update(job["variables"])
     writer = RecordWriter(f"{job['path']}.events")
     reading = Reading(**job["reading"] | {"begin": Point(**job["reading"]["begin"])})
-    faulthandler.dump_traceback_later(timeout, file=2)  # where it stands, if it gives nothing for so long
+    faulthandler.dump_traceback_later(timeout, file=2)  # prints a traceback if the rank hangs
     for kind, value in read_rank(factory, reading, job["rank"]):
         faulthandler.dump_traceback_later(timeout, file=2)
         writer.write(kind, value)

@@ -1,4 +1,4 @@
-"""Reads a loader on many ranks: in this process, in processes that are killed, or as a program."""
+"""Reads a loader on many ranks: in this process, in processes that are killed, or as a training program."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from tokenloom_check.fingerprints import Sample
 from tokenloom_check.recording import FILE, FOLDER, STOP_AFTER, STOP_SAMPLES
 from tokenloom_check.resume_ranks import Factory, Point, Reading, read_rank
 
-_SECONDS_BETWEEN_LOOKS = 0.005
-_SECONDS_TO_END = 10.0
-_SECONDS_TO_PRINT = 1.0
-_MOST_LOG_LINES = 12
-_MOST_FRAMES = 4
-
+_POLL_SECONDS = 0.005
+_END_SECONDS = 10.0
+_TRACEBACK_SECONDS = 1.0
+_MAX_LOG_LINES = 12
+_MAX_FRAMES = 4
 
 GlobalBatch: TypeAlias = Sequence[Sequence[Sample]]
-"""The samples of one batch of every rank, by rank."""
+"""The samples of one batch per rank."""
 
 
 def num_samples_of(batches: Iterable[GlobalBatch]) -> int:
-    """Returns the samples of all ranks."""
+    """Returns the number of samples of all batches and ranks."""
     return sum(len(rank) for batch in batches for rank in batch)
 
 
 def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence[GlobalBatch]:
-    """Returns the fewest first batches with at least `num_samples` samples; all, if there are fewer."""
+    """Returns the shortest prefix of the batches with at least `num_samples` samples, or all batches."""
     total = 0
     for number, batch in enumerate(batches):
         if total >= num_samples:
@@ -49,15 +48,15 @@ def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence
 
 
 class RankFailedError(ConformanceError):
-    """A rank raised or died; the hint is further lines, if there are any."""
+    """A rank raised or died; the hint contains a traceback or the end of its log."""
 
 
 class RankHungError(RankFailedError):
-    """A rank gave nothing for too long."""
+    """A rank sent no event within the timeout."""
 
 
 class RankEvents:
-    """The events of one rank so far."""
+    """The events received from one rank."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -65,11 +64,11 @@ class RankEvents:
         self.epoch_ends: list[int] = []
         self.left_out: set[str] = set()
         self.checkpoints: list[int] = []
-        self.last = ""  # "end", "stopped" or "state" once there will be no more batches
+        self.last = ""  # the final event, once received: "end", "stopped" or "state"
         self.state = ""
 
     def add(self, kind: str, value: Any) -> None:
-        """Takes one up, or raises it if it is an error."""
+        """Records an event; raises if it is an error."""
         if kind == "error":
             raise RankFailedError(f"rank {self.rank} {value[0]}", hint=value[1])
         if kind == "batch":
@@ -86,25 +85,18 @@ class RankEvents:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """The result of a reading.
-
-    Attributes:
-        epoch_ends: the batches before each end of an iteration, in the first rank.
-        ended: whether all ranks came to their end.
-        point: where a restart goes on, if a state was taken or a checkpoint was made.
-        first_checkpoint: the batches before the first checkpoint of a program; 0 of a factory.
-    """
+    """The result of a reading."""
 
     batches: list[GlobalBatch]
-    epoch_ends: list[int]
-    ended: bool
+    epoch_ends: list[int]  # number of batches before each end of an epoch, in rank 0
+    ended: bool  # all ranks reached the end of their data
     left_out: set[str] = field(default_factory=set)
-    point: Point | None = None
-    first_checkpoint: int = 0
+    point: Point | None = None  # where a restart continues; None if no state was taken and no checkpoint was written
+    first_checkpoint: int = 0  # number of batches before the first checkpoint of a program; 0 for a factory
 
 
 def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalBatch]:
-    """Returns the global batches that ranks have read; with `num_samples` those that nothing can be added to."""
+    """Returns the global batches of ranks; with `num_samples`, only those that all unfinished ranks have read."""
     count = most = max(len(rank.batches) for rank in ranks)
     if reading.num_samples is not None:
         count = min((len(rank.batches) for rank in ranks if rank.last != "end"), default=most)
@@ -112,7 +104,7 @@ def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalB
 
 
 def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
-    """Whether the ranks have read enough."""
+    """Returns whether the ranks have read enough."""
     if all(rank.last for rank in ranks):
         return True
     return reading.num_samples is not None and num_samples_of(whole_batches(ranks, reading)) >= reading.num_samples
@@ -121,7 +113,7 @@ def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
 def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
     """Returns the result of a reading from the events of its ranks."""
     batches = whole_batches(ranks, reading)
-    if reading.num_samples is not None:  # processes have read on meanwhile
+    if reading.num_samples is not None:  # processes may have read more
         batches = [*enough_batches(batches, reading.num_samples)]
     begin, point = reading.begin, None
     if all(rank.last == "state" for rank in ranks):
@@ -142,7 +134,7 @@ def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
 
 
 class InProcess:
-    """All ranks in this process, batch by batch in turn; killing is dropping, and states are pickled."""
+    """Reads all ranks in this process in turn, batch by batch; a kill drops the loader, and states are pickled."""
 
     is_program = False
 
@@ -150,7 +142,6 @@ class InProcess:
         self._factory = factory
 
     def run(self, reading: Reading) -> Found:
-        """Reads with all ranks."""
         ranks = [RankEvents(rank) for rank in range(reading.world_size)]
         readers = [read_rank(self._factory, reading, rank) for rank in range(reading.world_size)]
         try:
@@ -172,47 +163,47 @@ class InProcess:
 
 
 Process: TypeAlias = subprocess.Popen[bytes] | int
-"""A child, or the number of a process that a server has forked, whose end nobody here can wait for."""
+"""A child process, or the id of a process that the server has forked, whose exit status is unknown here."""
 
 
 class _RankProcess(RankEvents):
-    """A rank in a process group of its own; events and output are in files whose names begin with `path`."""
+    """A rank in its own process group, with its events in `path`.events and its output in `path`.log."""
 
     def __init__(self, rank: int, path: str, process: Process) -> None:
         super().__init__(rank)
         self._path = path
         self._process = process
         self._offset = 0
-        self._heard = time.monotonic()
+        self._last_event_time = time.monotonic()
 
-    def look(self, timeout: float) -> None:
-        """Reads the events since the last call; raises if the rank failed."""
-        ended = self.how_it_ended()
+    def poll(self, timeout: float) -> None:
+        """Reads new events; raises if the rank failed or sent none for `timeout` seconds."""
+        end = self.end()
         with suppress(FileNotFoundError), open(f"{self._path}.events", "rb") as stream:
             stream.seek(self._offset)
             content = stream.read()
-            whole = content[: content.rfind(b"\n") + 1]  # a line that is not whole waits for its end
+            whole = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
             if whole:
                 self._offset += len(whole)
-                self._heard = time.monotonic()
+                self._last_event_time = time.monotonic()
             for line in whole.splitlines():
                 self.add(*json.loads(line))
         if self.last:
             return
-        if ended == "":
+        if end == "":
             self.add("end", None)
-        elif ended is not None:
-            raise RankFailedError(f"rank {self.rank} {ended}", hint=_last_lines(f"{self._path}.log"))
-        elif time.monotonic() - self._heard > timeout + _SECONDS_TO_PRINT:
-            raise RankHungError(f"rank {self.rank} gave nothing for {timeout:g} seconds", hint=self._where())
+        elif end is not None:
+            raise RankFailedError(f"rank {self.rank} {end}", hint=_last_lines(f"{self._path}.log"))
+        elif time.monotonic() - self._last_event_time > timeout + _TRACEBACK_SECONDS:
+            raise RankHungError(f"rank {self.rank} returned no batch for {timeout:g} seconds", hint=self._where())
 
-    def how_it_ended(self) -> str | None:
-        """Returns how it ended, in words; None while it runs, and "" if it ended as it should."""
+    def end(self) -> str | None:
+        """Returns how the process ended; "" for exit status 0, None while it runs."""
         if isinstance(self._process, int):
             try:
                 os.kill(self._process, 0)
             except ProcessLookupError:
-                return "died without a word"
+                return "died"
             return None
         status = self._process.poll()
         if status is None:
@@ -220,22 +211,22 @@ class _RankProcess(RankEvents):
         return "" if status == 0 else f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
 
     def kill(self) -> None:
-        """Kills it and its group; a fork of a moment ago leads none yet, and has started nothing."""
+        """Kills the process and its group."""
         pid = self._process if isinstance(self._process, int) else self._process.pid
         try:
             os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            if self.how_it_ended() is None:
+        except ProcessLookupError:  # a new fork may not lead a group yet
+            if self.end() is None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def _where(self) -> str | None:
-        """Returns the innermost calls that a rank has printed before its time was over, the last one first."""
+        """Returns the innermost calls of the traceback that a hanging rank prints, last call first."""
         log = f"{self._path}.log"
         _, found, calls = _text(log).rpartition("(most recent call first):\n")
         own = os.path.dirname(__file__)
         shown = [line for line in calls.splitlines() if line.startswith('  File "/') and own not in line]
-        return "\n".join(line.strip() for line in shown[:_MOST_FRAMES]) if found else _last_lines(log)
+        return "\n".join(line.strip() for line in shown[:_MAX_FRAMES]) if found else _last_lines(log)
 
 
 def _text(path: str) -> str:
@@ -246,11 +237,11 @@ def _text(path: str) -> str:
 
 
 def _last_lines(path: str) -> str | None:
-    return "\n".join(_text(path).rstrip().splitlines()[-_MOST_LOG_LINES:]) or None
+    return "\n".join(_text(path).rstrip().splitlines()[-_MAX_LOG_LINES:]) or None
 
 
 class Processes(ABC):
-    """A process per rank, killed at the end of a reading; `timeout` limits the wait for a batch."""
+    """Reads each rank in a process that is killed at the end; `timeout` limits the seconds per batch."""
 
     is_program = False
 
@@ -259,7 +250,7 @@ class Processes(ABC):
         self._timeout = timeout
 
     def run(self, reading: Reading) -> Found:
-        """Reads with all ranks, and kills them with all that they have started."""
+        """Reads all ranks, then kills them and their child processes."""
         return found_of(self._read(reading), reading)
 
     def close(self) -> None:
@@ -268,7 +259,7 @@ class Processes(ABC):
 
     @abstractmethod
     def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> Process:
-        """Starts a rank, the names of whose files begin with a path."""
+        """Starts a rank that writes its events to `path`.events and its output to `path`.log."""
 
     def _read(self, reading: Reading) -> Sequence[RankEvents]:
         folder = tempfile.mkdtemp(dir=self._files.name)
@@ -284,23 +275,25 @@ class Processes(ABC):
                 ranks.append(_RankProcess(rank, path, self._start(reading, rank, path, variables)))
             while not has_enough(ranks, reading):
                 for each in ranks:
-                    each.look(self._timeout)
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                    each.poll(self._timeout)
+                time.sleep(_POLL_SECONDS)
         finally:
             for each in ranks:
                 each.kill()
-            deadline = time.monotonic() + _SECONDS_TO_END
-            while any(each.how_it_ended() is None for each in ranks) and time.monotonic() < deadline:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            deadline = time.monotonic() + _END_SECONDS
+            while any(each.end() is None for each in ranks) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
         return ranks
 
 
 class FactoryProcesses(Processes):
-    """Ranks of a factory, which a server forks that has imported it; see `resume_ranks`. Functions are given by name.
+    """Reads ranks of a factory, forked from a server process that has imported it; see `resume_ranks`.
+
+    Functions are named as `path/to/file.py:function` or `package.module:function`.
 
     Raises:
-        ConfigError: there is no such function, or it takes other arguments.
-        ConformanceError: importing it raised or took too long.
+        ConfigError: the function does not exist or has other parameters.
+        ConformanceError: importing it raised or timed out.
     """
 
     def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float) -> None:
@@ -321,7 +314,7 @@ class FactoryProcesses(Processes):
             raise wrong(value[0] if kind == "config" else f"importing `{name}` {value[0]}", hint=value[1])
 
     def close(self) -> None:
-        """Ends the server, and deletes all files."""
+        """Ends the server and deletes all files."""
         with suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
         self._server.communicate()
@@ -332,21 +325,21 @@ class FactoryProcesses(Processes):
         job = {"reading": asdict(reading), "rank": rank, "path": path, "variables": variables}
         self._server.stdin.write(json.dumps(job).encode() + b"\n")
         self._server.stdin.flush()
-        return int(self._answer(_SECONDS_TO_END, "starting a process")[1])
+        return int(self._answer(_END_SECONDS, "starting a process")[1])
 
     def _answer(self, seconds: float, doing: str) -> tuple[str, Any]:
         assert self._server.stdout is not None
-        is_there = select.select([self._server.stdout], [], [], seconds)[0]
-        line = self._server.stdout.readline() if is_there else b""
+        is_ready = select.select([self._server.stdout], [], [], seconds)[0]
+        line = self._server.stdout.readline() if is_ready else b""
         if not line:
-            message = f"{doing} {'ended the process' if is_there else f'took more than {seconds:g} seconds'}"
+            message = f"{doing} {'ended the process' if is_ready else f'took more than {seconds:g} seconds'}"
             raise ConformanceError(message, hint=_last_lines(self._log))
         kind, value = json.loads(line)
         return kind, value
 
 
 class Program(Processes):
-    """Ranks of a training program that records its batches and keeps its own checkpoints."""
+    """Reads ranks of a training program that records its batches and writes its own checkpoints."""
 
     is_program = True
 
@@ -355,7 +348,7 @@ class Program(Processes):
         self._command = command
 
     def run(self, reading: Reading) -> Found:
-        """Starts the program, and kills it with all that it has started."""
+        """Starts the program on all ranks, then kills them and their child processes."""
         begin = reading.begin
         if begin.folder is None:
             begin = replace(begin, folder=tempfile.mkdtemp(dir=self._files.name))
@@ -368,7 +361,7 @@ class Program(Processes):
             consumed = begin.consumed + num_samples_of(found.batches[:kept])
             found.point = replace(begin, consumed=consumed, num_batches=begin.num_batches + kept)
         elif begin.num_batches or reading.stop_after is not None:
-            found.point = begin  # no checkpoint since: a restart goes on from the one before
+            found.point = begin  # no new checkpoint: a restart continues from the previous one
         return found
 
     def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -387,8 +380,8 @@ class Program(Processes):
                     start_new_session=True,
                 )
             except OSError as error:
-                message = f"cannot start {self._command[0]}: {error.strerror}"
-                raise ConformanceError(message, hint="the program must be executable, or end in .py") from error
+                message = f"`{self._command[0]}`: cannot start it: {error.strerror}"
+                raise ConformanceError(message, hint="make the program executable, or name a .py file") from error
 
 
 Runner: TypeAlias = InProcess | FactoryProcesses | Program

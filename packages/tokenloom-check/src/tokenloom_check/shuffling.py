@@ -1,7 +1,7 @@
-"""Quality of a shuffle: measures of an order, compared with those of uniform permutations.
+"""Measures how well an order is shuffled, compared with uniform permutations.
 
-Stretches of an order are enough: some thousand neighbours tell blocks of any size in data of any size. Expectations and
-standard deviations are exact, for stretches of a permutation; a test holds them against permutations.
+Slices of an order are enough: some thousand pairs of neighbours reveal blocks of any size in data of any size. Expected
+values and standard deviations are exact for slices of a permutation; a test compares them with all permutations.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tokenloom.errors import ConfigError
 Int64s = NDArray[np.int64]
 
 FEWEST = 30
-"""Neighbours below which nothing is said."""
+"""Minimum number of neighbour pairs for a verdict."""
 
 _DEVIATIONS = 4.0
-"""Standard deviations that a uniform permutation leaves once in 16,000 times."""
+"""Limit for z-scores; one in 16,000 uniform permutations exceeds it."""
 
 _SURPRISE = math.log(1e6)
-"""Of a share that many scales were searched for: once in a million permutations each."""
+"""Limit for the shares at each scale; one in a million uniform permutations exceeds it."""
 
 _MEDIAN = 1 - math.sqrt(1 / 2)
-"""Median distance of two places chosen in a block, as a share of it."""
+"""Median distance of two random places in a block, as a share of its length."""
 
-_IN_BLOCKS = 0.2
-"""Median distance of neighbours, as a share of the data, up to which most of them are of one block."""
+_MAX_BLOCK_DISTANCE = 0.2
+"""Largest median distance of neighbours, as a share of the data, that counts as shuffled within blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleMeasure:
-    """A number about an order.
+    """A measured value with its distribution over uniform permutations.
 
     Attributes:
-        value: as it was found.
-        expected: its mean over uniform permutations.
-        deviation: its standard deviation over them.
+        value: the measured value.
+        expected: the mean over uniform permutations.
+        deviation: the standard deviation over uniform permutations.
     """
 
     value: float
@@ -49,27 +49,27 @@ class ShuffleMeasure:
 
     @property
     def z_score(self) -> float:
-        """Standard deviations between the value and its expectation; 0 without a deviation."""
+        """Returns how many standard deviations the value is from its mean; 0 if the deviation is 0."""
         return (self.value - self.expected) / self.deviation if self.deviation else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleQuality:
-    """How well an order is shuffled, from some of its stretches.
+    """The quality of a shuffle, measured on slices of its order.
 
-    Items are numbered as they lie in the data. Two that follow each other in the order are neighbours here.
+    Items are numbered by their place in the data. Neighbours are two items at consecutive positions of the order.
 
     Attributes:
-        num_items: items of the data.
-        num_sampled: items of the stretches.
-        num_neighbours: pairs of neighbours among them.
-        rank_correlation: of place in the order and place in the data: 1 as they lie there, -1 backwards.
-        adjacent: share of neighbours that lie side by side in the data.
-        distance: mean distance of neighbours in the data, as a share of the data: a third.
-        scale: the distance, in items, within which neighbours lie most surprisingly often; 0 for none.
-        within: share of neighbours that do. What is expected of the scale is `within_expected`.
-        within_expected: the share that a uniform permutation would have.
-        median_distance: of neighbours in the data, in items.
+        num_items: number of items in the data.
+        num_sampled: number of items in the slices.
+        num_neighbours: number of neighbour pairs in the slices.
+        rank_correlation: of position and place in the data: 1 for the order of the data, -1 for its reverse.
+        adjacent: share of neighbours that are next to each other in the data.
+        distance: mean distance of neighbours in the data, as a share of its length; 1/3 for a uniform shuffle.
+        scale: the distance in items within which neighbours are most surprisingly frequent; 0 if none is.
+        within: share of neighbours within `scale`.
+        within_expected: that share in a uniform permutation.
+        median_distance: median distance of neighbours in the data, in items.
     """
 
     num_items: int
@@ -85,39 +85,39 @@ class ShuffleQuality:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether no measure distinguishes the order from a uniform permutation."""
+        """Returns whether no measure distinguishes the order from a uniform permutation."""
         far = (abs(each.z_score) > _DEVIATIONS for each in (self.rank_correlation, self.distance))
         return not self.scale and not any(far)
 
     @property
     def verdict(self) -> str:
-        """A summary in a few words."""
+        """Returns a summary in a few words."""
         if self.num_neighbours < FEWEST:
-            return "too few to tell"
+            return "too few items for a verdict"
         if self.is_uniform:
             return "as good as uniform"
-        in_order = "" if abs(self.rank_correlation.value) < 0.9 else ", which follow each other as in the data"
+        in_order = "" if abs(self.rank_correlation.value) < 0.9 else ", in the order of the data"
         if self.rank_correlation.value < -0.9:
-            in_order = ", which follow each other backwards"
+            in_order = ", in reverse order"
         if self.adjacent > 0.5:
             if in_order:
-                return "not shuffled" if self.rank_correlation.value > 0 else "not shuffled, but backwards"
+                return "not shuffled" if self.rank_correlation.value > 0 else "not shuffled, but reversed"
             length = 1 / max(1 - self.adjacent, 1 / self.num_neighbours)
-            return f"stretches of about {_about(length)} as in the data"
-        if self.median_distance <= _IN_BLOCKS * self.num_items:
+            return f"runs of about {_about(length)} items in the order of the data"
+        if self.median_distance <= _MAX_BLOCK_DISTANCE * self.num_items:
             return f"shuffled within blocks of about {_about(self.median_distance / _MEDIAN)}{in_order}"
         if self.scale:
             expected = f"{100 * self.within_expected:.2g}%"
-            return f"{self.within:.1%} of neighbours lie within {self.scale:,} in the data, instead of {expected}"
+            return f"{self.within:.1%} of neighbours are within {self.scale:,} items in the data, instead of {expected}"
         if abs(self.rank_correlation.z_score) > _DEVIATIONS:
-            return f"leans on the order of the data: rank correlation {self.rank_correlation.value:.2f}"
-        return f"neighbours are {'farther' if self.distance.z_score > 0 else 'nearer'} than by chance"
+            return f"correlated with the order of the data: rank correlation {self.rank_correlation.value:.2f}"
+        return f"neighbours are {'farther apart' if self.distance.z_score > 0 else 'closer'} than by chance"
 
 
 def shuffle_quality(
     items: ArrayLike, *, num_items: int | None = None, positions: ArrayLike | None = None
 ) -> ShuffleQuality:
-    """Returns how well an order is shuffled.
+    """Measures how well an order is shuffled.
 
     Example:
         >>> import numpy as np
@@ -127,14 +127,14 @@ def shuffle_quality(
         'as good as uniform'
 
     Args:
-        items: integers[num_sampled], what stands at positions of the order, as numbers in [0, num_items) by place in
-            the data. A number that comes twice, as in a second pass, does no harm.
-        num_items: how many there are; None if all of them are given.
-        positions: integers[num_sampled], rising: the positions; None for those from 0 on. Items at positions one apart
-            are neighbours.
+        items: integers[num_sampled] in [0, num_items), items of the order as places in the data. An item may occur
+            twice, as in a second epoch.
+        num_items: number of items in the data; None if `items` is the whole order.
+        positions: integers[num_sampled], the position of each item in the order, strictly ascending; None for 0, 1, 2
+            and so on. Items at consecutive positions are neighbours.
 
     Raises:
-        ConfigError: an item is out of range, or positions do not rise.
+        ConfigError: an item is out of range, or positions do not ascend.
     """
     given = np.asarray(items, dtype=np.int64)
     count = len(given) if num_items is None else num_items
@@ -166,11 +166,12 @@ def _check(items: Int64s, num_items: int, positions: Int64s) -> None:
         wrong = items[(items < 0) | (items >= num_items)][0]
         raise ConfigError(f"item {wrong} out of range: there are {num_items} items")
     if len(positions) != len(items) or (np.diff(positions) <= 0).any():
-        raise ConfigError(f"`positions` must rise, one for each of {len(items)} items, got {positions.tolist()[:5]}")
+        message = f"`positions` must be {len(items)} ascending integers, one per item, got {positions.tolist()[:5]}"
+        raise ConfigError(message)
 
 
 def _correlation(items: Int64s) -> float:
-    """Returns the rank correlation of places in a list and the items there."""
+    """Returns the rank correlation of items and their index."""
     if len(items) < 2:
         return 0.0
     ranks = np.argsort(np.argsort(items, kind="stable"))
@@ -178,12 +179,12 @@ def _correlation(items: Int64s) -> float:
 
 
 def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasure:
-    """Returns the mean distance of neighbours as a share of n items, with its expectation and deviation."""
+    """Returns the mean distance of neighbours as a share of `n` items."""
     if not pairs or n < 4:
         return ShuffleMeasure(value=0.0, expected=0.0, deviation=0.0)
-    # Means of the square, and of the product over two pairs that share an item.
+    # Means of the distance, of its square, and of the product over two pairs that share an item.
     mean, square, product = Fraction(n + 1, 3), Fraction(n * (n + 1), 6), Fraction((n + 1) * (7 * n + 4), 60)
-    # All pairs with all pairs: (n (n² - 1) / 3)² is what the same pair, pairs that share one item, and others make up.
+    # The sum over all pairs of pairs, (n (n² - 1) / 3)², consists of equal pairs, pairs sharing an item, and others.
     everything = Fraction(n * (n * n - 1), 3) ** 2
     same, sharing = 2 * n * (n - 1) * square, 4 * n * (n - 1) * (n - 2) * product
     apart = (everything - same - sharing) / (n * (n - 1) * (n - 2) * (n - 3))
@@ -197,7 +198,7 @@ def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasu
 
 
 def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
-    """Returns the power of two within which neighbours lie most surprisingly often, and the share that does."""
+    """Returns the power of two within which neighbours are most surprisingly frequent, and their share."""
     best, found = _SURPRISE, (0, 0.0)
     scale = 1
     while len(distances) and scale < num_items // 2:
@@ -212,18 +213,20 @@ def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
 
 
 def _expected_within(scale: int, num_items: int) -> float:
-    """Returns how likely two items lie within a distance."""
+    """Returns the probability that two random items are within `scale`."""
     return scale * (2 * num_items - scale - 1) / (num_items * (num_items - 1)) if num_items > 1 else 0.0
 
 
 def _divergence(share: float, expected: float) -> float:
-    """Returns how surprising a share of many tries is: at most exp(-tries * this) likely."""
+    """Returns the Kullback-Leibler divergence of two shares: n draws show `share` with probability at most exp(-n *
+    result).
+    """
     if share >= 1:
         return -math.log(expected)
     return share * math.log(share / expected) + (1 - share) * math.log((1 - share) / (1 - expected))
 
 
 def _about(number: float) -> str:
-    """Returns a number in two digits that count."""
+    """Returns the number rounded to two significant digits."""
     digits = max(0, math.floor(math.log10(max(number, 1))) - 1)
     return f"{round(number / 10**digits) * 10**digits:,}"

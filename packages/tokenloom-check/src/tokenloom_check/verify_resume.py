@@ -1,4 +1,4 @@
-"""`tokenloom verify-resume`: kill and resume any loader, and compare its samples."""
+"""`tokenloom verify-resume`: kills and resumes a loader, and compares its samples with an uninterrupted reading."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
 
 
 def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
-    """Returns pairs such as (1, 1) and (2, 4) of `1,2:4`."""
+    """Parses `1,2:4` to ((1, 1), (2, 4))."""
     pairs = (item.strip().partition(":") for item in text.split(","))
     return tuple((count(before), count(after if colon else before)) for before, colon, after in pairs)
 
 
-_COMPARED = "how it is compared"
-_TRIED = Written(
-    group="what is tried",
+_COMPARISON = "comparison"
+_CASES = Written(
+    group="cases",
     without=("kill_at",),
     fields={
         "num_batches": Written(names=("--batches",), metavar="N"),
@@ -40,43 +40,44 @@ _TRIED = Written(
 
 
 def _words(text: str) -> list[str]:
-    """Splits text into words like a shell."""
+    """Splits a text into words like a shell."""
     try:
         return shlex.split(text)
     except ValueError as error:
-        refuse(f"{quoted(text)} is no list of shell words: {str(error).lower()}")
+        refuse(f"cannot split {quoted(text)} into shell words: {str(error).lower()}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Kill and resume a loader at many points, with other numbers of ranks, and compare all that it gives with an
-    unbroken reading, by the content of samples. Exits with 1 if samples are repeated, missing, or in another order.
+    """Kill and resume a loader at many points and with different numbers of ranks, and compare the content of all its
+    samples with an uninterrupted reading. Exits with 1 if samples are repeated, missing or out of order.
 
-    LOADER is a function that makes the loader of a rank, any iterable of batches: loaders.py:make_loader or
-    package.module:make_loader. It takes, by name, what it needs of rank, world_size, state (of this rank; None at the
-    start), states (of all ranks), consumed (samples of all ranks) and num_batches (of this rank). Or LOADER is a
-    training program, which is started with RANK, WORLD_SIZE and TOKENLOOM_RESUME_FOLDER (for its checkpoints), and
-    calls tokenloom_check.record_batch(batch) with every batch and record_checkpoint() after every checkpoint.
+    LOADER names a function that returns the loader of a rank, any iterable of batches: loaders.py:make_loader or
+    package.module:make_loader. Its parameters are any of rank, world_size, state (of this rank; None at the start),
+    states (of all ranks), consumed (number of samples, all ranks) and num_batches (of this rank). LOADER may also be a
+    training program: it is started with RANK, WORLD_SIZE and TOKENLOOM_RESUME_FOLDER (the folder for its checkpoints),
+    and must call tokenloom_check.record_batch(batch) with every batch and record_checkpoint() after every checkpoint.
 
     Attributes:
         loader: FILE.py:FUNCTION, MODULE:FUNCTION or a program.
-        arguments: of the program, such as --arguments="--lr 1".
-        settings: what is tried.
+        arguments: arguments of the program, such as --arguments="--lr 1".
+        settings: the cases to try.
         kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
-        samples: samples of a batch: its rows, a list of them, one, auto (default), or FILE.py:FUNCTION that returns
+        samples: how to split a batch into samples: rows, list, one, auto (default), or FILE.py:FUNCTION that returns
             them.
-        state_of: takes the state, of loader and number of batches (default: loader.state_dict()).
-        timeout: seconds that a rank may give nothing.
+        state_of: function that takes a loader and its number of batches and returns the state (default:
+            loader.state_dict()).
+        timeout: maximum seconds between two batches of a rank.
         json: print one JSON object: name, ok, seed, num_batches, order, epochs, left_out, cases; or name, ok, seed,
             error.
     """
 
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
     arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=_words)] = ()
-    settings: Annotated[ResumeSettings, _TRIED] = field(default_factory=ResumeSettings)
-    kill_at: Annotated[tuple[Number, ...], Written(group=_TRIED.group)] = ()
-    samples: Annotated[str, Written(metavar="WAY", group=_COMPARED)] = "auto"
-    state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARED)] = None
+    settings: Annotated[ResumeSettings, _CASES] = field(default_factory=ResumeSettings)
+    kill_at: Annotated[tuple[Number, ...], Written(group=_CASES.group)] = ()
+    samples: Annotated[str, Written(metavar="WAY", group=_COMPARISON)] = "auto"
+    state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARISON)] = None
     timeout: Annotated[float, Written(metavar="S")] = 60.0
     json: bool = False
 
@@ -85,22 +86,20 @@ class Options:
         if not is_factory and not os.path.isfile(self.loader):
             refuse_usage(f"no file {self.loader}: LOADER is FILE.py:FUNCTION, MODULE:FUNCTION or a program")
         if is_factory and self.arguments:
-            refuse_usage("--arguments is for programs only: a factory takes arguments by name")
+            refuse_usage("--arguments is for programs only")
         if not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
             refuse_usage("--state-of, --samples and --epochs are for factories only")
         for option, function, others in (("--samples", self.samples, WAYS), ("--state-of", self.state_of, (None,))):
             if function not in others and not is_function_name(str(function)):
                 refuse_usage(f"{option} must be FILE.py:FUNCTION or MODULE:FUNCTION, got {function!r}")
         if self.kill_at and max(self.kill_at) >= self.settings.num_batches:
-            refuse_usage(
-                f"--kill-at {max(self.kill_at)} is beyond the {self.settings.num_batches} batches of --batches"
-            )
+            refuse_usage(f"--kill-at must be below --batches {self.settings.num_batches}, got {max(self.kill_at)}")
         if self.timeout <= 0:
             refuse_usage(f"--timeout must be above 0 seconds, got {self.timeout:g}")
 
 
 def run(options: Options) -> int:
-    """Prints a table and the failures; returns 1 if there are any."""
+    """Prints the table and the failures; returns 1 if a case failed."""
     settings = replace(options.settings, kill_at=options.kill_at)
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbelow(2**32))
