@@ -1,4 +1,4 @@
-"""What tests of the explorer look at: a run over two sources, what its training wrote, and ids without anything."""
+"""Data for tests of the explorer: a run over two sources, a training loop's statistics, and a pair without tokenizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenloom import cli
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.loading.losses import JsonLinesWriter
 from tokenloom.run.run import Run
-from tokenloom_look.explorer.looking import Looking
+from tokenloom_look.explorer.session import Session
 from tokenloom_look.target import SampleSettings, open_target
 
 RUN = """\
@@ -36,32 +36,23 @@ weights = {{ web = 3, code = 1 }}
 
 @dataclass(frozen=True)
 class Explored:
-    """What there is to look at.
-
-    Attributes:
-        folder: the folder of all of it.
-        length: tokens of a sample.
-    """
-
     folder: Path
-    length: int
+    length: int  # tokens per sample
 
     def path(self, name: str) -> str:
         return str(self.folder / name)
 
-    def looking(self, name: str, **settings: object) -> Looking:
-        """Returns what is asked about a file or prefix of the folder."""
+    def session(self, name: str, **settings: object) -> Session:
         target = open_target([self.path(name)], settings=SampleSettings(sequence_length=self.length))
-        return Looking(target=target, **settings)
+        return Session(target=target, **settings)
 
-    def run(self, *, consumed: int) -> Looking:
-        """Returns the run in steps of 8, with what its training wrote."""
+    def run(self, *, consumed: int) -> Session:
+        """Returns a session of the run in steps of 8, with statistics of training."""
         topology = Topology(batch_sizes=BatchSizeSchedule.constant(8))
-        return self.looking("run.toml", topology=topology, consumed=consumed, followed=self.path("train.jsonl"))
+        return self.session("run.toml", topology=topology, consumed=consumed, followed=self.path("train.jsonl"))
 
 
 def make_explored(folder: Path, *, web: list[str], code: list[str], length: int, samples: int) -> Explored:
-    """Makes the data, a run, and what a training loop wrote."""
     (folder / "tokenizer.json").write_text(byte_level_json())
     for name, texts in (("web", web), ("code", code)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -1,4 +1,4 @@
-"""A server in a thread, and requests to it, as browsers and strangers send them."""
+"""Runs the explorer's server in a thread and sends it requests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m \u202e txt.exe &amp; caf\u00e9 \u4e
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -32,7 +30,7 @@ class Reply:
 
 
 class Asker:
-    """Sends requests to a server, with its token unless told otherwise."""
+    """Sends requests to a server."""
 
     def __init__(self, server: LocalServer) -> None:
         self.server = server
@@ -40,7 +38,7 @@ class Asker:
     def send(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, token: str | None = ""
     ) -> Reply:
-        """Sends one request; `token` None sends none; a `Host` among the headers replaces the right one."""
+        """Sends one request, with the server's token if `token` is "", and without one if it is None."""
         given = {"Host": f"127.0.0.1:{self.server.port}", **(headers or {})}
         if token is not None:
             given["Authorization"] = f"Bearer {token or self.server.access.token}"
@@ -57,21 +55,20 @@ class Asker:
             connection.close()
 
     def __call__(self, name: str, **values: object) -> Any:
-        """Returns what a view answers, which has to be an answer."""
-        reply = self.send(f"/api/{name}?{urlencode(values)}" if values else f"/api/{name}")
+        """Returns the answer of a view."""
+        reply = self.send(f"/api/{name}?{urlencode(values)}")
         assert reply.status == 200, reply.body
         return reply.json()
 
     def error(self, name: str, **values: object) -> tuple[int, str]:
-        """Returns status and text of the error that a view answers with."""
-        reply = self.send(f"/api/{name}?{urlencode(values)}" if values else f"/api/{name}")
+        """Returns status and message of an error response."""
+        reply = self.send(f"/api/{name}?{urlencode(values)}")
         assert reply.status >= 400, reply.body
         return reply.status, reply.json()["error"]
 
 
 @contextmanager
 def serving(views: Mapping[str, View]) -> Iterator[Asker]:
-    """A server of views in a thread, for as long as the `with` block lasts."""
     server = LocalServer(views)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -83,7 +80,7 @@ def serving(views: Mapping[str, View]) -> Iterator[Asker]:
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Returns size and time of change of all that lies in a folder."""
+    """Returns size and modification time of all files in a folder."""
     found = {}
     for root, folders, names in os.walk(folder):
         for name in (*folders, *names):

@@ -1,4 +1,4 @@
-"""Sections as a person reads them."""
+"""Helpers for tests of report sections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenloom_look.target import Target, TargetKind
 
 
 def words_of(html: str) -> str:
-    """Returns the words of a piece of HTML, a blank between them."""
+    """Returns the text of HTML, with single spaces."""
     return markup.unescape(re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", html)).strip())
 
 
@@ -22,7 +22,7 @@ def target_of(run: Run) -> Target:
 
 
 def locked(sources, segments, **settings) -> Target:
-    """Returns a run of which there is a lock alone."""
+    """Returns a run that has only a lock."""
     return target_of(Run("run.toml", lock(sources, segments, **settings)))
 
 

@@ -46,7 +46,7 @@ def test_every_kind_is_a_picture_that_is_the_same_every_time(kind, tmp_path):
         chart(kind).save(tmp_path / "a.svg")  # it shows the same
     with pytest.raises(OutputExistsError):
         chart(kind, x_scale="log").save(tmp_path / "a.svg")
-    with pytest.raises(ConfigError, match=r"cannot tell the format of the picture `.*a\.gif`"):
+    with pytest.raises(ConfigError, match=r"the picture path must end in \.png, \.svg, \.pdf, got `.*a\.gif`"):
         chart(kind).save(tmp_path / "a.gif")
 
 

@@ -55,7 +55,7 @@ def test_a_section_that_fails_leaves_the_others_and_is_told(prefix, tmp_path, ca
     found = next(each for each in described["sections"] if each["id"] == "documents")
     assert not found["made"]
     assert "add up to" in found["error"]
-    assert "This section could not be made" in path.read_text()
+    assert "This section failed" in path.read_text()
 
 
 @pytest.mark.slow

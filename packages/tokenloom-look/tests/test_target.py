@@ -1,4 +1,4 @@
-"""What a person points at, by its words, and words that lead to something else."""
+"""Targets of report and explorer, and names that lead to nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_prefix_is_a_pair_with_documents_and_samples(tmp_path: Path):
     assert "".join(token.text for token in target.document(0, 1).tokens[:-1]) == TEXTS[1]
     assert target.num_positions == 7
     assert len(target.sample(2).tokens) == 9
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.bin", "corpus.idx"]  # looking writes nothing
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.bin", "corpus.idx"]
 
 
 def test_several_words_are_a_blend_and_so_is_a_file(tmp_path: Path):
@@ -44,12 +44,12 @@ def test_a_run_has_its_sources_and_positions(tmp_path: Path):
     target = open_target([write_run(tmp_path)])
     assert (target.kind, target.num_positions) == (TargetKind.run, 4)
     assert [source.name for source in target.sources] == ["web"]
-    assert target.notes == ("the run names no tokenizer: ids are shown",)
+    assert target.notes == ("the run has no tokenizer: tokens are shown as ids",)
     assert len(target.sample(3).tokens) == 9
     assert target.document(0, 2).heading == "document 2 of web"
 
 
-def test_a_run_without_a_lock_is_not_locked_by_looking_at_it(tmp_path: Path):
+def test_opening_a_run_without_a_lock_is_an_error(tmp_path: Path):
     path = write_run(tmp_path, locked=False)
     with pytest.raises(ConfigError, match=r"is not locked\nhint: lock it: tokenloom run lock"):
         open_target([path])
@@ -77,7 +77,7 @@ def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path
 
 
 def test_what_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(DatasetNotFoundError, match=r"nothing to look at under `.*nothing_here`\nhint: name a prefix"):
+    with pytest.raises(DatasetNotFoundError, match=r"no dataset, run or job at `.*nothing_here`\nhint: name a prefix"):
         open_target([str(tmp_path / "nothing_here")])
     (tmp_path / "half.idx").write_bytes(b"")
     with pytest.raises(DatasetNotFoundError, match=r"no file `.*half\.bin`"):
@@ -86,5 +86,3 @@ def test_what_is_not_there_is_named(tmp_path: Path):
         open_target(["30", write_pair(tmp_path / "one"), "70", "nothing_here"])
     with pytest.raises(DatasetNotFoundError, match=r"no file `.*missing\.toml`"):
         open_target([str(tmp_path / "missing.toml")])
-    with pytest.raises(ConfigError, match="no target given"):
-        open_target([])

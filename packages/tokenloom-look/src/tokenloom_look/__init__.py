@@ -1,4 +1,4 @@
-"""Data, runs and jobs as a page (`tokenloom report`), in the browser (`tokenloom explore`), as pictures (`charts`)."""
+"""Reports (`tokenloom report`), the explorer (`tokenloom explore`) and `charts` of datasets, runs and jobs."""
 
 from tokenloom_look.report.section import Chart as Chart
 from tokenloom_look.report.sections import charts as charts

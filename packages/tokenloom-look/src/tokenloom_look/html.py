@@ -1,7 +1,6 @@
-"""Pieces of HTML with all other text escaped.
+"""Builds HTML; every text that is not `Markup` is escaped.
 
-Ready HTML is `Markup`; every other text is escaped. `+`, `join` and f-strings make plain texts of markup, so a mistake
-shows as `&lt;b&gt;` and is never executed.
+`+`, `join` and f-strings turn markup into plain text. A mistake then shows as `&lt;b&gt;` and is never executed.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from typing import TypeAlias
 from tokenloom.rendering.words import printable
 
 Cell: TypeAlias = str | int | float | None
-"""What stands in a table: HTML, or text, or a number; nothing for None."""
+"""The content of a table cell: HTML, text or a number; None is empty."""
 
 _QUANTITY = re.compile(
     r"[<>]?[-+\u2212]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?([%xkMBT]| [^\W\d]\S{0,11})?", re.ASCII | re.IGNORECASE
 )
-"""A number as people write it, with its unit: `1,024`, `<0.1%`, `1.91M`, `3.1 GB`, `40 tokens/s`."""
+"""A formatted number with its unit: `1,024`, `<0.1%`, `1.91M`, `3.1 GB`, `40 tokens/s`."""
 
 
 class Markup(str):
-    """HTML that may stand on a page as it is: what `escaped` and the builders of this module make."""
+    """Escaped HTML, made by `escaped` and the builders of this module."""
 
     __slots__ = ()
 
 
 def escaped(text: str) -> Markup:
-    r"""Returns a text as HTML that shows it: no element, no attribute and no direction of writing comes out of it.
+    r"""Escapes a text: HTML characters, control characters and marks that change the writing direction.
 
     Example:
         >>> escaped("<script>\u202e'&")
@@ -39,9 +38,10 @@ def escaped(text: str) -> Markup:
 
 
 def element(tag: str, *children: Cell, **attributes: str | int | bool | None) -> Markup:
-    """Returns an element; children that are no `Markup` are escaped.
+    """Returns an element; children that are not `Markup` are escaped.
 
-    Attributes are named with `_` for `-`, and `class_` for `class`; False and None are omitted, True has no value.
+    Attribute names use `_` for `-`, and `class_` for `class`. True adds an attribute without value; False and None add
+    none.
 
     Example:
         >>> element("td", "a < b", class_="name", hidden=True, data_number=3)
@@ -56,7 +56,7 @@ def element(tag: str, *children: Cell, **attributes: str | int | bool | None) ->
 
 
 def joined(parts: Iterable[Cell], separator: str = "") -> Markup:
-    """Returns parts one after the other; those that are no `Markup` are escaped, the separator too.
+    """Joins parts with a separator; parts and separators that are not `Markup` are escaped.
 
     Example:
         >>> joined(["a & b", element("b", "c")], ", ")
@@ -68,12 +68,12 @@ def joined(parts: Iterable[Cell], separator: str = "") -> Markup:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str | None = None, note: str | None = None
 ) -> Markup:
-    """Returns a table, whose first cells head their rows; columns of quantities, such as `3.1 GB`, have the class `number`.
+    """Returns a table with row headings; columns of numbers, such as `3.1 GB`, get the class `number`.
 
     Example:
         >>> table(["file", "tokens"], [["a<b", 1024]])
         '<table><thead><tr><th scope="col">file</th><th scope="col" class="number">tokens</th></tr></thead><tbody><tr><th scope="row">a&lt;b</th><td class="number">1,024</td></tr></tbody></table>'
-    """  # noqa: E501 - what is returned is one line
+    """  # noqa: E501 - the result is one line
     lines = [list(row) for row in rows]
     kinds = [_kind(row[place] for row in lines) for place in range(len(columns))]
     head = element(
@@ -94,7 +94,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, Cell]], *, caption: str | None = None) -> Markup:
-    """Returns a table of names and values, without headings; a fact whose value is None is left out.
+    """Returns a table of names and values without column headings; values of None are skipped.
 
     Example:
         >>> facts([("documents", 3000), ("tokenizer", None)])
@@ -123,7 +123,7 @@ def _caption(caption: str | None) -> Markup:
 
 
 def _kind(cells: Iterable[Cell]) -> str | None:
-    """Returns the class of a column: `number` for quantities only."""
+    """Returns the class of a column: "number" if all its cells are numbers, else None."""
     found = [cell for cell in cells if cell is not None and cell != ""]
     are_quantities = all(not isinstance(cell, (str, bool)) or _QUANTITY.fullmatch(str(cell)) for cell in found)
     return "number" if found and are_quantities else None

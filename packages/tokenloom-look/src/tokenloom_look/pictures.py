@@ -1,4 +1,4 @@
-"""Charts as pictures, drawn by matplotlib: files of a report, and what a notebook shows."""
+"""Draws charts as pictures with matplotlib, for files and notebooks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PALETTE = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442"),
     *("#9900FF", "#BBEE99", "#774422", "#9977FF", "#00FFDD"),
 )
-"""Colours of series, in their order.
+"""Colours of series: first the seven of Okabe and Ito without black.
 
-The first seven are those of Okabe and Ito, without black. Each further one is the farthest from those before it, for
-the eye that distinguishes them least, among colours visible on both grounds.
+Each further colour has the largest distance to the previous ones, for the kind of colour blindness where it is
+smallest, among colours that are visible on white and black.
 """
 
 OTHER = "#606060"
@@ -29,7 +29,7 @@ OTHER = "#606060"
 SUFFIXES = (".png", ".svg", ".pdf")
 
 _UNDATED: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Metadata without the time of writing."""
+"""Metadata that omits the creation time, by suffix."""
 
 _DPI = 150
 _LOOK: dict[str, Any] = {
@@ -40,26 +40,26 @@ _LOOK: dict[str, Any] = {
     "axes.titlelocation": "left",
     "grid.color": "#dddddd",
     "legend.frameon": False,
-    "svg.hashsalt": "tokenloom",  # the same bytes every time
+    "svg.hashsalt": "tokenloom",  # reproducible bytes
 }
 
 
 def check_picture_path(path: str) -> str:
-    """Returns the lower-case suffix of a picture."""
+    """Returns the suffix of a picture's path in lower case; raises ConfigError if it is not supported."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise ConfigError(f"cannot tell the format of the picture `{path}`: its name must end in {', '.join(SUFFIXES)}")
+        raise ConfigError(f"the picture path must end in {', '.join(SUFFIXES)}, got `{path}`")
     return suffix
 
 
 def picture(chart: Chart, suffix: str = ".png") -> bytes:
-    """Returns a chart as the bytes of a picture on white ground, reproducibly."""
+    """Draws a chart on white; returns the bytes of the picture, which are reproducible."""
     require("matplotlib", extra="plot")
     from matplotlib import style
     from matplotlib.figure import Figure
 
     found = io.BytesIO()
-    with style.context(["default", _LOOK]):  # whatever the user has set for pictures of their own
+    with style.context(["default", _LOOK]):  # ignores the user's matplotlib settings
         figure = Figure(figsize=(9, 4), layout="constrained")
         _draw(figure.add_subplot(), chart)
         figure.savefig(found, dpi=_DPI, format=suffix[1:], metadata=_UNDATED[suffix])
@@ -100,7 +100,7 @@ def _draw(axes: Any, chart: Chart) -> None:
             va="top", ha="right",
         )  # fmt: skip
     if len(chart.series) > 1:
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # where it hides nothing
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # outside of the plot
 
 
 def _number(value: float, _: int) -> str:
@@ -108,7 +108,7 @@ def _number(value: float, _: int) -> str:
 
 
 def _label(text: str, *, width: int = 32) -> str:
-    r"""Returns a text as a label: one line, shortened, `$` escaped.
+    r"""Returns a text as a label: on one line, shortened, with `$` escaped.
 
     Example:
         >>> _label("$x$\n" + "b" * 60, width=16)

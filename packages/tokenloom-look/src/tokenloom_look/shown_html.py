@@ -1,4 +1,4 @@
-"""Documents and samples as HTML: what the pages of report and explorer insert, and no script or style of its own."""
+"""Renders documents and samples as HTML for report and explorer, without inline scripts or styles."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
-    """Returns a section with a heading per span and its tokens; colours are also said in words.
+    """Renders a document or sample: a heading per span and its tokens. Colours are repeated as hidden words.
 
-    Runs of like tokens have the class `run` and their `ShownToken.styles`; `data-slot` numbers their first token.
+    Tokens with equal styles share an element of class `run`, whose `data-slot` is the slot of the first one.
 
     Args:
         shown: a document or sample.
-        ids: whether to show ids below tokens: the class `ids` on the whole.
-        tokens: whether each token is an element, with its id as `data-id`; else only runs are.
+        ids: show ids below tokens, by the class `ids`.
+        tokens: make each token an element with its id as `data-id`; otherwise only runs are elements.
         level: level of the headings, 1 to 6.
     """
     html = [element("p", note, class_="note") for note in shown.notes]
-    slot, said = shown.first, ""
+    slot, announced = shown.first, ""
     for section in shown.sections():
         runs: list[Markup] = []
         for run in section.runs:
-            runs += _run(run, slot, said, tokens=tokens)
-            slot, said = slot + len(run), run[0].teaching or said
+            runs += _run(run, slot, announced, tokens=tokens)
+            slot, announced = slot + len(run), run[0].teaching or announced
         html.append(_section(section, runs, level))
     losses = {token.loss for token in shown.tokens[1:] if token.kind not in PADDING}  # the first token is no label
     classes = ["shown", *(["ids"] if ids and tokens else []), *(["mixed"] if losses == {True, False} else [])]
@@ -46,7 +46,7 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
 
 
 def legend_html(shown: Shown) -> Markup:
-    """Returns a list of the marks in what is shown, or ""."""
+    """Returns a list that explains the marks and styles of a document or sample; empty if it has none."""
     entries = [element("li", *_entry(each)) for each in shown.legend()]
     return element("ul", *entries, class_="legend") if entries else Markup("")
 
@@ -72,11 +72,11 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
     )
 
 
-def _run(run: TokenRun, slot: int, said: str, *, tokens: bool) -> Sequence[Markup]:
-    """Returns a run, behind words for its colours."""
+def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
+    """Returns a run of tokens, preceded by hidden words for its style."""
     first = run[0]
     is_padding = first.kind in PADDING
-    words = [first.teaching] if first.teaching not in ("", said) else []
+    words = [first.teaching] if first.teaching not in ("", announced) else []
     words += [] if is_padding or first.kind == "text" else [LEGEND[first.kind]]
     if is_padding:
         inner: Markup | str = padding_words(run)
@@ -88,14 +88,14 @@ def _run(run: TokenRun, slot: int, said: str, *, tokens: bool) -> Sequence[Marku
 
 
 def _token(token: ShownToken) -> Markup:
-    """Returns a token in few bytes: a page has thousands."""
+    """Returns a token; written by hand to keep it short, since a page has thousands."""
     if not token.words:
         return Markup(f'<span class="token partial" data-id={token.id}>{PARTIAL}</span>')
     return Markup(f"<span class=token data-id={token.id}>{_marked(token.words)}</span>")
 
 
 def _marked(text: str) -> Markup:
-    """Returns a text with its invisible characters marked."""
+    """Escapes a text and marks its invisible characters."""
     if printable(text, keep="") == text:
         return escaped(text)
     return joined(_character(char) for char in text)

@@ -1,4 +1,4 @@
-"""Targets of report and explorer: a pair, a blend, a catalogue, a run, or a job."""
+"""Opens the target of a report or explorer: a pair, blend, catalogue, run or job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tokenloom.storage.resolve import did_you_mean, exists
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
 
-_WHAT_IS_NAMED = (
+_TARGETS_HINT = (
     "name a prefix (the path of a pair without `.bin` or `.idx`), a catalogue, a run.toml, the folder of a job, or a "
     "file with a blend"
 )
@@ -54,60 +54,40 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSource:
-    """A source of a target: a source of a run, or a prefix.
+    """A source of a target: a source of a run, or a prefix."""
 
-    Attributes:
-        number: its number, from 0.
-        name: name of the source of a run, else the prefix.
-        prefixes: its pairs; documents count over them.
-        num_documents, num_tokens: sums over its pairs.
-        weight: its weight in a blend, or None.
-    """
-
-    number: int
-    name: str
-    prefixes: tuple[str, ...]
+    number: int  # index in the target
+    name: str  # name of the source in a run, otherwise the prefix
+    prefixes: tuple[str, ...]  # its pairs; document indices count over all of them
     num_documents: int
     num_tokens: int
-    weight: float | None = None
+    weight: float | None = None  # in a blend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSettings:
-    """Settings of samples of a pair, as of `tokenloom show`."""
+    """Settings for samples of a pair, as in `tokenloom show`."""
 
     sequence_length: int = 2048
     seed: int = 1234
     window_policy: str = "concat"
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, to remember what is opened
+@dataclass(frozen=True, kw_only=True)  # without slots, for cached properties
 class Target:
-    """A pair, blend, catalogue, run or job, opened on demand and read only. Thread-safe.
-
-    Attributes:
-        name: as the user named it.
-        sources: the data, by number; none of a job.
-        tokenizer: decodes tokens; None shows ids.
-        run: the run, or None.
-        blend: prefixes and weights; of a pair, one.
-        folder: the folder of a job, or None.
-        settings: settings of samples of a pair.
-        notes: sentences on missing things, such as the tokenizer.
-        scratch: folder of the index of a run in the reference's order, removed with this.
-    """
+    """A pair, blend, catalogue, run or job, opened lazily and read-only. Thread-safe."""
 
     kind: TargetKind
-    name: str
-    sources: tuple[TargetSource, ...] = ()
-    tokenizer: Any = None
+    name: str  # as given by the user
+    sources: tuple[TargetSource, ...] = ()  # empty for a job
+    tokenizer: Any = None  # decodes tokens; None shows ids
     run: Run | None = None
-    blend: tuple[list[str], list[float] | None] | None = None
-    folder: str | None = None
+    blend: tuple[list[str], list[float] | None] | None = None  # prefixes and weights; a pair has one prefix
+    folder: str | None = None  # of a job
     settings: SampleSettings = field(default_factory=SampleSettings)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences about missing parts, such as the tokenizer
     object_storage: ObjectStorageSettings | None = None
-    scratch: str | None = None
+    scratch: str | None = None  # temporary folder for the index of a run in Megatron's order
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
@@ -125,7 +105,7 @@ class Target:
 
     @cached_property
     def samples(self) -> Any:
-        """The dataset of positions, of a pair from all its documents; None for blends and jobs."""
+        """Returns the dataset of samples; None for blends and jobs. A pair uses all its documents."""
         if self.run is not None:
             return self.run.dataset()
         if self.kind not in (TargetKind.pair, TargetKind.catalogue) or self.pairs.get(self.name).data.multimodal:
@@ -134,15 +114,15 @@ class Target:
 
     @property
     def num_positions(self) -> int | None:
-        """Number of samples; None without samples or without end."""
+        """Returns the number of samples; None without samples or for a run without end."""
         if self.run is not None:
             return self.run.num_samples
         return None if self.samples is None else len(self.samples)
 
     def named(self, pair: int, document: int) -> tuple[int, int]:
-        """Returns source and number of a document with tokens, from the number of its pair and its number there.
+        """Returns source and index of a document, given the index of its pair and its index there.
 
-        Documents count over the pairs of a source; in a run they are sequences, and none is empty.
+        Document indices count over the pairs of a source. In a run they count sequences and skip empty documents.
         """
         rows = self.pair_rows
         if self.run is not None:
@@ -150,12 +130,12 @@ class Target:
         return rows.source_of(pair), int(rows.first_documents[pair]) + document
 
     def document(self, source: int, document: int, *, first: int = 0, count: int | None = None) -> Shown:
-        """Returns tokens of a document of a source, see `shown_document`."""
+        """Returns tokens of a document; see `shown_document`."""
         if not 0 <= source < len(self.sources):
-            raise IndexError(f"source {source} out of range: there are {len(self.sources)}")
+            raise IndexError(f"source {source} out of range: the target has {len(self.sources)} sources")
         named = self.sources[source]
         if not 0 <= document < named.num_documents:
-            raise IndexError(f"document {document} out of range: {named.name} has {named.num_documents:,}")
+            raise IndexError(f"document {document} out of range: {named.name} has {named.num_documents:,} documents")
         numbers, rows = self.pair_rows.locate(np.array([source], np.int32), np.array([document], np.int64))
         pair = self.pairs.get(self.pair_rows.prefixes[int(numbers[0])])
         row = int(rows[0]) if self.run is None else pair.document_of(int(rows[0]))  # runs count sequences
@@ -168,7 +148,7 @@ class Target:
         return ConfigError(message, hint="name a pair, or the run.toml of a run")
 
     def sample(self, position: int) -> Shown:
-        """Returns the sample at a position, see `shown_sample`."""
+        """Returns the sample at a position; see `shown_sample`."""
         if self.samples is None:
             raise self.no_samples()
         return shown_sample(self.samples, position, self.tokenizer, pairs=self.pairs, run=self.run)
@@ -181,13 +161,13 @@ def open_target(
     settings: SampleSettings | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> Target:
-    """Returns the target of some words; reads indices, locks and manifests, and no tokens.
+    """Opens the target named by words of a command line. Reads indices, locks and manifests, but no tokens.
 
     Args:
-        words: a prefix, a catalogue, a `run.toml`, the folder of a job or the prefix of its output, a folder or glob of
-            pairs, a file with a blend; or several prefixes, or weights and prefixes by turns.
-        tokenizer: as for `load_tokenizer`; None for that of the run, or of the first manifest.
-        settings: settings of samples of a pair.
+        words: a prefix, a catalogue, a `run.toml`, the folder of a job or its output prefix, a folder or glob of pairs,
+            or a file with a blend; or several prefixes, or alternating weights and prefixes.
+        tokenizer: as for `load_tokenizer`; None for the tokenizer of the run or the first manifest.
+        settings: settings for samples of a pair.
         object_storage: settings of object storage.
     """
     if not words:
@@ -215,9 +195,9 @@ def _of_run(
         try:
             loaded = run.tokenizer.loaded
         except TokenizerError as error:
-            notes.append(f"the tokenizer of the run cannot be used: {error.message}")
+            notes.append(f"the tokenizer of the run cannot be loaded: {error.message}")
     if loaded is None and run.lock.tokenizer is None:
-        notes.append("the run names no tokenizer: ids are shown")
+        notes.append("the run has no tokenizer: tokens are shown as ids")
     sources = [
         TargetSource(
             number=number,
@@ -229,8 +209,8 @@ def _of_run(
         for number, source in enumerate(run.lock.sources)
     ]
     scratch = None
-    if run.lock.is_megatron:  # its index is built, and would be kept beside the data
-        notes.append("the order of this run is the reference's: its index is built anew to look at it")
+    if run.lock.is_megatron:  # a temporary folder keeps the index cache out of the data
+        notes.append("this run uses Megatron's order: its index is rebuilt in a temporary folder")
         scratch = tempfile.mkdtemp(prefix="tokenloom-")
         run = Run.open(path, tokenizer=loaded, object_storage=object_storage, path_to_cache=scratch)
     return Target(
@@ -277,7 +257,7 @@ def _of_data(
     except TokenizerError as error:
         if tokenizer is not None:
             raise
-        loaded, notes = None, (f"{error.message}: ids are shown",)
+        loaded, notes = None, (f"{error.message}: tokens are shown as ids",)
     target = Target(
         kind=kind,
         name=prefixes[0] if kind is not TargetKind.blend else " ".join(words),
@@ -288,12 +268,12 @@ def _of_data(
         notes=notes,
         object_storage=object_storage,
     )
-    target.__dict__["pairs"] = pairs  # which are open already
+    target.__dict__["pairs"] = pairs  # already open
     return target
 
 
 class _InMemory(GPTDataset):
-    """Samples whose index arrays are neither read from the cache nor written to it: looking leaves no trace."""
+    """A dataset that neither reads nor writes the index cache: viewing data must not leave files behind."""
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
         return replace(super()._array_store(origin, base=base), cache=None, must_exist=False, deferred=False)
@@ -315,17 +295,17 @@ def _windows(target: Target) -> GPTDataset:
         create_attention_mask=False,
         window_policy=settings.window_policy,
         object_storage=target.object_storage,
-        allow_tokenizer_mismatch=True,  # whoever names another tokenizer wants to see what it makes of the data
+        allow_tokenizer_mismatch=True,  # the user may view data with another tokenizer
     )
     return _InMemory(data, target.name, split_indices((0.0, 1.0), len(data)), None, Split.train, config)
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the folder of the job of a word, its folder or the prefix of its output, or None."""
+    """Returns the job folder named by a word, given as the folder or its output prefix; None if there is none."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
-            is_output_there = folder != word.rstrip("/") and os.path.exists(idx_path(word))
-            return None if is_output_there else folder
+            is_done = folder != word.rstrip("/") and os.path.exists(idx_path(word))
+            return None if is_done else folder
     return None
 
 
@@ -337,24 +317,25 @@ def _blend_of(words: Sequence[str]) -> Blend:
         except DatasetNotFoundError as error:
             if len(words) > 1 or is_remote(word) or any(map(os.path.exists, (idx_path(word), bin_path(word)))):
                 raise
-            hint = did_you_mean(word, suffix=".idx") or _WHAT_IS_NAMED
-            raise DatasetNotFoundError(f"nothing to look at under `{word}`", hint=hint) from error
+            hint = did_you_mean(word, suffix=".idx") or _TARGETS_HINT
+            raise DatasetNotFoundError(f"no dataset, run or job at `{word}`", hint=hint) from error
     if word.endswith(".lock"):
-        raise ConfigError(f"`{word}` is the lock of a run", hint="name the run.toml beside it")
+        raise ConfigError(f"`{word}` is the lock of a run", hint="name the run.toml in the same folder")
     try:
         return parse_blend(args_file=word)["blend"]
     except ConfigError as error:
-        hint = f"{_WHAT_IS_NAMED}; tokenize raw input with `tokenloom preprocess` first"
-        raise ConfigError(f"`{word}` is no blend: prefixes, or weights and prefixes by turns", hint=hint) from error
+        hint = f"{_TARGETS_HINT}; tokenize raw input with `tokenloom preprocess` first"
+        message = f"`{word}` is not a blend: expected prefixes, or alternating weights and prefixes"
+        raise ConfigError(message, hint=hint) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions(SampleOptions):
-    """Targets, and settings of samples.
+    """Options for the target and its samples.
 
     Attributes:
-        targets: a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job.
-        tokenizer: tokenizer (default: what made the data).
+        targets: a prefix, several prefixes, weights and prefixes, a catalogue, a run.toml, or the folder of a job.
+        tokenizer: tokenizer (default: the tokenizer of the data).
     """
 
     targets: Annotated[tuple[str, ...], Written(metavar="TARGET", is_positional=True)]

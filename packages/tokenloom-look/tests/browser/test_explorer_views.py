@@ -68,7 +68,7 @@ def test_a_position_is_opened_token_by_token(opened, explorer):
     assert "ids" not in page.locator(".shown").get_attribute("class").split()
     page.get_by_label("Token ids").check()
     expect(page.locator(".shown.ids")).to_have_count(1)
-    page.get_by_label("Sample after").click()
+    page.get_by_label("Next sample").click()
     expect(detail(page)).to_have_text("position 5")
     expect(page.locator(".shown.ids")).to_have_count(1)
     page.keyboard.press("k")
@@ -79,7 +79,7 @@ def test_the_overview_has_all_that_a_report_has(opened, explorer):
     page = opened()
     sections = [explorer("section", id=each["id"]) for each in explorer("target")["sections"]]
     told = [each for each in sections if each["html"] or each["charts"]]
-    expect(page.locator(".findings p")).not_to_have_text("Looking …")
+    expect(page.locator(".findings p")).not_to_have_text("Loading sections …")
     assert page.locator(".report-section:visible > h2").all_text_contents() == [each["title"] for each in told]
     assert page.locator(".contents a:visible").all_text_contents() == [each["title"] for each in told]
     assert page.locator(".report-section .chart canvas").count() == sum(len(each["charts"]) for each in told)
@@ -133,17 +133,17 @@ def test_jumps_lead_to_what_was_named(opened):
 
 def test_a_search_shows_what_it_finds_and_leads_there(opened):
     page = opened("#/search")
-    page.get_by_label("What to search").fill("A document of many pages")
+    page.get_by_label("Search text").fill("A document of many pages")
     page.keyboard.press("Enter")
     expect(page.locator(".matches li").first).to_be_visible()
-    expect(page.get_by_role("button", name="Search on")).to_be_visible()
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
     assert page.locator(".matches mark").first.text_content() == "A document of many pages"
     page.locator(".matches a").nth(1).click()
     expect(detail(page)).to_have_text("document 10 of web")
     expect(page.locator(".token.found").first).to_be_in_viewport()
     assert "document of many pages" in "".join(page.locator(".token.found").all_text_contents())
     page.go_back()
-    expect(page.get_by_label("What to search")).to_have_value("A document of many pages")
+    expect(page.get_by_label("Search text")).to_have_value("A document of many pages")
     assert page.locator("input:not([type=checkbox])").evaluate_all("all => all.filter((each) => each.spellcheck)") == []
 
 

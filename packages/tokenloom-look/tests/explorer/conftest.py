@@ -1,4 +1,4 @@
-"""Small things to explore: a text corpus with tokenizer and origins, a run over two sources, ids without anything."""
+"""Servers of a text corpus, a run over two sources, and a pair without tokenizer."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Explored:
 
 @pytest.fixture(scope="package")
 def ask_pair(corpora: Explored) -> Iterator[Asker]:
-    """A server of the text corpus."""
-    with serving(views_of(corpora.looking("web_text_document"))) as asker:
+    with serving(views_of(corpora.session("web_text_document"))) as asker:
         yield asker
 
 
 @pytest.fixture(scope="package")
 def ask_run(corpora: Explored) -> Iterator[Asker]:
-    """A server of the run, in steps of 8, of which 3 are done."""
     with serving(views_of(corpora.run(consumed=24))) as asker:
         yield asker
 
 
 @pytest.fixture(scope="package")
 def ask_ids(corpora: Explored) -> Iterator[Asker]:
-    """A server of data without manifest and tokenizer."""
-    with serving(views_of(corpora.looking("ids"))) as asker:
+    with serving(views_of(corpora.session("ids"))) as asker:
         yield asker

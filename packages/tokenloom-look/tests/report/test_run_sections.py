@@ -1,4 +1,4 @@
-"""What a report says of a run and a blend: stages, passes, where tokens go, how full packs are."""
+"""Report sections about runs and blends: stages, passes, ledger, packing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_stages_are_told_and_the_blend_is_drawn():
     assert "decay 60 40 10 2 web 75%, code 25%" in words
     [blend] = found.charts
     assert (blend.kind, blend.y_format) == ("stacked", "share")
-    assert blend.summary == "Of all samples web 90%, code 10% come from the largest sources."
+    assert blend.summary == "Shares of the largest sources: web 90%, code 10%."
     assert [(mark.x, mark.label) for mark in blend.marks] == [(60, "decay")]
     web, code = (np.array(each.values) for each in blend.series)
     xs = np.array(blend.x)
@@ -52,7 +52,7 @@ def test_passes_are_drawn_and_repetition_is_told():
     [passes] = found.charts
     assert [each.name for each in passes.series] == ["web", "code"]
     assert passes.series[1].values[-1] == 5
-    assert passes.summary == "At the end the sources read most often have had code 5.00, web 1.12 passes."
+    assert passes.summary == "Passes at the end, most often read sources first: code 5.00, web 1.12."
 
 
 def test_a_source_has_one_colour_and_none_is_hidden_alone():
@@ -75,7 +75,7 @@ def test_what_is_held_out_and_denied():
     found = made(held_out_section, locked(sources, [segment(0, 6, [1, 1, 1])], denials=denials))
     words = words_of(found.html)
     assert "web 512 500 50% code 7 90 9%" in words
-    assert "5 3 web 3 In their places stands padding." in words
+    assert "5 3 web 3 Samples have padding in their place." in words
     assert made(held_out_section, locked([WEB], [segment(0, 6, [1])])) is None
 
 
@@ -89,12 +89,12 @@ def test_all_counts_are_those_of_the_ledger(tmp_path):
     found = made(ledger_section, target_of(run))
     words, ledger = words_of(found.html), run.ledger()
     tokens = ledger.total.as_json()["tokens"]
-    assert f"Where tokens go, before position {run.num_samples:,}" in words
-    assert f"tokens of the passes that were begun {tokens['offered']:,} 100%" in words
+    assert f"Tokens by source, before position {run.num_samples:,}" in words
+    assert f"tokens of started passes {tokens['offered']:,} 100%" in words
     for name, label in (("denied", "denied"), ("dropped_tail", "dropped tail"), ("not_reached", "not reached yet")):
         assert tokens[name]
         assert f"{label} {tokens[name]:,} " in words
-    assert "Balance: 0 tokens and slots are not accounted for." in words
+    assert "Balance: 0 tokens and slots are unaccounted for." in words
     assert "not counted" not in words
     web = dict(ledger.sources)["web"]
     assert f"web {web.counts.samples:,} {web.offered:,} {web.counts.with_loss:,}" in words
@@ -123,7 +123,7 @@ def test_fill_is_that_of_best_fit_packs_and_windows_cut_by_chance(write_pair):
     assert fill[8] == report.fill
     assert packs[8] == 1 / 5
     assert windows[8] == pytest.approx((2 + 8 + 3 + 1 + 8) / 8 / 5)
-    assert "8 (as set)" in words_of(found.html)
+    assert "8 (current)" in words_of(found.html)
     assert found.findings == []
 
 
@@ -135,10 +135,10 @@ def test_samples_and_passes_of_datasets(write_pair):
     small, large = write_pair([10] * 30, "small"), write_pair([10] * 270, "large")
     found = made(blend_section, blend_of("50", small, "50", large))
     words = words_of(found.html)
-    assert "over 300 samples of 10 tokens reads" in words
+    assert "Training over 300 samples of 10 tokens" in words
     assert f"{small} 300 50% 150 5.00" in words
     assert f"{large} 2,700 50% 150 0.56" in words
-    assert found.findings == [f"{small} is read 5.0 times while the tokens of all data are read once."]
+    assert found.findings == [f"{small} is read 5.0 times in as many samples as all tokens make."]
     [chart] = found.charts
     assert [(each.name, each.values[0]) for each in chart.series] == [(small, 0), (large, 0)]
     assert chart.series[0].values[1] == 5

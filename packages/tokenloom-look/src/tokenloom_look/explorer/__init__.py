@@ -1,1 +1,1 @@
-"""A local web application that shows data, a run or a job."""
+"""A local web application to explore a dataset, run or job."""

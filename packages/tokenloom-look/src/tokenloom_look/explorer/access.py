@@ -1,8 +1,8 @@
-"""Access control: the token, our own host name, our own page, and reading only.
+"""Access control of the explorer: token, host name, origin, and read-only methods.
 
-Pages of other sites can send requests to this machine, and read answers under a name that they point to 127.0.0.1. So
-requests for data need the token, and all need our host name and origin. The token is no cookie, which browsers would
-send to every other server of this machine.
+Pages of other sites can send requests to this machine, and can read answers under a host name that they resolve to
+127.0.0.1. So requests for data need the token, and all requests need our host name and origin. The token is not a
+cookie, since browsers send cookies to all servers of a host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_QUERY = 8192
-"""Bytes of the part of an address behind `?`: a text to search for, percent-encoded, with room."""
+"""Maximum bytes of a query string; enough for a percent-encoded search text."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -42,7 +42,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request gets no answer."""
+    """The error response to a refused request."""
 
     status: int
     error: str
@@ -51,9 +51,9 @@ class Refusal:
 
 @dataclass(slots=True)
 class Access:
-    """The token of a server, and the host names of its requests.
+    """The token of a server and the host names that requests may use.
 
-    `any_address` allows any IP address as host: no page can point an address to us.
+    `any_address` also allows any IP address as host, which is safe since no foreign page can redefine an IP address.
     """
 
     names: frozenset[str]
@@ -67,28 +67,29 @@ class Access:
         return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
-        """Returns a token that opens the page once, for command lines, which others can see."""
+        """Returns a token that opens the page only once, for command lines, which other users can see."""
         self._tickets.append(secrets.token_urlsafe(32))
         return self._tickets[-1]
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Returns why a request is refused before its token is checked, or None."""
+        """Returns why a request is refused before its token is checked; None if it is not."""
         headers = scope["headers"]
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._is_named(hosts[0]):
-            return Refusal(421, "this server has another name than the one that was asked for")
+            return Refusal(421, "the `Host` header does not name this server")
         if scope["method"] not in ("GET", "HEAD"):
-            return Refusal(405, "expected GET or HEAD: nothing can be changed here", hint="ask with GET")
+            return Refusal(405, f"the method must be GET or HEAD, got {scope['method']}", hint="use GET")
         if len(scope["query_string"]) > LONGEST_QUERY:
-            return Refusal(414, f"expected a query of at most {LONGEST_QUERY} bytes", hint="ask for less at a time")
+            return Refusal(414, f"the query must have at most {LONGEST_QUERY} bytes", hint="search for a shorter text")
         if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in _values(headers, b"origin")):
-            return Refusal(403, "pages of other sites may not ask here")
+            return Refusal(403, "requests from other sites are not allowed")
         if any(site not in ("same-origin", "none") for site in _values(headers, b"sec-fetch-site")):
-            return Refusal(403, "pages of other sites may not ask here", hint="paste the address into the address bar")
+            hint = "paste the address into the address bar"
+            return Refusal(403, "requests from other sites are not allowed", hint=hint)
         return None
 
     def _is_named(self, host: str) -> bool:
-        """Whether a `Host` header has one of our names; tunnels may have any port."""
+        """Returns whether a `Host` header has one of our names; the port is ignored, since tunnels change it."""
         try:
             parts = urlsplit(f"//{host}")
             name, _ = parts.hostname or "", parts.port
@@ -99,7 +100,7 @@ class Access:
         return name in self.names or (self.any_address and _is_address(name))
 
     def opens(self, scope: Scope) -> bool:
-        """Whether the address of a request has a token; uses up a ticket."""
+        """Returns whether the query of a request has the token or an unused ticket; uses up the ticket."""
         given = [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "token"]
         if len(given) != 1:
             return False
@@ -114,7 +115,7 @@ class Access:
         return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
-        """Returns an application that refuses requests, and adds security headers to answers."""
+        """Wraps an application: refuses requests, and adds security headers to answers."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
@@ -132,7 +133,7 @@ class Access:
             if (refusal := self.refusal(scope)) is not None:
                 await _refuse(refusal, protected)
             elif scope["path"].startswith("/api/") and not self.has_token(scope):
-                await _refuse(Refusal(403, "expected the token of this server, found none, or another"), protected)
+                await _refuse(Refusal(403, "the request has no valid token"), protected)
             else:
                 await application(scope, receive, protected)
 

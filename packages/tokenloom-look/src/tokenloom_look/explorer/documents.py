@@ -1,4 +1,4 @@
-"""Documents by number: pages of them, and one of them by tokens."""
+"""Views of documents: a page of the list, and the tokens of one document."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.layout import IMAGE_MODE
 from tokenloom.inspect.shown import OpenPair
-from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.session import PREVIEW_TOKENS, Session, preview
 from tokenloom_look.shown_html import legend_html, shown_html
 
 _ROWS, _MOST_ROWS = 50, 200
 _TOKENS, MOST_TOKENS = 1024, 4096
 
 
-def documents(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns a page of documents: length, sequences, origin, preview."""
-    source = looking.source(query)
+def documents(session: Session, query: Query) -> dict[str, Any]:
+    """Returns a page of documents with length, number of sequences, origin and preview."""
+    source = session.source(query)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
-    total = looking.target.sources[source].num_documents
+    total = session.target.sources[source].num_documents
     numbers = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
     sources = np.full(len(numbers), source, dtype=np.int32)
-    pairs, rows = looking.target.pair_rows.locate(sources, numbers)
+    pairs, rows = session.target.pair_rows.locate(sources, numbers)
     found: list[dict[str, Any]] = []
     for pair in np.unique(pairs).tolist():
         chosen = np.flatnonzero(pairs == pair)
-        opened = looking.target.pairs.get(looking.target.pair_rows.prefixes[pair])
-        found += _rows(looking, opened, numbers[chosen], rows[chosen])
+        opened = session.target.pairs.get(session.target.pair_rows.prefixes[pair])
+        found += _rows(session, opened, numbers[chosen], rows[chosen])
     return {"total": total, "first": first, "rows": found}
 
 
-def document(looking: Looking, query: Query) -> dict[str, Any]:
+def document(session: Session, query: Query) -> dict[str, Any]:
     """Returns tokens of a document as HTML."""
-    source = looking.source(query)
-    number = looking.document(query, source)
+    source = session.source(query)
+    number = session.document(query, source)
     first, count = query.page(default=_TOKENS, most=MOST_TOKENS)
     query.check_read()
-    shown = looking.target.document(source, number, first=first, count=count)
+    shown = session.target.document(source, number, first=first, count=count)
     return {
         "source": source,
         "document": number,
@@ -55,11 +55,11 @@ def document(looking: Looking, query: Query) -> dict[str, Any]:
 
 
 def _rows(
-    looking: Looking, pair: OpenPair, numbers: NDArray[np.int64], rows: NDArray[np.int64]
+    session: Session, pair: OpenPair, numbers: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
-    """Returns consecutive documents of a pair."""
+    """Returns the rows of consecutive documents of one pair."""
     data = pair.data
-    if looking.target.run is not None:  # whose documents are sequences
+    if session.target.run is not None:  # a run counts sequences as documents
         owners = np.array([pair.document_of(row) for row in rows.tolist()], dtype=np.int64)
         firsts, stops = rows, rows + 1
     else:
@@ -69,14 +69,14 @@ def _rows(
     num_sequences = (data.document_indices[owners + 1] - data.document_indices[owners]).tolist()
     lengths = pair.data.sequence_lengths
     tokens = [int(lengths[first:stop].sum()) for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True)]
-    previews = _previews(looking, pair, firsts, stops)
+    previews = _previews(session, pair, firsts, stops)
     files, records = _origins(pair, owners.astype(np.int64))
     columns = (numbers.tolist(), tokens, num_sequences, previews, files, records)
     names = ("document", "num_tokens", "num_sequences", "preview", "file", "record")
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[str]:
+def _previews(session: Session, pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[str]:
     data = pair.data
     texts = ["" for _ in firsts]
     some = np.flatnonzero(stops > firsts)
@@ -90,12 +90,12 @@ def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops
     ids = data.gather(rows, np.zeros_like(rows), lengths).tolist() if len(rows) else []
     ends = np.cumsum(lengths).tolist()
     for index, end, length in zip(some.tolist(), ends, lengths.tolist(), strict=True):
-        texts[index] = preview(ids[end - length : end], looking.target.tokenizer)
+        texts[index] = preview(ids[end - length : end], session.target.tokenizer)
     return texts
 
 
 def _origins(pair: OpenPair, owners: NDArray[np.int64]) -> tuple[list[str | None], list[int | None]]:
-    """Returns file and record of documents, or None."""
+    """Returns file and record of each document; None if unknown."""
     if pair.origins is None:
         return [None] * len(owners), [None] * len(owners)
     files, records = pair.origins.locate(owners)

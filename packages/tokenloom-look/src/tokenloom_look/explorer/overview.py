@@ -1,14 +1,14 @@
-"""Facts about the object that is shown, and the sections of its report, one by one."""
+"""Views of the overview: facts about the target, and sections of its report."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tokenloom.numbers import quoted
-from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import NotThereError, Query
+from tokenloom_look.explorer.session import Session
 from tokenloom_look.report.section import ReportOptions, Section
-from tokenloom_look.report.sections import made, sections_of
+from tokenloom_look.report.sections import make_section, sections_of
 from tokenloom_look.target import TargetKind
 
 _MOST_SOURCES = 1000
@@ -21,14 +21,14 @@ _KINDS = {
 }
 
 
-def target(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns facts and possible views of the target; opens no data."""
+def target(session: Session, query: Query) -> dict[str, Any]:
+    """Returns facts, sources and available views of the target; reads no data."""
     query.check_read()
-    shown = looking.target
+    shown = session.target
     return {
         "kind": shown.kind.value,
         "name": shown.name,
-        "facts": _facts(looking),
+        "facts": _facts(session),
         "sources": [
             {
                 "number": source.number,
@@ -41,50 +41,50 @@ def target(looking: Looking, query: Query) -> dict[str, Any]:
             for source in shown.sources[:_MOST_SOURCES]
         ],
         "num_sources": len(shown.sources),
-        "num_positions": looking.num_positions,
-        "has_positions": looking.has_positions,
-        "has_steps": looking.topology is not None and looking.has_positions,
-        "has_losses": looking.losses is not None,
+        "num_positions": session.num_positions,
+        "has_positions": session.has_positions,
+        "has_steps": session.topology is not None and session.has_positions,
+        "has_losses": session.losses is not None,
         "has_occurrences": shown.run is not None,
         "has_texts": shown.tokenizer is not None,
         "sections": [{"id": listed.id, "title": listed.title} for listed in sections_of(shown)],
-        "views": _views(looking),
+        "views": _views(session),
         "notes": list(shown.notes),
     }
 
 
-def section(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns a section of the report, cached except for a job."""
+def section(session: Session, query: Query) -> dict[str, Any]:
+    """Returns a section of the report as JSON; cached, except for a job."""
     name = query.text("id")
     query.check_read()
-    listed = next((each for each in sections_of(looking.target) if each.id == name), None)
+    listed = next((each for each in sections_of(session.target) if each.id == name), None)
     if listed is None:
         raise NotThereError(f"no section {quoted(name)}")
-    sizes = None if looking.topology is None else looking.topology.batch_sizes.batch_size(0)
-    with looking.making:
-        found = None if looking.target.kind is TargetKind.job else looking.made.get(name)
+    sizes = None if session.topology is None else session.topology.batch_sizes.batch_size(0)
+    with session.section_lock:
+        found = None if session.target.kind is TargetKind.job else session.sections.get(name)
         if found is None:
-            options = ReportOptions(global_batch_size=sizes, statistics=looking.followed)
-            made_section = made(listed, looking.target, options).section
+            options = ReportOptions(global_batch_size=sizes, statistics=session.followed)
+            result = make_section(listed, session.target, options).section
             empty = Section(id=listed.id, title=listed.title, html="")
-            found = looking.made[name] = (made_section or empty).as_json()
+            found = session.sections[name] = (result or empty).as_json()
     return found
 
 
-def _views(looking: Looking) -> list[str]:
-    has_documents = any(source.num_documents for source in looking.target.sources)
+def _views(session: Session) -> list[str]:
+    has_documents = any(source.num_documents for source in session.target.sources)
     offered = {
         "overview": True,
-        "samples": looking.has_positions,
+        "samples": session.has_positions,
         "documents": has_documents,
         "search": has_documents,
-        "watch": looking.target.folder is not None or looking.followed is not None,
+        "watch": session.target.folder is not None or session.followed is not None,
     }
     return [name for name, is_offered in offered.items() if is_offered]
 
 
-def _facts(looking: Looking) -> list[tuple[str, str]]:
-    shown = looking.target
+def _facts(session: Session) -> list[tuple[str, str]]:
+    shown = session.target
     facts = [("kind", _KINDS[shown.kind])]
     if shown.sources:
         facts.append(("sources", f"{len(shown.sources):,}"))

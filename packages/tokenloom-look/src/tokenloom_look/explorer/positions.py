@@ -1,4 +1,4 @@
-"""What stands at positions: pages of samples, one of them by tokens, and all samples that read a document."""
+"""Views of positions: a page of samples, the tokens of one sample, and all samples that read a document."""
 
 from __future__ import annotations
 
@@ -10,43 +10,42 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.loading.losses import span_losses
 from tokenloom.run.audit.trace import SpanTable, trace_dataset
-from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import NotThereError, Query
+from tokenloom_look.explorer.session import PREVIEW_TOKENS, Session, preview
 from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.target import Target
 
 _ROWS, _MOST_ROWS = 50, 200
-_AROUND = 32  # positions before and behind a sample, whose losses its own are compared with
+_AROUND = 32  # compare the losses of a sample with those of this many positions before and after it
 _ENDLESS = 1 << 60
-_SAMPLES_AHEAD = 1_000_000
-"""How far behind the begin of the last stage of a run without end a document is looked for, unless told."""
+_SAMPLES_AHEAD = 1_000_000  # default number of positions of an endless last stage to search for a document
 
 
-def positions(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns a page of samples: source and preview."""
-    samples = looking.samples()
+def positions(session: Session, query: Query) -> dict[str, Any]:
+    """Returns a page of samples with source and preview."""
+    samples = session.samples()
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
     total = len(samples)
     asked = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
-    rows = _rows(looking, asked) if len(asked) else []
-    for row, step in zip(rows, looking.steps(asked), strict=True):
+    rows = _rows(session, asked) if len(asked) else []
+    for row, step in zip(rows, session.steps(asked), strict=True):
         row["step"] = step
     return {"total": None if total >= _ENDLESS else total, "first": first, "rows": rows}
 
 
-def position(looking: Looking, query: Query) -> dict[str, Any]:
+def position(session: Session, query: Query) -> dict[str, Any]:
     """Returns a sample as HTML, with its spans."""
-    samples = looking.samples()
+    samples = session.samples()
     number = query.number("position")
     query.check_read()
     if number >= len(samples):
-        raise NotThereError(f"position {number} out of range: there are {len(samples)}")
-    shown = looking.target.sample(number)
+        raise NotThereError(f"position {number} out of range: the target has {len(samples)} positions")
+    shown = session.target.sample(number)
     near = np.arange(max(0, number - _AROUND), min(number + _AROUND + 1, len(samples)))
-    losses = _losses(looking, near)
-    [step] = looking.steps(np.array([number], dtype=np.int64))
-    numbers = {source.name: source.number for source in looking.target.sources}
+    losses = _losses(session, near)
+    [step] = session.steps(np.array([number], dtype=np.int64))
+    numbers = {source.name: source.number for source in session.target.sources}
     return {
         "position": number,
         "step": step,
@@ -64,12 +63,12 @@ def position(looking: Looking, query: Query) -> dict[str, Any]:
     }
 
 
-def _losses(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns recorded losses per token, and their levels, by position and slot."""
-    run = looking.target.run
-    if run is None or looking.losses is None:
+def _losses(session: Session, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
+    """Returns recorded losses per token and their levels, by (position, slot)."""
+    run = session.target.run
+    if run is None or session.losses is None:
         return {}
-    losses = span_losses(run, looking.losses, asked.tolist())
+    losses = span_losses(run, session.losses, asked.tolist())
     lengths = {(row["position"], row["slot"]): row["length"] for row in run.trace(asked).rows()}
     return {
         place: {"loss": f"{found.loss / lengths[place]:.4g}", "loss_level": found.level}
@@ -77,25 +76,25 @@ def _losses(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dic
     }
 
 
-def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
+def occurrences(session: Session, query: Query) -> dict[str, Any]:
     """Returns the samples that read a document."""
-    source = looking.source(query)
-    number = looking.document(query, source)
+    source = session.source(query)
+    number = session.document(query, source)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     stop = query.number("stop", _ENDLESS)
     query.check_read()
-    run = looking.target.run
+    run = session.target.run
     if run is None:
-        hint = "explore the run.toml of a run to follow a document"
-        raise ConfigError(f"the {looking.target.kind} `{looking.target.name}` is no run", hint=hint)
+        message = f"the target must be a run, got {session.target.kind} `{session.target.name}`"
+        raise ConfigError(message, hint="explore a run.toml to see which samples read a document")
     end = run.lock.segments[-1].start + _SAMPLES_AHEAD if run.num_samples is None else run.num_samples
     stop = end if stop == _ENDLESS else min(stop, end) if run.num_samples is not None else stop
     table = run.occurrences({source: [number]}, stop=stop)
     page = table.take(np.arange(min(first, len(table)), min(first + count, len(table))))
-    steps, losses = looking.steps(page.positions), _losses(looking, page.positions)
+    steps, losses = session.steps(page.positions), _losses(session, page.positions)
     rows = [
         {name: row[name] for name in ("position", "pass", "stage", "start", "length", "denied")}
-        | {"step": step, "seen": None if looking.consumed is None else row["position"] < looking.consumed}
+        | {"step": step, "seen": None if session.consumed is None else row["position"] < session.consumed}
         | losses.get((row["position"], row["slot"]), {})
         for row, step in zip(page.rows(), steps, strict=True)
     ]
@@ -106,9 +105,9 @@ def _traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanT
     return trace_dataset(target.samples, asked) if target.run is None else target.run.trace(asked)
 
 
-def _rows(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
-    """Returns a row per position."""
-    table, losses = _traced(looking.target, asked), _losses(looking, asked)
+def _rows(session: Session, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
+    """Returns one row per position."""
+    table, losses = _traced(session.target, asked), _losses(session, asked)
     firsts = np.searchsorted(table.positions, asked)
     counts = (np.searchsorted(table.positions, asked, side="right") - firsts).tolist()
     heads = {row["position"]: row for row in table.take(firsts[np.array(counts) > 0]).rows()}
@@ -116,7 +115,7 @@ def _rows(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[
     for number, first, count in zip(asked.tolist(), firsts.tolist(), counts, strict=True):
         head = heads.get(number)
         row = {name: None if head is None else head[name] for name in ("stage", "source", "pass", "window")}
-        text = "" if head is None else _begin(looking.target, head)
+        text = "" if head is None else _begin(session.target, head)
         own = [losses.get((number, slot), {}) for slot in table.slots[first : first + count].tolist()]
         worst = max(own, key=lambda each: (each.get("loss_level", -1), float(each.get("loss", 0))), default={})
         rows.append({"position": number, **row, "num_spans": count, "preview": text, **worst})

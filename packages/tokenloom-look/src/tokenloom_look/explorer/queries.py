@@ -1,4 +1,4 @@
-"""What a request asks for: names and values of an address, read strictly."""
+"""Parses query strings of the explorer strictly, and encodes answers as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_VALUES = 16
 
 
 class Query:
-    """The values of a request, by name: each at most once, and each of them read."""
+    """The parameters of a request by name. Repeated and unused parameters are errors."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self._values = values
@@ -45,25 +45,25 @@ class Query:
                 max_num_fields=_MOST_VALUES,
             )
         except ValueError as error:
-            raise ConfigError(f"expected `name=value&…` in UTF-8, percent-encoded: {error}") from error
+            raise ConfigError(f"the query must be percent-encoded `name=value&…` in UTF-8: {error}") from error
         values = dict(pairs)
         if len(values) != len(pairs):
-            raise ConfigError("a parameter is given twice")
+            raise ConfigError("the query has a repeated parameter")
         return cls(values)
 
     def text(self, name: str, default: str | None = None) -> str:
         self._read.add(name)
         value = self._values.get(name, default)
         if value is None:
-            raise ConfigError(f"no `{name}` given in the query")
+            raise ConfigError(f"the query needs `{name}`")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Returns a value, or None for an empty one."""
+        """Returns the value; None if it is missing or empty."""
         return self.text(name, "") or None
 
     def number(self, name: str, default: int | None = None, *, below: int | None = None) -> int:
-        """Returns an integer from 0 on."""
+        """Returns a non-negative integer."""
         text = self.text(name, None if default is None else str(default))
         number = parse_integer(text, f"`{name}`, {quoted(text)},", at_least=0)
         if below is not None and number >= below:
@@ -71,17 +71,16 @@ class Query:
         return number
 
     def page(self, *, default: int, most: int) -> tuple[int, int]:
-        """Returns `first`, from 0, and `count`, at most `most`."""
+        """Returns `first`, by default 0, and `count`, capped at `most`."""
         return self.number("first", 0), min(self.number("count", default), most)
 
     def check_read(self) -> None:
-        """Refuses parameters that were not read."""
+        """Raises if the request has parameters that the view did not read."""
         if unknown := sorted(self._values.keys() - self._read):
             raise ConfigError(f"unknown parameters {', '.join(map(quoted, unknown))}")
 
 
-_LARGEST_EXACT = 2**53
-"""JavaScript's numbers are exact up to it."""
+_LARGEST_EXACT = 2**53  # JavaScript's integers are exact up to it
 
 _STATUSES: tuple[tuple[type[TokenloomError], int], ...] = (
     (ConfigError, 400),
@@ -95,11 +94,11 @@ _STATUSES: tuple[tuple[type[TokenloomError], int], ...] = (
 
 
 class NotThereError(TokenloomError):
-    """What was asked for by number or name is not there; the page says so in its place."""
+    """The requested number or name does not exist; the page shows the message in place."""
 
 
 def encoded(value: Any) -> bytes:
-    """Returns a value as JSON: non-finite numbers as null, integers beyond 2^53 as texts, and texts printable.
+    """Encodes a value as JSON: non-finite numbers as null, integers beyond 2^53 as strings, strings made printable.
 
     Example:
         >>> encoded({"position": 2**60, "loss": float("nan")})
@@ -122,7 +121,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
-        # What is HTML was made printable, and escaped, by who drew it.
+        # Values of keys ending in "html" are already escaped.
         return {str(key): each if str(key).endswith("html") else _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value]
 

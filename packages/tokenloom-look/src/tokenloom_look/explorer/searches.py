@@ -1,8 +1,8 @@
-"""Searches for texts and ids in all documents, a part per request, with a cursor to continue.
+"""Searches all documents for a text or ids; each request searches a part and returns a cursor to continue.
 
-A text is found however it is cut into tokens. If enough of its tokens do not depend on their neighbours, ids are
-compared; shorter texts are found by decoding everything, a hundred times as slow. Only decoding finds texts tokenized
-with dropout.
+A text is found however it was tokenized. If enough of its tokens do not depend on neighbours, ids are compared; for
+shorter texts everything is decoded, which is a hundred times slower. Texts tokenized with dropout are only found by
+decoding.
 """
 
 from __future__ import annotations
@@ -23,27 +23,23 @@ from tokenloom.inspect.shown import OpenPair
 from tokenloom.inspect.texts import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.tokenizers.text_tokenizer import decoded
-from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.session import Session
 from tokenloom_look.html import element, joined
 
-SECONDS = 0.3
-"""How long a request works; the page asks on."""
-
+SECONDS = 0.3  # maximum time of a request
 _MOST_MATCHES = 50
 _MOST_IDS = 256
 _MOST_KEPT = 8
 _MOST_CHARACTERS = 2000
 _DECODED_AT_ONCE = 2048
-_AROUND = 24
-"""Tokens before and behind a match that are shown."""
-
+_AROUND = 24  # tokens of context before and after a match
 _CURSOR = re.compile(r"([0-9]{1,10})\.([0-9]{1,15})\.([0-9]{1,15})\.([0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """Where a search has come to."""
+    """The place where a search continues, and the number of tokens searched so far."""
 
     pair: int
     row: int = 0
@@ -53,7 +49,7 @@ class Cursor:
     @classmethod
     def parse(cls, text: str) -> Cursor:
         if (found := _CURSOR.fullmatch(text)) is None:
-            raise ConfigError(f"not a cursor: {quoted(text)}")
+            raise ConfigError(f"`cursor` must have the form PAIR.ROW.START.SEARCHED, got {quoted(text)}")
         pair, row, start, searched = map(int, found.groups())
         return cls(pair=pair, row=row, start=start, searched=searched)
 
@@ -62,7 +58,7 @@ class Cursor:
 
 
 class _Place(NamedTuple):
-    """Where something was found: the sequence, its tokens, and from which token on it is found again."""
+    """A match: the sequence, its tokens [start, stop), and the token to continue from to find it again."""
 
     row: int
     start: int
@@ -72,37 +68,37 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What was looked through: places, and where to go on."""
+    """The matches of one step of a search, and the sequence and token to continue from."""
 
     places: list[_Place]
     row: int
     start: int
 
 
-def search(looking: Looking, query: Query, *, seconds: float = SECONDS) -> dict[str, Any]:
+def search(session: Session, query: Query, *, seconds: float = SECONDS) -> dict[str, Any]:
     """Searches for at most `seconds`; returns matches and a cursor."""
     text, ids = query.optional_text("text"), query.optional_text("ids")
-    chosen = None if query.optional_text("source") is None else looking.source(query)
+    chosen = None if query.optional_text("source") is None else session.source(query)
     cursor = query.optional_text("cursor")
     query.check_read()
     if (text is None) == (ids is None):
-        raise ConfigError("give `text` or `ids`, one of both")
-    sought = _Sought.of_ids(ids) if text is None else _known(looking, text)
-    pairs, total = _pairs(looking, chosen)
+        raise ConfigError("give either `text` or `ids`")
+    pattern = _Pattern.of_ids(ids) if text is None else _known(session, text)
+    pairs, total = _pairs(session, chosen)
     at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
     if at.pair not in pairs and len(pairs):
-        raise ConfigError(f"not a cursor of this search: {quoted(str(at))}")
+        raise ConfigError(f"`cursor` must belong to this search, got {quoted(str(at))}")
     matches: list[dict[str, Any]] = []
     until = time.monotonic() + seconds
     end = False
     while not end:
-        at, found, end = _next(looking, sought, at, pairs, most=_MOST_MATCHES - len(matches), until=until)
+        at, found, end = _next(session, pattern, at, pairs, most=_MOST_MATCHES - len(matches), until=until)
         matches += found
         if len(matches) >= _MOST_MATCHES or time.monotonic() >= until:
             break
     return {
         "matches": matches,
-        "method": sought.method,
+        "method": pattern.method,
         "searched_tokens": total if end else at.searched,
         "total_tokens": total,
         "cursor": None if end else str(at),
@@ -110,8 +106,8 @@ def search(looking: Looking, query: Query, *, seconds: float = SECONDS) -> dict[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sought:
-    """What is looked for: ids, a text by its ids, or a text by decoding."""
+class _Pattern:
+    """The search pattern: ids, a text searched by its ids, or a text searched by decoding."""
 
     ids: tuple[int, ...] = ()
     text: str = ""
@@ -119,7 +115,7 @@ class _Sought:
     tokenizer: Any = None
 
     @classmethod
-    def of_ids(cls, text: str | None) -> _Sought:
+    def of_ids(cls, text: str | None) -> _Pattern:
         items = [item for item in items_of(text or "", blanks_separate=True) if item.text]
         ids = [parse_integer(item.text, item.place, at_least=0) for item in items]
         if not 0 < len(ids) <= _MOST_IDS or max(ids) >= 2**63:
@@ -127,15 +123,15 @@ class _Sought:
         return cls(ids=tuple(ids))
 
     @classmethod
-    def of_text(cls, text: str, looking: Looking) -> _Sought:
-        tokenizer = looking.target.tokenizer
+    def of_text(cls, text: str, session: Session) -> _Pattern:
+        tokenizer = session.target.tokenizer
         if tokenizer is None:
-            raise ConfigError("no tokenizer to search for text", hint="search for ids, or pass --tokenizer")
+            raise ConfigError("searching for text needs a tokenizer", hint="search for ids, or pass --tokenizer")
         if len(text) > _MOST_CHARACTERS:
             raise ConfigError(f"`text`: must have at most {_MOST_CHARACTERS} characters, got {len(text)}")
         try:
             stable = StableIds.of(text, tokenizer)
-        except ConfigError:  # too short for it; the answer says by `method` what is done instead
+        except ConfigError:  # too short: search by decoding, which `method` reports
             return cls(text=text, tokenizer=tokenizer)
         return cls(text=text, ids=stable.ids, stable=stable, tokenizer=tokenizer)
 
@@ -146,7 +142,7 @@ class _Sought:
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields matches in a pair from a place on; a stage ends early at `until`."""
+        """Yields matches in a pair, starting at a token; a stage ends early at the time `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)
@@ -182,37 +178,37 @@ class _Sought:
                     continue
                 begins_next = span.next_start - first if span.next_row == at else length
                 for begin, stop in _places(self.text, tokens[end - length : end].tolist(), self.tokenizer):
-                    if begin >= begins_next or len(places) > _MOST_MATCHES:  # the next part has it, too
+                    if begin >= begins_next or len(places) > _MOST_MATCHES:  # the next part finds it again
                         break
                     places.append(_Place(at, first + begin, first + stop, first + begin))
             yield _Stage(places, span.next_row, span.next_start)
 
 
-def _known(looking: Looking, text: str) -> _Sought:
-    """Returns a prepared text, cached between requests."""
-    if (found := looking.sought.get(text)) is None:
-        if len(looking.sought) >= _MOST_KEPT:
-            looking.sought.clear()
-        found = looking.sought[text] = _Sought.of_text(text, looking)
+def _known(session: Session, text: str) -> _Pattern:
+    """Returns the pattern of a text, cached between requests."""
+    if (found := session.patterns.get(text)) is None:
+        if len(session.patterns) >= _MOST_KEPT:
+            session.patterns.clear()
+        found = session.patterns[text] = _Pattern.of_text(text, session)
     return found
 
 
 def _next(
-    looking: Looking, sought: _Sought, at: Cursor, pairs: range, *, most: int, until: float
+    session: Session, pattern: _Pattern, at: Cursor, pairs: range, *, most: int, until: float
 ) -> tuple[Cursor, list[dict[str, Any]], bool]:
-    """Searches one more stretch; returns the new cursor, matches, and whether the search is complete."""
+    """Runs one stage; returns the new cursor, its matches, and whether the search is complete."""
     if at.pair not in pairs:
         return at, [], True
-    pair = looking.target.pairs.get(looking.target.pair_rows.prefixes[at.pair])
+    pair = session.target.pairs.get(session.target.pair_rows.prefixes[at.pair])
     stage = None
     if at.row < len(pair.data):
         if at.start > 0 and at.start >= int(pair.data.sequence_lengths[at.row]):
-            raise ConfigError(f"not a cursor of this search: {quoted(str(at))}")
-        stage = next(sought.stages(pair, at.row, at.start, until), None)
+            raise ConfigError(f"`cursor` must belong to this search, got {quoted(str(at))}")
+        stage = next(pattern.stages(pair, at.row, at.start, until), None)
     if stage is None:  # the end of the pair
         searched = at.searched
         return Cursor(pair=at.pair + 1, searched=searched), [], at.pair + 1 not in pairs
-    found = [_match(looking, pair, at.pair, place) for place in stage.places[:most]]
+    found = [_match(session, pair, at.pair, place) for place in stage.places[:most]]
     if len(stage.places) > most:
         rest = stage.places[most]
         return _moved(pair, at, rest.row, rest.again), found, False
@@ -220,38 +216,38 @@ def _next(
 
 
 def _moved(pair: OpenPair, at: Cursor, row: int, start: int) -> Cursor:
-    """Returns a cursor within a pair."""
+    """Returns the cursor at another place of its pair."""
     passed = int(pair.data.sequence_lengths[at.row : row].sum(dtype=np.int64)) - at.start + start
     return Cursor(pair=at.pair, row=row, start=start, searched=at.searched + passed)
 
 
-def _pairs(looking: Looking, source: int | None) -> tuple[range, int]:
-    """Returns the numbers of the searched pairs, and their tokens."""
-    sources, bounds = looking.target.sources, looking.target.pair_rows.first_pairs.tolist()
+def _pairs(session: Session, source: int | None) -> tuple[range, int]:
+    """Returns the indices of the pairs to search, and their number of tokens."""
+    sources, bounds = session.target.sources, session.target.pair_rows.first_pairs.tolist()
     if source is None:
         return range(bounds[0], bounds[-1]), sum(each.num_tokens for each in sources)
     return range(bounds[source], bounds[source + 1]), sources[source].num_tokens
 
 
-def _match(looking: Looking, pair: OpenPair, number: int, place: _Place) -> dict[str, Any]:
+def _match(session: Session, pair: OpenPair, number: int, place: _Place) -> dict[str, Any]:
     row, start, stop, _ = place
     owner = pair.document_of(row)
     first_row = pair.rows_of(owner).start
     lengths = pair.data.sequence_lengths[first_row:row].astype(np.int64)
     if pair.data.multimodal:
         lengths[np.asarray(pair.data.sequence_modes[first_row:row]) == IMAGE_MODE] = 1
-    document = row if looking.target.run is not None else owner
+    document = row if session.target.run is not None else owner
     return {
-        "source": looking.target.pair_rows.source_of(number),
-        "document": int(looking.target.pair_rows.first_documents[number]) + document,
+        "source": session.target.pair_rows.source_of(number),
+        "document": int(session.target.pair_rows.first_documents[number]) + document,
         "start": int(lengths.sum()) + start,
         "length": stop - start,
-        "context_html": _context(pair, place, looking.target.tokenizer),
+        "context_html": _context(pair, place, session.target.tokenizer),
     }
 
 
 def _context(pair: OpenPair, place: _Place, tokenizer: Any) -> str:
-    """Returns a match with its surroundings as HTML, the match as `<mark>`."""
+    """Returns a match with its context as HTML; the match is in `<mark>`."""
     row, start, stop, _ = place
     first, last = max(0, start - _AROUND), min(int(pair.data.sequence_lengths[row]), stop + _AROUND)
     found = pair.data.get(row, first, last - first)
@@ -270,10 +266,10 @@ def _is_image(pair: OpenPair, row: int) -> bool:
 
 
 def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int, int]]:
-    """Yields (first, stop) of the tokens that hold a text, for all its places."""
+    """Yields the tokens [first, stop) of each occurrence of a text."""
     last = -1
     for place in range(decoded(tokens, tokenizer).count(text)):
-        # Both are looked for by halves: more tokens hold no less of the text.
+        # Binary search works since adding tokens never removes an occurrence.
         stop = _least(lambda end: decoded(tokens[:end], tokenizer).count(text) > place, len(tokens))  # noqa: B023
         begin = _least(lambda begin: text not in decoded(tokens[begin:stop], tokenizer), stop) - 1  # noqa: B023
         if begin > last:
@@ -282,5 +278,5 @@ def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int,
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int:
-    """Returns the least number for which a monotone condition holds, else `most`."""
+    """Returns the smallest number below `most` for which a monotone condition holds, or else `most`."""
     return bisect_left(range(most), 1, key=holds)

@@ -1,4 +1,4 @@
-"""A server on this machine: a socket that listens, and uvicorn behind it."""
+"""Runs the explorer's application with uvicorn on a local socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST_PORT = 65535
 
 
 class LocalServer:
-    """A server of views. It listens once it is made, and answers once `run` is called."""
+    """A server of views. It listens from construction on, and answers after `run` is called."""
 
     def __init__(self, views: Mapping[str, View], *, host: str = "127.0.0.1", port: int = 0) -> None:
         uvicorn = require("uvicorn", extra="look")
@@ -42,7 +42,7 @@ class LocalServer:
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            access_log=False,  # addresses hold the token
+            access_log=False,  # URLs contain the token
             server_header=False,
             proxy_headers=False,
             limit_concurrency=_MOST_CONNECTIONS,
@@ -52,11 +52,11 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """The address of the page, with the token."""
+        """Returns the address of the page with the token."""
         return self._url(self.access.token)
 
     def url_for_once(self) -> str:
-        """Returns an address that opens the page once, for command lines, which others can see."""
+        """Returns an address that opens the page only once, for command lines, which other users can see."""
         return self._url(self.access.ticket())
 
     def _url(self, token: str) -> str:
@@ -68,28 +68,28 @@ class LocalServer:
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Makes `run` return; may be called from any thread."""
+        """Makes `run` return; thread-safe."""
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Closes the socket of a server that never ran."""
+        """Closes the socket of a server that was never run."""
         self._socket.close()
 
 
 def _listening(host: str, port: int) -> socket.socket:
     where = f"`{host}`, port {port}"
     if not 0 <= port <= _LAST_PORT:
-        raise ConfigError(f"expected a port in [0, {_LAST_PORT}] to listen at, found {where}")
+        raise ConfigError(f"the port must be in [0, {_LAST_PORT}], got {port}")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        message = f"expected a host of this machine to listen at, found {where}: {error}"
-        raise ConfigError(message, hint="127.0.0.1 is this machine alone") from error
+        message = f"cannot resolve {where}: {error}"
+        raise ConfigError(message, hint="use an address of this machine, such as 127.0.0.1") from error
     try:
         listening = socket.create_server(address[:2], family=family)
     except OSError as error:
-        message = f"cannot listen at {where}: {os.strerror(error.errno) if error.errno else error}"
-        raise ConfigError(message, hint="port 0 takes one that is free") from error
-    # asyncio does so of sockets that know their protocol: an answer of two packets takes 40 ms otherwise.
+        message = f"cannot listen on {where}: {os.strerror(error.errno) if error.errno else error}"
+        raise ConfigError(message, hint="use port 0 for a free one") from error
+    # asyncio sets this only for sockets with a known protocol; without it an answer of two packets takes 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

@@ -1,4 +1,4 @@
-"""What is going on: a job that makes a corpus, or a training loop that writes what it reads and loses."""
+"""The view `watch`: progress of a job, or statistics of a training loop."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import time
 from typing import Any
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError, StorageError
-from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.session import Session
 from tokenloom_look.report.job_section import job_html, job_state
 from tokenloom_look.report.section import duration
 from tokenloom_look.report.statistics_section import Line, last_lines, section_of_lines
 
 
-def watch(looking: Looking, query: Query) -> dict[str, Any]:
-    """Returns the progress of a job or of training."""
+def watch(session: Session, query: Query) -> dict[str, Any]:
+    """Returns the progress of the job or of training."""
     query.check_read()
-    if looking.target.folder is not None:
-        return _job(looking.target.folder)
-    if looking.followed is not None:
-        return _training(looking.followed)
-    message = "expected a job or a file to watch, found none"
-    raise ConfigError(message, hint="explore the folder of a job, or name a file with --follow")
+    if session.target.folder is not None:
+        return _job(session.target.folder)
+    if session.followed is not None:
+        return _training(session.followed)
+    message = "the target has no progress to watch"
+    raise ConfigError(message, hint="explore the folder of a job, or pass a statistics file with --follow")
 
 
 def _job(folder: str) -> dict[str, Any]:
     try:
         state = job_state(folder, now := time.time())
     except DatasetNotFoundError:
-        words = f"The job is done: its folder `{folder}` is gone."
+        words = f"The job is done: its folder `{folder}` was removed."
         return {"words": words, "progress": None, "facts": [], "html": "", "charts": [], "is_over": True}
     num_done, total = len(state.done), state.num_shards
     return {
@@ -43,10 +43,10 @@ def _job(folder: str) -> dict[str, Any]:
 
 
 def _training(path: str) -> dict[str, Any]:
-    """Returns the report section of a training loop."""
+    """Returns the report section of the statistics file."""
     lines: list[Line] = []
     facts: list[tuple[str, str]] = []
-    words, num_skipped = f"`{path}` is not there yet.", 0
+    words, num_skipped = f"`{path}` does not exist yet.", 0
     try:
         facts.append(("last written", f"{duration(max(0.0, time.time() - os.stat(path).st_mtime))} ago"))
         lines, num_skipped = last_lines(path)
@@ -54,7 +54,7 @@ def _training(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise StorageError(f"cannot read `{path}`: {error.strerror or error}") from error
+        raise StorageError(f"`{path}`: cannot read it: {error.strerror or error}") from error
     section = section_of_lines(path, lines, num_lines=len(lines) + num_skipped)
     last = lines[-1] if lines else {}
     return {
@@ -67,4 +67,4 @@ def _training(path: str) -> dict[str, Any]:
     }
 
 
-_PLACES = (("step", "step"), ("samples that were consumed", "consumed_samples"))
+_PLACES = (("step", "step"), ("consumed samples", "consumed_samples"))

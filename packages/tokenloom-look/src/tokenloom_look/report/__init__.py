@@ -1,1 +1,1 @@
-"""A report on data, a run or a job, as one page."""
+"""A report on a dataset, run or job, as one HTML page."""

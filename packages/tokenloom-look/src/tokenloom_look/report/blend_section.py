@@ -1,4 +1,4 @@
-"""What a build makes of a blend: samples owed, and passes over each dataset."""
+"""The section "Blend": number of samples and passes over each dataset of a blend."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows
 from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
-_MOST_SAMPLES = 1 << 22
-"""Samples that are counted out to the datasets of a blend, at up to 0.1 us each."""
-
+_MOST_SAMPLES = 1 << 22  # maximum number of samples to count; up to 0.1 us each
 _MOST_LINES = 12
 _MANY_PASSES = 4
 
 
 def blend_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the samples of a blend by dataset, over as many samples as all tokens give; None for other targets."""
+    """Returns samples by dataset of a blend, for as many samples as all tokens make; None for other targets."""
     if target.run is not None or target.blend is None or len(target.sources) < 2:
         return None
     prefixes, weights = target.blend
@@ -38,15 +36,15 @@ def blend_section(target: Target, _options: ReportOptions) -> Section | None:
     datasets = plan.splits[0].datasets if plan.splits and plan.splits[0] is not None else ()
     scale = whole / counted if weights is not None else 1.0
     words = (
-        f"What training over {whole:,} samples of {length:,} tokens reads, as many as all tokens give."
+        f"Training over {whole:,} samples of {length:,} tokens, as many as all tokens make."
         if weights is not None
         else f"Without weights each dataset is read once, in samples of {length:,} tokens."
     )
     if scale > 1:
-        words += f" Counted for {counted:,} samples, and multiplied."
+        words += f" Counted for {counted:,} samples and scaled up."
     return Section(
         id="blend",
-        title="The blend as it is built",
+        title="Blend",
         html=joined([element("p", words), _table(datasets, scale)]),
         charts=[_chart(datasets, whole, scale)] if weights is not None else [],
         findings=list(_findings(datasets, plan, scale)),
@@ -76,7 +74,7 @@ def _chart(datasets: Sequence[DatasetPlan], whole: int, scale: float) -> Chart:
         id="blend-passes",
         kind="lines",
         title="Passes over the datasets",
-        summary=f"After {whole:,} samples the datasets read most often have had {', '.join(ends)} passes.",
+        summary=f"Passes after {whole:,} samples, most often read datasets first: {', '.join(ends)}.",
         x_label="samples",
         x=[0, whole],
         y_label="passes",
@@ -90,6 +88,6 @@ def _findings(datasets: Sequence[DatasetPlan], plan: BuildPlan, scale: float) ->
     for row in often:
         if scale * row.num_epochs_owed > _MANY_PASSES:
             passes = scale * row.num_epochs_owed
-            yield f"{row.name} is read {passes:,.1f} times while the tokens of all data are read once."
+            yield f"{row.name} is read {passes:,.1f} times in as many samples as all tokens make."
     for problem in plan.problems[:5]:
-        yield f"{problem.name} cannot give the {problem.owed:,} samples that the blend takes of it: {problem.remedy}"
+        yield f"{problem.name} has too few samples; the blend needs {problem.owed:,} of it: {problem.remedy}"

@@ -1,4 +1,4 @@
-"""`tokenloom report`: what data, a run or a job are like, as one page that opens without a network."""
+"""`tokenloom report`: a summary of a dataset, run or job as one HTML page."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
 from tokenloom_look.report.page import page
 from tokenloom_look.report.section import ReportOptions, duration
-from tokenloom_look.report.sections import MadeSection, made_sections
+from tokenloom_look.report.sections import SectionResult, make_sections
 from tokenloom_look.target import TargetOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TargetOptions):
-    """Writes one page that opens in any browser without a network, and prints well: documents, tokens and their
-    lengths, what became of the input, what the data were made by, samples with their boundaries; of a run its blend
-    over time, passes, packing and ledger; of a job how far it is; on top what is worth a look. Reads only. The exit
-    status is 1 if a part could not be made; the page says which.
+    """Write a summary as one HTML page that works offline and can be printed: documents, tokens and their lengths,
+    input records, tokenizer and options, and example samples with their boundaries; for a run also its blend over time,
+    passes, packing and ledger; for a job its progress. Anomalies are listed first. Only the page is written. Exits with
+    1 if a section failed; the page says which.
 
     Attributes:
-        output: where to write the page, such as x.html.
-        overwrite: replace a file that is there.
-        num_samples_shown: samples and documents to show of each.
-        statistics: numbers of a training loop, as JsonLinesWriter writes them.
-        contamination: what `tokenloom contamination --json` has printed.
-        pictures: also write each chart there, as ID.png.
-        no_time: no time on the page: the same data make the same bytes.
-        global_batch_size: samples of a step.
-        json: print one JSON object: path, num_bytes, seconds, and in sections id, title, made, error, findings, seconds
-            of each.
+        output: path of the page, such as x.html.
+        overwrite: replace an existing file.
+        num_samples_shown: number of samples to show, and number of documents.
+        statistics: statistics of a training loop, written by JsonLinesWriter.
+        contamination: output of `tokenloom contamination --json`.
+        pictures: folder to write each chart to, as ID.png.
+        no_time: omit the time, so that equal data gives equal bytes.
+        global_batch_size: samples per step.
+        json: print one JSON object: path, num_bytes, seconds, and sections with id, title, made, error, findings,
+            seconds.
     """
 
     output: Annotated[str, Written(names=("-o", "--output"), metavar="FILE")]
@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("default")
-        made = list(made_sections(target, wanted))
+        made = list(make_sections(target, wanted))
     for text in dict.fromkeys(str(each.message) for each in warned):
         say(f"warning: {text}")
     when = None if options.no_time else time.time()
@@ -91,13 +91,13 @@ def run(options: Options) -> int:
 
 
 def require_place(path: str, *, overwrite: bool) -> None:
-    """Checks, before any work, that a file may be written; makes its folder."""
+    """Checks before any work that the file may be written; creates its folder."""
     if os.path.lexists(path) and not overwrite:
         raise exists_error(path)
     make_folder_of(path)
 
 
-def _described(path: str, made: list[MadeSection], *, num_bytes: int, seconds: float) -> dict[str, Any]:
+def _described(path: str, made: list[SectionResult], *, num_bytes: int, seconds: float) -> dict[str, Any]:
     sections = [
         {
             "id": each.listed.id,

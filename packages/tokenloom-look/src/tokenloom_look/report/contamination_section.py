@@ -1,4 +1,4 @@
-"""What `tokenloom contamination --json` found of benchmarks, as it was stored."""
+"""The section "Benchmarks in the data": shows a result of `tokenloom contamination --json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_CHARACTERS = 400
 
 
 def contamination_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns findings by benchmark and source, and the worst items; None without a file."""
+    """Returns matches by benchmark and source, and the worst items; None without a file."""
     if options.contamination is None:
         return None
     try:
@@ -34,12 +34,12 @@ def contamination_section(target: Target, options: ReportOptions) -> Section | N
             *(element("div", *_item(item)) for item in worst),
         ]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        message = f"cannot read `{options.contamination}`: {getattr(error, 'strerror', None) or error!r}"
-        raise InputError(message, hint="write it with `tokenloom contamination --json`") from error
+        message = f"`{options.contamination}`: cannot read it: {getattr(error, 'strerror', None) or repr(error)}"
+        raise InputError(message, hint="write the file with `tokenloom contamination --json`") from error
     if len(items) > len(worst):
         html.append(element("p", f"{len(items) - len(worst):,} more items are not shown.", class_="note"))
     findings = [
-        f"{row['found']:,} of {row['items']:,} items of {os.path.basename(row['benchmark'])} stand in the data."
+        f"{row['found']:,} of {row['items']:,} items of {os.path.basename(row['benchmark'])} were found in the data."
         for row in benchmarks
         if row["found"]
     ]
@@ -55,5 +55,5 @@ def _item(item: dict[str, Any]) -> tuple[Markup, Markup]:
     passage = item["passages"][0]
     name = f"{os.path.basename(item['benchmark'])}:{item['record']}"
     rows = [(name, passage["of_item"]), (f"{passage['source']}:{passage['document']}", passage["of_document"])]
-    heading = f"{name}: {share(item['coverage'], 1)} of it, in {len(item['passages']):,} documents"
+    heading = f"{name}: {share(item['coverage'], 1)} of its n-grams, in {len(item['passages']):,} documents"
     return element("h3", heading), table(["where", "text"], [(where, text[:_MOST_CHARACTERS]) for where, text in rows])

@@ -1,4 +1,4 @@
-"""How many documents and tokens there are, of which source, and how long documents are."""
+"""The sections "Documents and tokens", with counts and lengths, and "Parts of the catalogue"."""
 
 from __future__ import annotations
 
@@ -16,25 +16,17 @@ from tokenloom_look.report.section import Chart, ReportOptions, Section, Series,
 from tokenloom_look.target import Target, TargetKind, TargetSource
 
 PERCENTS = (1, 5, 25, 50, 75, 95, 99, 99.9)
-MOST_SOURCES = 100
-"""Rows of a table; the rest is one."""
-
+MOST_SOURCES = 100  # rows of a table; the others are summed up in one
 _MANY_EMPTY = 0.01
-_MUCH_OF_ALL = 0.05
-"""Share of all tokens from which on a single document is told of."""
-
-_FEW = 20
-"""Documents; of fewer, one that holds much is nothing odd."""
-
+_MUCH_OF_ALL = 0.05  # share of all tokens in one document that makes a finding,
+_FEW = 20  # if there are at least this many documents
 _SAME_LENGTH = 0.2
 _MANY = 100
-
-
 _MOST_PARTS = 100
 
 
 def documents_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns numbers of documents and tokens, and lengths of documents."""
+    """Returns the number of documents and tokens, and lengths of documents."""
     of_sources, lengths, dtypes = [], DocumentLengths(), set[str]()
     num_bytes = 0
     for source in target.sources:
@@ -51,9 +43,9 @@ def documents_section(target: Target, _options: ReportOptions) -> Section:
             ("tokens", lengths.num_tokens),
             ("bytes of tokens", num_bytes),
             ("dtype", ", ".join(sorted(dtypes)) or None),
-            ("documents without tokens", lengths.num_empty),
-            ("tokens of a document, on average", f"{lengths.mean:,.1f}" if lengths.num_documents else None),
-            ("shortest document with tokens", _place(target, lengths.shortest)),
+            ("empty documents", lengths.num_empty),
+            ("mean tokens per document", f"{lengths.mean:,.1f}" if lengths.num_documents else None),
+            ("shortest non-empty document", _place(target, lengths.shortest)),
             ("longest document", _place(target, lengths.longest)),
         ]
     )
@@ -82,14 +74,14 @@ def _sources(of_sources: Sequence[tuple[TargetSource, int, int]], num_tokens: in
         row = [f"{len(rest):,} others", documents, tokens, share(tokens, num_tokens)]
         weight = sum(each[0].weight or 0 for each in rest)
         rows.append([*row, share(weight, sum(weights))] if weights else row)
-    columns = ["source", "documents", "tokens", "of all tokens", *(["weight"] if weights else [])]
-    return table(columns, rows, caption=f"{len(of_sources):,} sources, the largest first")
+    columns = ["source", "documents", "tokens", "share of tokens", *(["weight"] if weights else [])]
+    return table(columns, rows, caption=f"{len(of_sources):,} sources, largest first")
 
 
 def _percentiles(lengths: DocumentLengths) -> Markup:
     found = zip(PERCENTS, lengths.percentiles(PERCENTS), strict=True)
     hundredth = lengths.share_of_tokens_in_longest(0.01)
-    note = f"The longest 1% of the documents hold {share(hundredth, 1)} of the tokens."
+    note = f"The longest 1% of the documents contain {share(hundredth, 1)} of the tokens."
     rows: list[list[Cell]] = [[f"{percent:g}%", tokens] for percent, tokens in found]
     return element("div", table(["percentile of documents", "tokens per document"], rows, note=note))
 
@@ -111,7 +103,7 @@ def _charts(lengths: DocumentLengths) -> Iterator[Chart]:
     middle = _middle(found.edges, found.tokens)
     yield _chart(
         "tokens-by-length",
-        "Where the tokens are",
+        "Tokens by document length",
         f"About half of the tokens are in documents of more than {middle:,} tokens.",
         found.edges,
         found.tokens,
@@ -137,7 +129,7 @@ def _chart(
 
 
 def _middle(edges: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:
-    """Returns a length with about half of the tokens below."""
+    """Returns a length such that about half of the tokens are in shorter documents."""
     below = np.cumsum(tokens)
     return int(edges[int(np.searchsorted(below, below[-1] / 2))])
 
@@ -155,26 +147,26 @@ def _name(target: Target, found: tuple[int, int, int]) -> str:
 def _findings(target: Target, lengths: DocumentLengths) -> Iterator[str]:
     num_documents, num_tokens = lengths.num_documents, lengths.num_tokens
     if not num_documents:
-        yield "There is no document at all."
+        yield "There are no documents."
         return
     if not num_tokens:
-        yield "No document has a token."
+        yield "All documents are empty."
         return
     if lengths.num_empty > _MANY_EMPTY * num_documents:
-        yield f"{share(lengths.num_empty, num_documents)} of the documents have no tokens."
+        yield f"{share(lengths.num_empty, num_documents)} of the documents are empty."
     if lengths.longest is not None and num_documents >= _FEW and lengths.longest[0] > _MUCH_OF_ALL * num_tokens:
         name = _name(target, lengths.longest)
-        yield f"{name[0].upper()}{name[1:]} alone holds {share(lengths.longest[0], num_tokens)} of all tokens."
+        yield f"{name[0].upper()}{name[1:]} alone has {share(lengths.longest[0], num_tokens)} of all tokens."
     length, count = lengths.commonest
     if num_documents >= _MANY and count > _SAME_LENGTH * num_documents and length > 1:
-        yield f"{share(count, num_documents)} of the documents have exactly {length:,} tokens: were they cut?"
+        yield f"{share(count, num_documents)} of the documents have exactly {length:,} tokens: were they truncated?"
     for source in target.sources:
         if target.kind is not TargetKind.pair and not source.num_tokens:
             yield f"{source.name} has no tokens."
 
 
 def parts_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the pairs of a catalogue; None without one."""
+    """Returns the pairs of a catalogue; None for other targets."""
     catalogue = target.pairs.get(target.sources[0].name).data.catalogue
     if catalogue is None:
         return None
@@ -193,12 +185,12 @@ def parts_section(target: Target, _options: ReportOptions) -> Section | None:
         lambda rest: cells("", rest)[1:],
         most=_MOST_PARTS,
     )
-    columns = ["pair", "documents", "sequences", "tokens", "of all"]
-    caption = f"{len(parts):,} pairs, the largest first"
+    columns = ["pair", "documents", "sequences", "tokens", "share"]
+    caption = f"{len(parts):,} pairs, largest first"
     empty = [part.prefix for part in parts if not part.num_bytes]
     return Section(
         id="parts",
         title="Parts of the catalogue",
         html=table(columns, rows, caption=caption),
-        findings=[f"{counted(len(empty), 'part')} without tokens, such as {empty[0]}."] if empty else [],
+        findings=[f"{counted(len(empty), 'pair')} without tokens, such as {empty[0]}."] if empty else [],
     )

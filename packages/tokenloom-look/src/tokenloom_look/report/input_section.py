@@ -1,4 +1,4 @@
-"""What became of the input: kept, rejected and why, blank, duplicates, empty; and the files that were read."""
+"""The section "Input records": kept, rejected, blank, duplicate and empty records, and the input files."""
 
 from __future__ import annotations
 
@@ -22,31 +22,24 @@ from tokenloom_look.target import Target
 
 _MOST_FILES = 20
 _MOST_REASONS = 20
-_MOST_REASON = 160
-"""Characters of a reason on top of a page, and of a text in the table, which has three times as many."""
-
-_MOST_BYTES = 64 << 20
-"""Of a file of rejected records; the rest is not counted."""
-
-_VARYING = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"|\d+")
-"""In what reasons differ that are one."""
-
-_MANY_REJECTED = 0.001
-"""Share of the records from which on rejected ones are told of on top."""
+_MOST_REASON = 160  # maximum characters of a reason in a finding; the table shows three times as many
+_MOST_BYTES = 64 << 20  # maximum bytes to read of a file of rejected records
+_VARYING = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"|\d+")  # parts of a reason that are ignored when counting it
+_MANY_REJECTED = 0.001  # share of rejected records that makes a finding
 
 _WORDS = {
     "num_kept": "kept",
-    "num_rejected": "rejected: unusable, and set aside",
-    "num_blank": "blank: nothing but white space",
-    "num_duplicates": "duplicates of records that were kept",
-    "num_empty": "empty: without tokens",
-    "num_elsewhere": "went to other datasets, such as those of a split",
+    "num_rejected": "rejected: unusable",
+    "num_blank": "blank: only white space",
+    "num_duplicates": "duplicates of kept records",
+    "num_empty": "empty: no tokens",
+    "num_elsewhere": "written to other datasets, such as other splits",
 }
 
 
 @dataclasses.dataclass(slots=True)
 class RejectedReasons:
-    """Records that were set aside, by reasons that differ in numbers and names only."""
+    """Rejected records, counted by reason; reasons that differ only in numbers and names are counted together."""
 
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     first: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -66,13 +59,13 @@ class RejectedReasons:
                 record = parse_json(line)
                 kind = _VARYING.sub("#", record["reason"])
             except (ValueError, KeyError, TypeError) as error:
-                raise StorageError(f"`{path}` has a line that is no rejected record") from error
+                raise StorageError(f"`{path}` has a line that is not a rejected record") from error
             self.counts[kind] += 1
             self.first.setdefault(kind, record)
 
 
 def input_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns kept and rejected records by the manifests; None without any."""
+    """Returns the number of kept and rejected records according to manifests; None without manifests."""
     manifests = dict(manifests_of(target))
     if not manifests:
         return None
@@ -82,20 +75,15 @@ def input_section(target: Target, _options: ReportOptions) -> Section | None:
     files = list(dict.fromkeys(record for each in manifests.values() for record in each.inputs))
     notes = []
     if len(manifests) < num_pairs:
-        notes.append(f"{num_pairs - len(manifests):,} of {num_pairs:,} datasets have no manifest, and are not counted.")
+        notes.append(f"{num_pairs - len(manifests):,} of {num_pairs:,} datasets have no manifest and are not counted.")
     if len(manifests) > 1:
-        notes.append("A record counts once for each dataset that it was read for.")
+        notes.append("A record is counted once per dataset that it was read for.")
     html = [_ledger(ledger, " ".join(notes) or None)]
     if reasons.num_records:
         html.append(reasons_table(reasons))
     if files:
         html.append(_files(files))
-    return Section(
-        id="input",
-        title="What became of the input",
-        html=joined(html),
-        findings=list(_findings(ledger, reasons)),
-    )
+    return Section(id="input", title="Input records", html=joined(html), findings=list(_findings(ledger, reasons)))
 
 
 def manifests_of(target: Target) -> Iterator[tuple[str, Manifest]]:
@@ -109,14 +97,14 @@ def _reasons(target: Target, manifests: dict[str, Manifest]) -> RejectedReasons:
     found, paths = RejectedReasons(), set[str]()
     for prefix, manifest in manifests.items():
         options = manifest.options
-        name = prefix  # without what `PlannedDataset` adds to that of the job
+        name = prefix  # remove the suffixes that `PlannedDataset` adds to the job's prefix
         if isinstance(key := options.get("key"), str):
             level = "sentence" if options.get("split_sentences") else "document"
             name = name.removesuffix(f"_{key.replace('/', '_')}_{level}")
         if isinstance(split := options.get("split"), str):
             name = name.removesuffix(f"_{split}")
         if manifest.ledger.num_rejected:
-            paths |= {f"{each}{REJECTED_SUFFIX}" for each in (prefix, name)}  # the pairs of a job have one file
+            paths |= {f"{each}{REJECTED_SUFFIX}" for each in (prefix, name)}  # the pairs of a job share one file
     for path in sorted(paths):
         if exists(path, settings=target.object_storage):
             found.add_file(path, settings=target.object_storage)
@@ -128,7 +116,7 @@ def _ledger(ledger: DocumentLedger, note: str | None) -> Markup:
     for name, count in dataclasses.asdict(ledger).items():
         if name in _WORDS and (count or name == "num_kept"):
             rows.append([_WORDS[name], count, share(count, ledger.num_read)])
-    return table(["records of the input", "number", "of all"], rows, note=note)
+    return table(["input records", "number", "share"], rows, note=note)
 
 
 def reasons_table(reasons: RejectedReasons) -> Markup:
@@ -143,9 +131,9 @@ def reasons_table(reasons: RejectedReasons) -> Markup:
         rows.append([record["reason"][: 3 * _MOST_REASON], count, joined(example)])
     if rest := ranked[_MOST_REASONS:]:
         rows.append([f"{len(rest):,} other reasons", sum(count for _, count in rest), None])
-    note = None if reasons.is_whole else "A file of rejected records is large: only its beginning was read."
-    caption = f"Why records were rejected: {reasons.num_records:,} records, the most frequent reason first"
-    return table(["reason", "records", "the first of them"], rows, caption=caption, note=note)
+    note = None if reasons.is_whole else "A large file of rejected records was read only in part."
+    caption = f"Reasons of {reasons.num_records:,} rejected records, most frequent first"
+    return table(["reason", "records", "first record"], rows, caption=caption, note=note)
 
 
 def _files(files: list[InputRecord]) -> Markup:
@@ -157,16 +145,16 @@ def _files(files: list[InputRecord]) -> Markup:
         most=_MOST_FILES,
     )
     total = size(sum(file.num_bytes for file in files))
-    words = f"1 file, {total}" if len(files) == 1 else f"{len(files):,} files, {total} in all, the largest first"
+    words = f"1 file, {total}" if len(files) == 1 else f"{len(files):,} files, {total} in total, largest first"
     return table(["input file", "size"], rows, caption=words)
 
 
 def _findings(ledger: DocumentLedger, reasons: RejectedReasons) -> Iterator[str]:
     if ledger.num_rejected > _MANY_REJECTED * ledger.num_read:
         part = share(ledger.num_rejected, ledger.num_read)
-        words = f"{part} of the records of the input were rejected: {ledger.num_rejected:,}"
+        words = f"{part} of the input records were rejected: {ledger.num_rejected:,}"
         first = [reasons.first[kind]["reason"] for kind, _ in reasons.counts.most_common(1)]
-        reason = f"; the most frequent reason: {first[0][:_MOST_REASON]}" if first else ""
+        reason = f"; most frequent reason: {first[0][:_MOST_REASON]}" if first else ""
         yield f"{words}{reason}."
     if ledger.num_duplicates > ledger.num_kept:
-        yield f"More records were duplicates ({ledger.num_duplicates:,}) than were kept ({ledger.num_kept:,})."
+        yield f"More records are duplicates ({ledger.num_duplicates:,}) than were kept ({ledger.num_kept:,})."

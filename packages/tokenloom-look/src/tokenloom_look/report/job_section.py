@@ -1,4 +1,4 @@
-"""Progress of a job: shards, speed, time left, workers, rejected records. It takes no lock."""
+"""The section "Progress of the job": shards, speed, time left, processes, rejected records. It takes no lock."""
 
 from __future__ import annotations
 
@@ -13,24 +13,21 @@ from tokenloom.errors import DatasetNotFoundError, StorageError
 from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.preprocess.folder import JOB, done_keys, read_description
 from tokenloom.preprocess.shard import ShardReport
-from tokenloom.rendering.words import size
+from tokenloom.rendering.words import counted, size
 from tokenloom.storage.atomic import storage_errors
 from tokenloom_look.html import Cell, Markup, facts, joined
 from tokenloom_look.report.input_section import RejectedReasons, reasons_table
 from tokenloom_look.report.section import ReportOptions, Section, duration, share
 from tokenloom_look.target import Target
 
-_SILENT_SECONDS = 60.0
-"""Whoever works on a shard touches its lock every 5 s; after so long it is taken for dead or frozen."""
-
+_SILENT_SECONDS = 60.0  # processes touch their lock every 5 s; after this time they count as dead
 _LOCK = re.compile(r"[0-9a-f]{24}\.lock")
-_RECENT = 64
-"""Shards that were done last, by which speed is told."""
+_RECENT = 64  # measure speed over the last shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """How far a job is."""
+    """The progress of a job; `done` has the report and completion time of each finished shard."""
 
     folder: str
     num_files: int
@@ -44,19 +41,19 @@ class JobState:
     @property
     def doing(self) -> str:
         if len(self.done) == self.num_shards:
-            return "parts are put together"
-        return f"{self.num_alive:,} at work" if self.num_alive else "nobody works on it"
+            return "merging parts"
+        return f"running in {counted(self.num_alive, 'process')}" if self.num_alive else "no process is running"
 
 
 def job_state(folder: str, now: float) -> JobState:
     described = read_description(os.path.join(folder, JOB))
     if described is None:
-        hint = "the job is done, and its folder removed; or it has not begun"
-        raise DatasetNotFoundError(f"`{folder}` is no folder of a job", hint=hint)
+        hint = "the job may be done, with its folder removed, or not started"
+        raise DatasetNotFoundError(f"`{folder}` is not the folder of a job", hint=hint)
     done: dict[str, tuple[ShardReport, float]] = {}
     for key in done_keys(folder):
         path = os.path.join(folder, f"{key}.json")
-        with suppress(OSError, StorageError), open(path, "rb") as stream:  # damaged, or gone meanwhile
+        with suppress(OSError, StorageError), open(path, "rb") as stream:  # damaged or removed
             done[key] = ShardReport.from_json(stream.read(), path=path), os.fstat(stream.fileno()).st_mtime
     with storage_errors("list", folder), os.scandir(folder) as entries:
         locks = [entry for entry in entries if _LOCK.fullmatch(entry.name) and entry.name[:24] not in done]
@@ -84,7 +81,7 @@ def job_section(target: Target, options: ReportOptions) -> Section | None:
                 reasons.add_file(os.path.join(target.folder, name))
     if reasons.num_records:
         html.append(reasons_table(reasons))
-    return Section(id="job", title="How far the job is", html=joined(html), findings=list(_findings(state)))
+    return Section(id="job", title="Progress of the job", html=joined(html), findings=list(_findings(state)))
 
 
 def job_html(state: JobState, now: float) -> Markup:
@@ -105,17 +102,17 @@ def job_html(state: JobState, now: float) -> Markup:
             ("rejected so far", state.total("num_rejected")),
             ("blank lines so far", state.total("num_blank_lines")),
             ("speed", speed),
-            ("time left, about", left),
+            ("estimated time left", left),
             ("last shard done", f"{duration(max(0.0, now - recent[-1][1]))} ago" if recent else None),
-            ("work of all processes", duration(sum(report.seconds for report, _ in state.done))),
-            ("now", state.doing),
+            ("time spent, all processes", duration(sum(report.seconds for report, _ in state.done))),
+            ("state", state.doing),
         ]
     )
 
 
 def _findings(state: JobState) -> Iterator[str]:
     if not state.num_alive and len(state.done) < state.num_shards:
-        yield "Nobody works on this job: the same command goes on where it was."
+        yield "No process is running: the same command resumes the job."
     num_rejected = state.total("num_rejected")
     num_records = state.total("num_documents") + num_rejected
     if num_rejected > 0.001 * num_records:

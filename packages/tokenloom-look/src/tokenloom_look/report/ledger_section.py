@@ -1,4 +1,4 @@
-"""Where the tokens of a run go: a ledger that comes to nothing, or the report says so."""
+"""The section "Ledger": accounts for every token and slot of a run."""
 
 from __future__ import annotations
 
@@ -14,24 +14,20 @@ from tokenloom_look.report.run_pieces import horizon_of, largest_rows
 from tokenloom_look.report.section import ReportOptions, Section, share
 from tokenloom_look.target import Target
 
-_MOST_SLOTS = 1 << 25
-"""Slots of samples that a report looks into: some seconds."""
-
-_MUCH = 0.05
-"""Share of tokens or slots from which on it is told of."""
+_MOST_SLOTS = 1 << 25  # maximum number of slots to read, which takes some seconds
+_MUCH = 0.05  # share of tokens or slots that makes a finding
 
 _NOT_COUNTED = (
-    "What has loss is not counted: tokens decide it, and {slots:,} slots of samples are more than a report looks into. "
-    "`tokenloom ledger` counts them."
+    "Tokens with loss are not counted: that would read {slots:,} slots of samples. `tokenloom ledger` counts them."
 )
 
 
 def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns where the tokens of a run go; None for a stored order. Reads samples only if they are few."""
+    """Returns the ledger of a run; None for Megatron's order. Reads samples only if there are few."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run, horizon = target.run, horizon_of(target.run)
-    slots = _slots_to_look_into(run, horizon.position)
+    slots = _slots_to_read(run, horizon.position)
     ledger = run.ledger(until=horizon.position, reads_data=slots <= _MOST_SLOTS)
     html: list[Cell] = [_sources(ledger), _sums(ledger)]
     notes = [horizon.note, _NOT_COUNTED.format(slots=slots) if slots > _MOST_SLOTS else ""]
@@ -39,8 +35,8 @@ def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
     return Section(id="ledger", title="Ledger", html=joined(html), findings=list(_findings(ledger)))
 
 
-def _slots_to_look_into(run: Run, position: int) -> int:
-    """Returns the number of slots that a ledger has to read."""
+def _slots_to_read(run: Run, position: int) -> int:
+    """Returns the number of slots that the ledger must read."""
     lock = closed_at(run.lock, position)
     if not are_packs(lock) and not run.dataset().counts_need_tokens:
         return 0
@@ -57,20 +53,16 @@ def _sources(ledger: RunLedger) -> Markup:
 
     rows = largest_rows(ledger.sources, lambda each: each[1].seen, lambda each: [each[0], *of_many([each])], of_many)
     columns = ["source", "samples", "tokens of its passes", "seen with loss", "without", "never seen", "left"]
-    return table(columns, rows, caption=f"Where tokens go, before position {ledger.position:,}")
+    return table(columns, rows, caption=f"Tokens by source, before position {ledger.position:,}")
 
 
 def _sums(ledger: RunLedger) -> Markup:
     total = ledger.total.as_json()
     tokens, slots = total["tokens"], total["slots"]
     whole = tokens["offered"] + tokens["read_twice"]
-    rows: list[list[Cell]] = [
-        ["tokens of the passes that were begun", tokens["offered"], share(tokens["offered"], whole)]
-    ]
+    rows: list[list[Cell]] = [["tokens of started passes", tokens["offered"], share(tokens["offered"], whole)]]
     if tokens["read_twice"]:
-        rows.append(
-            ["read by two samples, of long documents", tokens["read_twice"], share(tokens["read_twice"], whole)]
-        )
+        rows.append(["read by two samples (long documents)", tokens["read_twice"], share(tokens["read_twice"], whole)])
     rows.append(["seen with loss", tokens["with_loss"], share(tokens["with_loss"], whole)])
     for words, name in (*WITHOUT, *NEVER, *LEFT):
         if tokens[name]:
@@ -80,16 +72,16 @@ def _sums(ledger: RunLedger) -> Markup:
     ]
     return joined(
         [
-            table(["what becomes of them", "tokens", "of all"], rows, caption="Tokens"),
-            table(["what they hold", "slots", "of all"], filled, caption=f"Slots of {total['samples']:,} samples"),
-            element("p", f"Balance: {ledger.balance:,} tokens and slots are not accounted for."),
+            table(["use", "tokens", "share"], rows, caption="Tokens"),
+            table(["content", "slots", "share"], filled, caption=f"Slots of {total['samples']:,} samples"),
+            element("p", f"Balance: {ledger.balance:,} tokens and slots are unaccounted for."),
         ]
     )
 
 
 def _findings(ledger: RunLedger) -> Iterator[str]:
     if ledger.balance:
-        yield f"The ledger does not come to nothing: {ledger.balance:,} tokens or slots are not accounted for."
+        yield f"The ledger is not balanced: {ledger.balance:,} tokens or slots are unaccounted for."
     total = ledger.total.as_json()
     tokens, slots = total["tokens"], total["slots"]
     for words, name in (("padding", "padding"), ("denied documents", "denied")):

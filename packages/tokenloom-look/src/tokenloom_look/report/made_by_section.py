@@ -1,4 +1,4 @@
-"""What the data were made by: tokenizer, special tokens, options, program; and whether all of them agree."""
+"""The section "Tokenizer and options": how the data was made according to manifests, and whether they agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTERNAL = ("memory_bytes",)
 
 
 def made_by_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns tokenizer and options of the data by the manifests."""
+    """Returns tokenizer and options of the data according to manifests."""
     manifests = dict(manifests_of(target))
     missing = [
         prefix
@@ -33,19 +33,19 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
             html.append(element("h3", _names(prefixes)))
         html += [_facts(manifests[prefixes[0]]), _options_table(manifests[prefixes[0]].options)]
     if len(recipes) > _MOST_RECIPES:
-        html.append(element("p", f"{len(recipes) - _MOST_RECIPES:,} other ways are not shown.", class_="note"))
+        html.append(element("p", f"{len(recipes) - _MOST_RECIPES:,} more combinations are not shown.", class_="note"))
     if missing:
-        html.append(element("p", f"Nobody wrote down what {_names(missing)} was made by: there is no manifest."))
+        html.append(element("p", f"Unknown for {_names(missing)}: there is no manifest."))
     return Section(
         id="made-by",
-        title="What the data were made by",
+        title="Tokenizer and options",
         html=joined(html),
-        findings=[*_findings(manifests, missing), *_strangers(target, manifests)],
+        findings=[*_findings(manifests, missing), *_mismatches(target, manifests)],
     )
 
 
 def _recipe(manifest: Manifest) -> tuple[object, ...]:
-    """Returns the identity of a way of making data."""
+    """Returns a key that is equal for data made in the same way."""
     options = {name: value for name, value in manifest.options.items() if name not in ("key", "split")}
     return (*manifest.tokenizer.fingerprint, manifest.pair.dtype, json.dumps(options, sort_keys=True))
 
@@ -55,14 +55,14 @@ def _facts(manifest: Manifest) -> Markup:
     return facts(
         [
             ("tokenizer", made_by.kind),
-            ("its file", made_by.path),
-            ("its sha256", None if made_by.sha256 is None else element("code", made_by.sha256)),
-            ("its vocabulary", made_by.vocab_size),
+            ("tokenizer file", made_by.path),
+            ("sha256", None if made_by.sha256 is None else element("code", made_by.sha256)),
+            ("vocabulary size", made_by.vocab_size),
             ("largest token in the data", pair.largest_token),
-            ("before each document", _special(made_by.bos)),
-            ("after each document", _special(made_by.eod)),
+            ("token before each document", _special(made_by.bos)),
+            ("token after each document", _special(made_by.eod)),
             ("engine", manifest.engine),
-            ("version of tokenloom", manifest.tokenloom_version),
+            ("tokenloom version", manifest.tokenloom_version),
         ]
     )
 
@@ -79,7 +79,7 @@ def _options_table(options: Mapping[str, object]) -> Markup:
 
 def _special(token: SpecialToken | None) -> str:
     if token is None:
-        return "nothing"
+        return "none"
     return f"{token.id}" if token.text is None else f"{token.text} ({token.id})"
 
 
@@ -90,21 +90,21 @@ def _names(prefixes: Sequence[str]) -> str:
 
 def _findings(manifests: Mapping[str, Manifest], missing: Sequence[str]) -> Iterator[str]:
     if missing:
-        yield f"Without a manifest, nobody knows what {_names(missing)} was made by, or whether it is still whole."
+        yield f"No manifest: tokenizer and integrity of {_names(missing)} are unknown."
     if len(found := {each.tokenizer.fingerprint for each in manifests.values()}) > 1:
-        yield f"The data were made by {len(found):,} tokenizers: their ids do not mean the same."
+        yield f"The data uses {len(found):,} different tokenizers, so equal ids have different meanings."
     without = [prefix for prefix, each in manifests.items() if each.tokenizer.eod is None]
     if without:
-        yield f"Nothing marks the end of a document (EOD) in {_names(without)}."
+        yield f"Documents of {_names(without)} do not end with an end-of-document token (EOD)."
     for prefix, each in manifests.items():
         largest, known = each.pair.largest_token, each.tokenizer.vocab_size
         if largest is not None and known is not None and largest >= known:
-            yield f"{prefix} has the token {largest:,}, but its tokenizer knows only {known:,}."
+            yield f"{prefix} has the token {largest:,}, but its tokenizer has only {known:,} tokens."
 
 
-def _strangers(target: Target, manifests: Mapping[str, Manifest]) -> Iterator[str]:
-    """Yields a finding if texts are decoded by another tokenizer than the one of the data."""
+def _mismatches(target: Target, manifests: Mapping[str, Manifest]) -> Iterator[str]:
+    """Yields a finding if texts are decoded with another tokenizer than the one of the data."""
     used = None if target.tokenizer is None else fingerprint_of(target.tokenizer)
-    strange = [prefix for prefix, each in manifests.items() if each.tokenizer.sha256 not in (None, used)]
-    if used is not None and strange:
-        yield f"Texts of {_names(strange)} are shown by another tokenizer than the one that made them."
+    others = [prefix for prefix, each in manifests.items() if each.tokenizer.sha256 not in (None, used)]
+    if used is not None and others:
+        yield f"Texts of {_names(others)} are decoded with another tokenizer than the one of the data."

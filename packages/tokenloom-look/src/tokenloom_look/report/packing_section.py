@@ -1,4 +1,4 @@
-"""How full samples are, and how many documents are cut: as windows and as packs."""
+"""The section "Packing": fill of packs, and documents cut by packs and windows, for several sequence lengths."""
 
 from __future__ import annotations
 
@@ -13,24 +13,16 @@ from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
-_MOST_DOCUMENTS = 1 << 23
-"""Documents whose lengths are looked at: more come out the same."""
-
-_CHUNK = 1 << 16
-"""Documents that are taken together where not all are."""
-
-_MOST_PAIRS = 256
-"""Pairs that are opened for that, at 1 ms each."""
-
-_LENGTHS = (-2, -1, 0, 1, 2)
-"""Powers of two around the sequence length."""
-
+_MOST_DOCUMENTS = 1 << 23  # maximum number of lengths to read; more give the same result
+_CHUNK = 1 << 16  # documents per chunk when only some are read
+_MOST_PAIRS = 256  # maximum number of pairs to open, at 1 ms each
+_LENGTHS = (-2, -1, 0, 1, 2)  # powers of two to multiply the sequence length with
 _WASTED = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """What a sequence length makes of documents."""
+    """Fill and cut documents for one sequence length."""
 
     length: int
     fill: float
@@ -40,7 +32,7 @@ class _Fit:
 
 
 def packing_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns fill and cuts of packs and windows; samples evenly beyond eight million documents or 256 pairs."""
+    """Returns fill and cut documents of packs and windows; reads at most eight million documents of 256 pairs."""
     lengths, num_documents = _lengths(target)
     if not len(lengths):
         return None
@@ -55,14 +47,14 @@ def packing_section(target: Target, options: ReportOptions) -> Section | None:
     ]
     html: list[Cell] = [_fits(fits, sequence_length)]
     if len(lengths) < num_documents:
-        note = f"From the lengths of {len(lengths):,} of {num_documents:,} documents, at even places."
+        note = f"Measured on {len(lengths):,} of {num_documents:,} documents, at regular intervals."
         html.append(element("p", note, class_="note"))
     findings = list(_findings(next(fit for fit in fits if fit.length == sequence_length), uses_packs=uses_packs))
     return Section(id="packing", title="Packing", html=joined(html), charts=[_fit_chart(fits)], findings=findings)
 
 
 def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
-    """Returns tokens of documents, at even places if there are many, without empty ones; and their number."""
+    """Returns the lengths of non-empty documents, thinned at regular intervals, and the number of all documents."""
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     total = sum(source.num_documents for source in target.sources)
     every = -(-total // _MOST_DOCUMENTS)
@@ -95,7 +87,7 @@ def _fit(lengths: NDArray[np.int32], sequence_length: int) -> _Fit:
 def _fits(fits: list[_Fit], sequence_length: int) -> Markup:
     rows: list[list[Cell]] = [
         [
-            f"{fit.length:,}{' (as set)' if fit.length == sequence_length else ''}",
+            f"{fit.length:,}{' (current)' if fit.length == sequence_length else ''}",
             share(fit.fill, 1),
             share(1 - fit.fill, 1),
             f"{fit.per_pack:,.1f}",
@@ -105,11 +97,11 @@ def _fits(fits: list[_Fit], sequence_length: int) -> Markup:
         for fit in fits
     ]
     columns = [
-        *("tokens of a sample", "fill of best-fit packs", "padding", "documents of a pack"),
-        *("documents that packs cut", "documents that windows cut"),
+        *("tokens per sample", "fill of best-fit packs", "padding", "documents per pack"),
+        *("documents cut by packs", "documents cut by windows"),
     ]
-    note = "Windows have no padding. What they cut is the mean over shuffles of the documents."
-    return table(columns, rows, caption="Documents as packs, and as windows", note=note)
+    note = "Windows have no padding; the documents cut by them are the mean over all shuffles."
+    return table(columns, rows, caption="Packs and windows by sequence length", note=note)
 
 
 def _fit_chart(fits: list[_Fit]) -> Chart:
@@ -119,15 +111,15 @@ def _fit_chart(fits: list[_Fit]) -> Chart:
         kind="lines",
         title="Fill and cut documents by sequence length",
         summary=f"Best-fit packs are fullest, {share(best.fill, 1)}, at {best.length:,} tokens.",
-        x_label="tokens of a sample",
+        x_label="tokens per sample",
         x_scale="log",
         x=[fit.length for fit in fits],
         y_label="share",
         y_format="share",
         series=[
             Series("fill of best-fit packs", [fit.fill for fit in fits]),
-            Series("documents that packs cut", [fit.cut_by_packs for fit in fits]),
-            Series("documents that windows cut", [fit.cut_by_windows for fit in fits]),
+            Series("documents cut by packs", [fit.cut_by_packs for fit in fits]),
+            Series("documents cut by windows", [fit.cut_by_windows for fit in fits]),
         ],
     )
 

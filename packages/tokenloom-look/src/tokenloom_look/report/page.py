@@ -1,7 +1,7 @@
-"""A report as one self-contained file.
+"""Renders a report as one self-contained HTML file.
 
-Words, tables and samples need no script; a chart without scripts is its summary. The bytes follow from the sections and
-the given time.
+Text, tables and samples need no scripts; without scripts a chart shows its summary. The bytes depend only on the
+sections and the given time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS = {
     TargetKind.catalogue: "a catalogue of datasets",
     TargetKind.blend: "a blend of datasets",
     TargetKind.run: "a run",
-    TargetKind.job: "a job that makes a corpus",
+    TargetKind.job: "a preprocessing job",
 }
 
 _STYLE = Asset(
@@ -56,11 +56,11 @@ noscript h3 { margin-top: 1rem; }
 }
 """,
 )
-"""What only reports have; all else is in `web/style.css`."""
+"""Styles used only in reports; `web/style.css` has the others."""
 
 
 def page(target: Target, sections: Sequence[Section], *, when: float | None) -> bytes:
-    """Returns a page: HTML in UTF-8."""
+    """Renders the page as HTML in UTF-8. `when` is the time shown on it, in seconds since 1970."""
     scripts, styles = [asset(name) for name in SCRIPTS], [*(asset(name) for name in STYLES), _STYLE]
     head = [
         Markup('<meta charset="utf-8">'),
@@ -85,7 +85,7 @@ def page(target: Target, sections: Sequence[Section], *, when: float | None) -> 
 
 
 def section_html(section: Section, *, level: int = 2) -> Markup:
-    """Returns the charts of a section, with words and tables folded below them, without its heading."""
+    """Renders the charts of a section, followed by its folded text and tables; without the heading."""
     if not section.charts:
         return Markup(section.html)
     charts = element("div", *(_chart(chart, level=level + 1) for chart in section.charts), class_="charts")
@@ -99,16 +99,16 @@ def _header(target: Target, when: float | None) -> Markup:
         element("p", f"tokenloom report on {_KINDS[target.kind]}", class_="kicker"),
         element("h1", target.name),
         *([element("p", words)] if (words := _sizes(target)) else []),
-        *([] if made is None else [_made(made)]),
+        *([] if made is None else [_time(made)]),
     )
 
 
 def _sizes(target: Target) -> str:
-    """Returns the size of the data in a sentence; "" for a job."""
+    """Returns a sentence with the size of the data; "" for a job."""
     if not target.sources:
         return ""
     words = counted(sum(source.num_tokens for source in target.sources), "token")
-    if target.run is None:  # whose sources count sequences
+    if target.run is None:  # sources of a run count sequences instead of documents
         words = f"{counted(sum(source.num_documents for source in target.sources), 'document')} of {words}"
     if len(target.sources) > 1:
         words += f" in {counted(len(target.sources), 'source')}"
@@ -118,27 +118,22 @@ def _sizes(target: Target) -> str:
     return f"{words}."
 
 
-def _made(made: datetime) -> Markup:
+def _time(made: datetime) -> Markup:
     words = element("time", f"{made:%Y-%m-%d %H:%M} UTC", datetime=f"{made:%Y-%m-%dT%H:%M:%SZ}")
-    return element("p", "Made ", words, class_="note")
+    return element("p", "Created ", words, class_="note")
 
 
 def _findings(target: Target, sections: Sequence[Section]) -> Markup:
-    """Returns notes and findings with links to their sections."""
+    """Returns notes of the target and findings of all sections, with links."""
     rows = [element("li", note) for note in target.notes]
     for section in sections:
         rows += [
             element("li", finding, " ", element("a", section.title, href=f"#{section.id}", class_="where"))
             for finding in section.findings
         ]
-    heading = element("h2", "Worth a look", id="worth-a-look")
-    if not rows:
-        body = element("p", "Nothing odd was found.")
-    else:
-        body = element("ul", *rows)
-    return element(
-        "section", heading, body, class_="findings" if rows else "findings none", aria_labelledby="worth-a-look"
-    )
+    heading = element("h2", "Findings", id="findings")
+    body = element("ul", *rows) if rows else element("p", "No anomalies were found.")
+    return element("section", heading, body, class_="findings" if rows else "findings none", aria_labelledby="findings")
 
 
 def _contents(sections: Sequence[Section]) -> Markup:
@@ -155,13 +150,13 @@ def _section(section: Section) -> Markup:
 
 
 def _chart(chart: Chart, *, level: int) -> Markup:
-    """Returns a chart, and its words for browsers without scripts."""
+    """Returns a chart, with text for browsers without scripts."""
     words = joined(_words(chart, level))
     return joined([Markup(figure_html(chart.as_json())), element("noscript", words)])
 
 
 def figure_html(chart: Mapping[str, Any]) -> str:
-    r"""Returns the element that `charts.js` draws a chart into, with the chart's data in it.
+    r"""Returns the element with a chart's data that `charts.js` draws the chart into.
 
     Example:
         >>> figure_html({"title": "</script>"})

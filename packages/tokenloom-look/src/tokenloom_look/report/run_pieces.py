@@ -1,4 +1,4 @@
-"""What sections about runs share: up to where they look, axes of positions or steps, sources with a name."""
+"""Helpers shared by sections about runs: the drawn range of positions, axes, series and table rows."""
 
 from __future__ import annotations
 
@@ -16,37 +16,34 @@ from tokenloom_look.html import Cell
 from tokenloom_look.report.section import Mark, ReportOptions, Series
 
 NUM_COLOURS = 12
-MOST_SERIES = NUM_COLOURS - 1
-"""Sources with a line of their own: with that of the others as many as there are colours."""
-
-MOST_ROWS = 100
-"""Rows of a table; the rest is one."""
+MOST_SERIES = NUM_COLOURS - 1  # the others share one colour
+MOST_ROWS = 100  # rows of a table; the others are summed up in one
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """Up to where a run is looked at."""
+    """The position up to which a run is drawn, exclusive, with a note if the run continues."""
 
     position: int
     note: str
 
 
 def horizon_of(run: Run) -> Horizon:
-    """Returns the end of the drawn part of a run: its end, or one pass of a last stage without end."""
+    """Returns the end of the run, or of one pass over the sources of an endless last stage."""
     if run.num_samples is not None:
         return Horizon(position=run.num_samples, note="")
     last = len(run.lock.segments) - 1
     segment = run.lock.segments[last]
     windows = int(run.timeline.segment(last).entered.num_windows.sum())
     position = max(segment.start, run.lock.consumed) + windows
-    note = f"The last stage has no end: it is drawn for as many samples as its sources have, up to {position:,}."
+    note = f"The last stage has no end: it is drawn for one pass over its sources, up to position {position:,}."
     return Horizon(position=position, note=note)
 
 
 def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
-    """Returns a history with steps, if the samples of a step are known."""
+    """Returns the history with steps, if the batch size is known."""
     if options.global_batch_size is None:
         return history
     topology = Topology(batch_sizes=BatchSizeSchedule.constant(options.global_batch_size))
@@ -54,19 +51,19 @@ def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
 
 
 def largest(history: RunHistory, most: int) -> list[int]:
-    """Returns at most `most` sources that are read, those with the most samples first."""
+    """Returns at most `most` sources that are read, sorted by their number of samples."""
     last = history.samples[-1]
     ranked: list[int] = np.argsort(-last, kind="stable").tolist()
     return ranked[: min(most, int(np.count_nonzero(last)))]
 
 
 def axis_of(history: RunHistory) -> tuple[str, NDArray[np.int64]]:
-    """Returns label and values of the x axis: steps if they are known, else positions."""
+    """Returns label and values of the x axis: steps if known, otherwise positions."""
     return ("position", history.positions) if history.steps is None else ("step", history.steps)
 
 
 def marks_of(history: RunHistory) -> list[Mark]:
-    """Returns the starts of stages except the first."""
+    """Returns the starts of stages except the first one."""
     _, xs = axis_of(history)
     found = []
     for stage in history.stages[1:]:
@@ -76,9 +73,9 @@ def marks_of(history: RunHistory) -> list[Mark]:
 
 
 def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
-    """Returns stacked values, [num_points, num_sources], as series: the largest, and others as one."""
+    """Returns stacked values, [num_points, num_sources], as series: the largest sources, and the sum of the others."""
     count = int(np.count_nonzero(history.samples[-1]))
-    chosen = largest(history, named(count, MOST_SERIES))
+    chosen = largest(history, num_shown(count, MOST_SERIES))
     found = [source_series(history, source, values[:, source]) for source in chosen]
     if num_others := count - len(chosen):
         found.append(Series(others(num_others), values.sum(axis=1) - values[:, chosen].sum(axis=1)))
@@ -86,13 +83,13 @@ def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
 
 
 def source_series(history: RunHistory, source: int, values: NDArray[np.float64]) -> Series:
-    """Returns the series of a source, in its colour on all pages."""
+    """Returns the series of a source; its colour is the same in all charts."""
     colour = source if len(history.sources) <= NUM_COLOURS else None
     return Series(history.sources[source], values, colour=colour)
 
 
-def named(count: int, most: int) -> int:
-    """Returns how many of `count` rows to show: `most`, or all if only one is left."""
+def num_shown(count: int, most: int) -> int:
+    """Returns how many of `count` rows to show: `most`, or all if only one row would be hidden."""
     return count if count <= most + 1 else most
 
 
@@ -101,13 +98,13 @@ def others(count: int) -> str:
 
 
 def first_ones(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names, and the number of others."""
-    count = named(len(names), most)
+    """Returns the first names and the number of the others."""
+    count = num_shown(len(names), most)
     return ", ".join([*names[:count], *([others(len(names) - count)] if len(names) > count else [])])
 
 
 def stepped(xs: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the corners of steps with edges `xs`, [num_steps + 1], and heights `values`, [num_steps, ...]."""
+    """Returns the corners of a step function with edges `xs`, [num_steps + 1], and heights `values`, [num_steps, ..]."""
     return np.repeat(xs, 2)[1:-1], np.repeat(values, 2, axis=0)
 
 
@@ -119,9 +116,9 @@ def largest_rows(
     *,
     most: int = MOST_ROWS,
 ) -> list[list[Cell]]:
-    """Returns the rows of a table, the largest first, those beyond `most` as one."""
+    """Returns the rows of a table, largest first; those after the first `most` are summed up in one."""
     ranked = sorted(rows, key=size, reverse=True)
-    count = named(len(ranked), most)
+    count = num_shown(len(ranked), most)
     found = [cells(row) for row in ranked[:count]]
     if rest := ranked[count:]:
         found.append([others(len(rest)), *summed(rest)])

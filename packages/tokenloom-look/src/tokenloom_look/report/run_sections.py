@@ -1,4 +1,4 @@
-"""What a run reads, and when: stages and blend over its positions, passes of its sources, what it never reads."""
+"""Sections about a run: stages and blend over time, passes over its sources, held-out and denied documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenloom_look.report.run_pieces import (
     largest_rows,
     layers,
     marks_of,
-    named,
+    num_shown,
     others,
     source_series,
     stepped,
@@ -27,19 +27,18 @@ from tokenloom_look.report.section import Chart, ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 _STORED = (
-    "The order of this run is the reference's, which is stored and not computed. Shares over time are counted from its "
-    "index by `Run.open(path).history()`, which builds the index if it is not there; this section does not."
+    "This run uses Megatron's order, which is stored in an index. This section does not build the index; "
+    "`Run.open(path).history()` builds it and counts shares over time."
 )
 
-_MANY_PASSES = 4
-"""Passes up to which tokens that come again teach nearly as much as new ones (Muennighoff et al., 2023)."""
+_MANY_PASSES = 4  # up to 4 passes, repeated tokens are nearly as good as new ones (Muennighoff et al., 2023)
 
 _MOST_LINES = 12
 _MOST_FINDINGS = 5
 
 
 def stages_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the stages of a run, and its blend over time."""
+    """Returns the stages of a run and its blend over time."""
     if target.run is None:
         return None
     run, lock = target.run, target.run.lock
@@ -55,14 +54,14 @@ def stages_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def passes_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns passes over the sources of a run, and unread tokens."""
+    """Returns the passes over the sources of a run, and tokens that are never read."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run = target.run
     horizon = horizon_of(run)
     history = with_steps(run.history(until=horizon.position), options)
     plan = plan_of(closed_at(run.lock, horizon.position))
-    html: list[Cell] = [_planned(plan, history), _caps(run.plan())]
+    html: list[Cell] = [_sources(plan, history), _caps(run.plan())]
     if horizon.note:
         html.append(element("p", horizon.note, class_="note"))
     return Section(
@@ -75,14 +74,14 @@ def passes_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def held_out_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns held-out and denied documents of a run; None without any."""
+    """Returns validation and denied documents of a run; None without any."""
     if target.run is None:
         return None
     lock = target.run.lock
     html = [each for each in (_held_out(lock), _denied(lock)) if each is not None]
     if not html:
         return None
-    return Section(id="held-out", title="Held out and denied", html=joined(html))
+    return Section(id="held-out", title="Held-out and denied documents", html=joined(html))
 
 
 def _facts(run: Run) -> Markup:
@@ -96,7 +95,7 @@ def _facts(run: Run) -> Markup:
             ("samples", f"{lock.dataset}, {lock.windows}, documents {lock.documents}"),
             ("positions", "without end" if size is None else size),
             ("tokens of samples", None if size is None else tokens),
-            ("positions that were read", lock.consumed or None),
+            ("consumed positions", lock.consumed or None),
             ("sources", len(lock.sources)),
             ("tokenizer", None if lock.tokenizer is None else lock.tokenizer.name),
         ]
@@ -116,10 +115,10 @@ def _stages(lock: RunLock) -> Markup:
         for segment in lock.segments[:MOST_ROWS]
     ]
     hidden = len(lock.segments) - len(rows)
-    columns = ["stage", "first position", "samples", "tokens of a sample", "sources", "wanted shares"]
-    note = "A stage that was cut by a change of the run has several rows."
+    columns = ["stage", "first position", "samples", "tokens per sample", "sources", "weights"]
+    note = "A stage that was split by a change of the run has several rows."
     note = note if len({segment.stage for segment in lock.segments}) < len(lock.segments) else ""
-    note = f"{note} {hidden:,} more rows are left out.".strip() if hidden else note
+    note = f"{note} {hidden:,} more rows are not shown.".strip() if hidden else note
     return table(columns, rows, caption="Stages", note=note or None)
 
 
@@ -139,14 +138,14 @@ def _blend(history: RunHistory) -> Chart:
         id="blend-over-time",
         kind="stacked",
         title="Blend over time",
-        summary=f"Of all samples {', '.join(ranked)} come from the largest sources.",
+        summary=f"Shares of the largest sources: {', '.join(ranked)}.",
         x_label=label,
         x=corners,
         y_label="share of the samples",
         y_format="share",
         series=layers(history, heights),
         marks=marks_of(history),
-        note=f"Counted, in {len(history.positions) - 1:,} stretches.",
+        note=f"Counted in {len(history.positions) - 1:,} intervals.",
     )
 
 
@@ -157,22 +156,22 @@ def _passes(history: RunHistory) -> Chart:
     drawn = set(by_passes[:_MOST_LINES])
     shown = [source for source in ranked if source in drawn]
     ends = [f"{history.sources[source]} {history.passes[-1, source]:,.2f}" for source in by_passes[:3]]
-    left_out = len(by_passes) - len(shown)
+    num_hidden = len(by_passes) - len(shown)
     return Chart(
         id="passes-over-time",
         kind="lines",
         title="Passes over the sources",
-        summary=f"At the end the sources read most often have had {', '.join(ends)} passes.",
+        summary=f"Passes at the end, most often read sources first: {', '.join(ends)}.",
         x_label=label,
         x=xs,
         y_label="passes",
         series=[source_series(history, source, history.passes[:, source]) for source in shown],
         marks=marks_of(history),
-        note=f"The {len(shown)} sources read most often; {left_out:,} are left out." if left_out else "",
+        note=f"The {len(shown)} sources read most often; {num_hidden:,} are not shown." if num_hidden else "",
     )
 
 
-def _planned(plan: RunPlan, history: RunHistory) -> Markup:
+def _sources(plan: RunPlan, history: RunHistory) -> Markup:
     passes = dict(zip(history.sources, history.passes[-1].tolist(), strict=True))
 
     def sums(rows: list[PlannedSource]) -> list[Cell]:
@@ -189,29 +188,29 @@ def _planned(plan: RunPlan, history: RunHistory) -> Markup:
         lambda row: [row.name, f"{passes[row.name]:,.2f}", *sums([row])],
         lambda rest: [None, *sums(list(rest))],
     )
-    columns = ["source", "passes", "tokens of the passes begun", "read", "not reached", "in no whole sample"]
-    return table(columns, rows, caption="What becomes of the tokens")
+    columns = ["source", "passes", "tokens of started passes", "read", "not reached", "dropped tail"]
+    return table(columns, rows, caption="Tokens by source")
 
 
 def _caps(plan: RunPlan) -> Markup | None:
     reached = [cap for cap in plan.caps if cap.position is not None]
     if not reached:
         return None
-    words = {"stop": "the run stops", "renormalise": "others are read on", "repeat": "it is read on"}
+    words = {"stop": "the run stops", "renormalise": "other sources continue", "repeat": "it is repeated"}
     rows: list[list[Cell]] = [
         [cap.source, cap.max_passes, cap.position, words[cap.follows or "stop"]] for cap in reached[:MOST_ROWS]
     ]
-    return table(["source", "most passes", "are read at position", "and then"], rows, caption="Caps that are reached")
+    return table(["source", "maximum passes", "reached at position", "then"], rows, caption="Caps that are reached")
 
 
 def _findings(history: RunHistory) -> Iterator[str]:
     last = history.passes[-1]
     often = [source for source in largest(history, len(last)) if last[source] > _MANY_PASSES]
-    told = named(len(often), _MOST_FINDINGS)
-    for source in sorted(often, key=lambda source: -last[source])[:told]:
+    count = num_shown(len(often), _MOST_FINDINGS)
+    for source in sorted(often, key=lambda source: -last[source])[:count]:
         yield f"{history.sources[source]} is read {last[source]:,.1f} times up to position {history.positions[-1]:,}."
-    if len(often) > told:
-        yield f"{others(len(often) - told)} of the sources are read more than {_MANY_PASSES} times."
+    if len(often) > count:
+        yield f"{others(len(often) - count)} of the sources are read more than {_MANY_PASSES} times."
     unread = [source for source in range(len(last)) if not history.samples[-1, source]]
     if 0 < len(unread) <= _MOST_FINDINGS:
         yield from (f"{history.sources[source]} is in no sample of the run." for source in unread)
@@ -238,8 +237,8 @@ def _held_out(lock: RunLock) -> Markup | None:
         lambda source: [source.name, *sums([source])],
         lambda rest: sums(list(rest)),
     )
-    columns = ["source", "documents at most", "tokens", "of its tokens"]
-    note = f"Of blocks of {BLOCK_DOCUMENTS} documents, the last one of a pair may have fewer."
+    columns = ["source", "documents (at most)", "tokens", "share of its tokens"]
+    note = f"Documents are held out in blocks of {BLOCK_DOCUMENTS}; the last block of a pair may be shorter."
     blocks = any(pair.held_blocks for source in held for pair in source.pairs)
     return table(columns, rows, caption="Held out for validation", note=note if blocks else None)
 
@@ -252,5 +251,5 @@ def _denied(lock: RunLock) -> Markup | None:
         names = [f"{lock.sources[source].name} {len(documents):,}" for source, documents in denial.documents]
         rows.append([denial.start, sum(len(documents) for _, documents in denial.documents), first_ones(names)])
     hidden = len(lock.denials) - len(rows)
-    note = "In their places stands padding." + (f" {hidden:,} more rows are left out." if hidden else "")
-    return table(["from position", "documents", "of sources"], rows, caption="Denied", note=note)
+    note = "Samples have padding in their place." + (f" {hidden:,} more rows are not shown." if hidden else "")
+    return table(["from position", "documents", "sources"], rows, caption="Denied", note=note)

@@ -1,6 +1,6 @@
-"""Sections, charts and options of a report, the same for the page, the explorer and a notebook.
+"""Sections, charts and options of a report, shared by the page, the explorer and notebooks.
 
-A chart is data; this module alone defines its JSON, which `web/charts.js` reads.
+A chart is data; this module defines its JSON, which `web/charts.js` draws.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ Format = Literal["count", "share", "number", "tokens", "seconds"]
 KINDS: tuple[Kind, ...] = ("lines", "stacked", "bars")
 
 MOST_POINTS = 2000
-"""Points of a chart: a screen is about so many pixels wide."""
+"""Maximum number of points in a chart; a screen is about as many pixels wide."""
 
-_DIGITS = 7
-"""Significant digits of a fraction in JSON: a screen shows four, and each costs a byte a point."""
+_DIGITS = 7  # significant digits of a fraction in JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +34,12 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        num_samples_shown: number of samples, and of documents.
-        global_batch_size: samples of a step, or None.
-        statistics: file of `JsonLinesWriter`, or None.
-        contamination: file of `tokenloom contamination --json`, or None.
-        seed: seed of random samples and documents.
-        now: seconds since 1970, for the state of a job; None for the clock.
+        num_samples_shown: number of samples to show, and number of documents.
+        global_batch_size: samples per step, to show steps instead of positions; None if unknown.
+        statistics: statistics file written by `JsonLinesWriter`, or None.
+        contamination: file with the output of `tokenloom contamination --json`, or None.
+        seed: seed for choosing samples and documents.
+        now: current time in seconds since 1970, for the state of a job; None reads the clock.
     """
 
     num_samples_shown: int = 4
@@ -59,12 +58,12 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One line, layer or row of bars of a chart.
+    """One line, layer or set of bars in a chart.
 
     Attributes:
-        name: its name in the legend.
-        values: numbers[num_points], by x; NaN for a gap. Of bars one less than there are edges.
-        colour: its colour, from 0; by its place in the chart if None.
+        name: name in the legend.
+        values: numbers[num_points], one per x value; NaN for a gap. Bars have one value less than edges.
+        colour: index of its colour; None uses its index in the chart.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place on the x axis with a name, such as where a stage begins."""
+    """A labelled place on the x axis, such as the start of a stage."""
 
     x: float
     label: str
@@ -82,20 +81,20 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chart:
-    """A picture as data: what it says in words, axes, and numbers.
+    """A chart as data: axes, numbers, and a summary in words.
 
     Attributes:
-        id: its name in a page, of letters, digits and hyphens.
+        id: identifier in a page, of letters, digits and hyphens.
         kind: "lines", "stacked" layers, or "bars" of a histogram.
-        title: its heading.
-        summary: a sentence for those who cannot see it.
+        title: the heading.
+        summary: a sentence that describes the chart, for readers who cannot see it.
         x_label, x_scale: name and scale of the x axis.
-        x: finite numbers[num_points], rising or equal; of bars their n + 1 edges.
-        x_unit: a word after values of x, such as "tokens".
+        x: finite numbers[num_points] in ascending order, repeats allowed; for bars, the n + 1 edges.
+        x_unit: unit of x values, such as "tokens".
         y_label, y_scale: name and scale of the y axis; on "log", values of 0 or less become gaps.
         y_format: format of values: "count", "share" of 1, "number", "tokens" or "seconds".
-        series, marks: the drawn values, and named places on the x axis.
-        note: a remark below.
+        series, marks: the lines, layers or bars, and labelled places on the x axis.
+        note: a remark below the chart.
     """
 
     id: str
@@ -117,12 +116,12 @@ class Chart:
         assert self.kind in KINDS, self.kind
         size = len(np.asarray(self.x)) - (self.kind == "bars")
         for series in self.series:
-            assert len(np.asarray(series.values)) == size, f"{self.id}: {series.name} has not {size} values"
+            assert len(np.asarray(series.values)) == size, f"{self.id}: {series.name} must have {size} values"
 
     def as_json(self, *, most: int = MOST_POINTS) -> dict[str, Any]:
-        """Returns the chart as `json` writes it, with at most so many points; gaps are None.
+        """Returns the chart as JSON values with at most `most` points; gaps are None.
 
-        Numbers are those of JavaScript, doubles: positions beyond 2^53 are rounded, which no screen shows.
+        Numbers are doubles, as in JavaScript: positions beyond 2^53 are rounded.
         """
         chart = self if self.kind == "bars" else self.thinned(most=most)
         x = {"label": chart.x_label, "scale": chart.x_scale, "values": _numbers(chart.x, "linear")}
@@ -143,15 +142,15 @@ class Chart:
         }
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes the chart as a picture; the same bytes whenever it is written.
+        """Writes the chart as a picture with reproducible bytes.
 
         Args:
-            path: path of the file; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
+            path: path of the picture, ending in .png, .svg or .pdf.
+            overwrite: replace a file with other content.
 
         Raises:
-            ConfigError: the suffix is another one.
-            OutputExistsError: another file is there, and no `overwrite`.
+            ConfigError: the suffix is not supported.
+            OutputExistsError: a file with other content exists, and `overwrite` is False.
             MissingExtraError: matplotlib is not installed.
         """
         from tokenloom_look.pictures import check_picture_path, picture
@@ -164,13 +163,13 @@ class Chart:
         return picture(self)
 
     def thinned(self, *, most: int = MOST_POINTS) -> Chart:
-        """Returns the chart with at most so many points; its note says so."""
+        """Returns the chart with at most `most` points; its note says how many were dropped."""
         xs = np.asarray(self.x)
         if len(xs) <= most or self.kind == "bars":
             return self
         values = np.stack([np.asarray(each.values) for each in self.series])
         kept = kept_points(values, most=most)
-        note = f"{len(kept):,} of {len(xs):,} points are drawn, the least and the greatest values among them."
+        note = f"{len(kept):,} of {len(xs):,} points are drawn, including minima and maxima."
         series = [replace(each, values=row[kept]) for each, row in zip(self.series, values, strict=True)]
         return replace(self, x=xs[kept], series=series, note=f"{self.note} {note}".strip())
 
@@ -180,11 +179,11 @@ class Section:
     """A part of a report.
 
     Attributes:
-        id: its name in a page and an address, of letters, digits and hyphens.
-        title: its heading.
-        html: words and tables, escaped.
-        charts: pictures that follow.
-        findings: sentences on odd facts, as texts; a report lists those of all sections on top.
+        id: identifier in a page and URL, of letters, digits and hyphens.
+        title: the heading.
+        html: text and tables, escaped.
+        charts: the charts.
+        findings: sentences about anomalies, as plain text; the report lists them at the top.
     """
 
     id: str
@@ -194,14 +193,13 @@ class Section:
     findings: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the section as `json` writes it."""
         charts = [chart.as_json() for chart in self.charts]
         findings = list(self.findings)
         return {"id": self.id, "title": self.title, "html": self.html, "charts": charts, "findings": findings}
 
 
 def _numbers(values: ArrayLike, scale: Scale) -> list[float | int | None]:
-    """Returns numbers for JSON; None for non-finite ones, and off a log scale."""
+    """Returns numbers for JSON; None for values that are not finite or not on a log scale."""
     array: NDArray[Any] = np.asarray(values)
     if array.dtype.kind in "iub":
         whole: list[int] = array.astype(np.int64).tolist()
@@ -212,14 +210,15 @@ def _numbers(values: ArrayLike, scale: Scale) -> list[float | int | None]:
 
 
 def _short(value: float) -> float | int:
-    """Returns a number with few digits; whole ones as int."""
+    """Returns a number with few digits; an integer if it has no fraction."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.{_DIGITS}g}")
 
 
 def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Returns the points to draw: int64[num_kept], rising; the least and the greatest value of every stretch of a line.
+    """Chooses the points to draw: int64[num_kept], ascending, with the minimum and maximum of each stretch of each
+    line.
 
-    So a spike of one point stays, as do the first and the last point. `ys` is numbers[num_points], or [num_lines,
+    A spike of one point is kept, and so are the first and the last point. `ys` is numbers[num_points] or [num_lines,
     num_points]; NaN for a gap.
     """
     lines = np.atleast_2d(ys)
@@ -238,7 +237,7 @@ def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int6
 
 
 def _without_gaps(line: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns a line with gaps replaced, for minima and for maxima."""
+    """Returns a line with gaps replaced by infinity for minima, and by minus infinity for maxima."""
     if line.dtype.kind != "f":
         return line, line
     gaps = np.isnan(line)
@@ -252,7 +251,7 @@ _DAYS = 48 * _HOURS
 
 
 def share(part: float, whole: float) -> str:
-    """Returns a share in percent; what is not quite nothing or all does not look so.
+    """Returns a share in percent; only exact zeros and ones are shown as 0% and 100%.
 
     Example:
         >>> share(1, 3), share(1, 10**6), share(999_999, 10**6), share(0, 0)
@@ -269,7 +268,7 @@ def share(part: float, whole: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in milliseconds, seconds, minutes, hours or days.
+    """Formats a duration in milliseconds, seconds, minutes, hours or days.
 
     Example:
         >>> duration(0.0123), duration(0.25), duration(90), duration(7300), duration(10**6)

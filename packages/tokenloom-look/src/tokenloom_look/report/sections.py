@@ -1,4 +1,4 @@
-"""The list of sections; one that fails is replaced by its error."""
+"""The list of report sections; a section that fails is replaced by its error message."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tokenloom_look.report.tokens_section import tokens_section
 from tokenloom_look.target import Target, TargetKind, open_target
 
 MakeSection = Callable[[Target, ReportOptions], Section | None]
-"""Returns a section of a target; None where there is nothing to say."""
+"""Makes a section of a target; returns None if it would be empty."""
 
+# Errors of wrong or damaged data and of disks, which replace a section.
 _FAILURES = (TokenloomError, OSError, ValueError, LookupError, ArithmeticError, MemoryError)
-"""What a section may fail with: wrong data, a disk, and what of damaged data nobody has thought of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSection:
-    """A section that reports may have."""
+    """A section type, with the kinds of targets that it applies to."""
 
     id: str
     title: str
@@ -42,8 +42,8 @@ class ListedSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MadeSection:
-    """A section that was made, or failed."""
+class SectionResult:
+    """The result of making a section. After an error, `section` shows its message."""
 
     listed: ListedSection
     section: Section | None
@@ -56,8 +56,8 @@ _RUNS = frozenset({TargetKind.run})
 _BLENDS = frozenset({TargetKind.blend})
 
 SECTIONS: tuple[ListedSection, ...] = (
-    ListedSection(id="job", title="How far the job is", kinds={TargetKind.job}, make=job_section),
-    ListedSection(id="blend", title="The blend as it is built", kinds=_BLENDS, make=blend_section),
+    ListedSection(id="job", title="Progress of the job", kinds={TargetKind.job}, make=job_section),
+    ListedSection(id="blend", title="Blend", kinds=_BLENDS, make=blend_section),
     ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
     ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
@@ -65,67 +65,67 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="statistics", title="Training loop", kinds=_DATA, make=statistics_section),
     ListedSection(id="contamination", title="Benchmarks in the data", kinds=_DATA, make=contamination_section),
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
-    ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
+    ListedSection(id="held-out", title="Held-out and denied documents", kinds=_RUNS, make=held_out_section),
     ListedSection(id="parts", title="Parts of the catalogue", kinds={TargetKind.catalogue}, make=parts_section),
-    ListedSection(id="input", title="What became of the input", kinds=_DATA, make=input_section),
-    ListedSection(id="made-by", title="What the data were made by", kinds=_DATA, make=made_by_section),
-    ListedSection(id="tokens", title="The tokens", kinds=_DATA, make=tokens_section),
-    ListedSection(id="samples", title="Some samples", kinds=_DATA, make=samples_section),
-    ListedSection(id="shown-documents", title="Some documents", kinds=_DATA, make=shown_documents_section),
+    ListedSection(id="input", title="Input records", kinds=_DATA, make=input_section),
+    ListedSection(id="made-by", title="Tokenizer and options", kinds=_DATA, make=made_by_section),
+    ListedSection(id="tokens", title="Tokens", kinds=_DATA, make=tokens_section),
+    ListedSection(id="samples", title="Example samples", kinds=_DATA, make=samples_section),
+    ListedSection(id="shown-documents", title="Example documents", kinds=_DATA, make=shown_documents_section),
 )
-"""All of them, in the order of the page: those with charts first."""
+"""All sections in the order of the page: sections with charts first."""
 
 
 def sections_of(target: Target) -> list[ListedSection]:
-    """Returns the sections for a kind of target; some may turn out empty."""
+    """Returns the sections for the kind of the target; some may turn out empty."""
     return [listed for listed in SECTIONS if target.kind in listed.kinds]
 
 
 def charts(*targets: str, tokenizer: str | None = None, options: ReportOptions | None = None) -> list[Chart]:
-    """Returns the charts of a report, to be shown in a notebook or saved one by one.
+    """Returns the charts of a report, to show in a notebook or save as pictures.
 
     Args:
-        targets: what is looked at: a run.toml, prefixes, a catalogue, or the folder of a job.
-        tokenizer: path of a tokenizer; what made the data by default.
-        options: what the report is to show.
+        targets: a run.toml, prefixes, a catalogue, or the folder of a job.
+        tokenizer: path of a tokenizer; by default the tokenizer of the data.
+        options: options of the report.
 
     Raises:
-        TokenloomError: it is not there, or a section cannot be made.
+        TokenloomError: the target does not exist, or a section fails.
     """
     target, wanted = open_target(targets, tokenizer=tokenizer), ReportOptions() if options is None else options
     sections = (listed.make(target, wanted) for listed in sections_of(target))
     return [chart for section in sections if section is not None for chart in section.charts]
 
 
-def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeSection:
+def make_section(listed: ListedSection, target: Target, options: ReportOptions) -> SectionResult:
     began = time.monotonic()
     try:
         section, error = listed.make(target, options), None
     except _FAILURES as failure:
         error = str(failure) if isinstance(failure, TokenloomError) else f"{type(failure).__name__}: {failure}"
         section = _failed(listed, failure, error)
-    return MadeSection(listed=listed, section=section, error=error, seconds=time.monotonic() - began)
+    return SectionResult(listed=listed, section=section, error=error, seconds=time.monotonic() - began)
 
 
-def made_sections(target: Target, options: ReportOptions) -> Iterator[MadeSection]:
-    """Yields the sections of a target, each when it is made."""
+def make_sections(target: Target, options: ReportOptions) -> Iterator[SectionResult]:
+    """Yields the result of each section as soon as it is made."""
     wanted = sections_of(target)
     with task("report", unit="sections", total=len(wanted)) as advance:
         for listed in wanted:
             advance.note(listed.title)
-            yield made(listed, target, options)
+            yield make_section(listed, target, options)
             advance()
 
 
 def _failed(listed: ListedSection, failure: Exception, error: str) -> Section:
-    """Returns the error in the place of a section."""
+    """Returns a section that shows an error."""
     hint = failure.hint if isinstance(failure, TokenloomError) else None
     message = failure.message if isinstance(failure, TokenloomError) else error
-    words = [element("strong", "This section could not be made. "), message]
+    words = [element("strong", "This section failed. "), message]
     body = [element("p", joined(words)), *([] if hint is None else [element("p", f"Hint: {hint}")])]
     return Section(
         id=listed.id,
         title=listed.title,
         html=element("div", *body, class_="error", role="note"),
-        findings=[f"{listed.title}: this section could not be made: {message}"],
+        findings=[f"{listed.title}: this section failed: {message}"],
     )

@@ -1,4 +1,4 @@
-"""What a training loop wrote with `JsonLinesWriter`, drawn over its steps."""
+"""The section "Training loop": draws statistics written by `JsonLinesWriter` over steps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ from tokenloom_look.html import element, facts, joined
 from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
-_MOST_POINTS = 4000
-"""Of more lines some are left out, evenly: a chart has fewer points."""
-
-_MOST_BYTES = 1 << 22
-"""How much of the end of a file is read while it is written."""
-
+_MOST_POINTS = 4000  # longer files are thinned evenly
+_MOST_BYTES = 1 << 22  # how much of the end of a growing file is read
 _MOST_SERIES = 12
 _MUCH_WAITING = 0.05
-_COUNTS_WAITS = {"num_batches", "total_seconds"}
+_WAIT_KEYS = {"num_batches", "total_seconds"}
 _NOT_DRAWN = {"step", "unix_seconds"}
 
 Float64s = NDArray[np.float64]
@@ -33,7 +29,7 @@ Line = Mapping[str, Any]
 
 
 def statistics_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the numbers of a training loop; None without a file."""
+    """Returns the statistics of a training loop; None without a file."""
     if options.statistics is None:
         return None
     lines = _read(options.statistics)
@@ -41,29 +37,29 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
 
 
 def section_of_lines(path: str, lines: Sequence[Line], *, num_lines: int) -> Section:
-    """Returns the section of lines that were read already.
+    """Returns the section of parsed lines.
 
-    Numbers are drawn over `step`, or the number of the line. A mapping of numbers is one chart; a mapping of mappings
-    is a chart for each inner name.
+    Numbers are drawn over `step`, or over the line number. A mapping of numbers becomes one chart; a mapping of
+    mappings becomes a chart per inner name.
     """
     steps = np.array([_number(line.get("step", number)) for number, line in enumerate(lines, 1)], dtype=np.float64)
-    order = np.argsort(steps, kind="stable")  # a run that was resumed may come to a step again
+    order = np.argsort(steps, kind="stable")  # a resumed run may repeat steps
     order = order[np.isfinite(steps[order])]
     charts: list[Chart] = []
     findings: list[str] = []
     shares, whole = _waits(lines)
     if math.isfinite(whole):
-        words = f"The training loop waited for its data {share(whole, 1)} of the time."
+        words = f"The training loop waited for data {share(whole, 1)} of the time."
         findings += [words] if whole > _MUCH_WAITING else []
         charts.append(_chart("Share of the time spent waiting for data", words, steps, order, {"waiting": shares}))
     for title, series in _columns(lines).items():
         known = {name: values for name, values in series.items() if np.isfinite(values[order]).any()}
         if known:
             ends = (f"{name} {values[np.isfinite(values)][-1]:.4g}" for name, values in list(known.items())[:3])
-            charts.append(_chart(title, f"At the end: {', '.join(ends)}.", steps, order, known))
-    html = [facts([("file", path), ("lines", num_lines), ("lines left out", num_lines - len(lines) or None)])]
+            charts.append(_chart(title, f"Last values: {', '.join(ends)}.", steps, order, known))
+    html = [facts([("file", path), ("lines", num_lines), ("lines not shown", num_lines - len(lines) or None)])]
     if not charts:
-        html.append(element("p", "No number to draw: expected lines of `JsonLinesWriter`.", class_="note"))
+        html.append(element("p", "The file has no numbers; write it with `JsonLinesWriter`.", class_="note"))
     charts = [replace(chart, id=f"training-{number}") for number, chart in enumerate(charts, 1)]
     return Section(id="statistics", title="Training loop", html=joined(html), charts=charts, findings=findings)
 
@@ -72,7 +68,7 @@ def _chart(
     title: str, summary: str, steps: Float64s, order: NDArray[np.int64], series: Mapping[str, Float64s]
 ) -> Chart:
     drawn = list(series.items())[:_MOST_SERIES]
-    left_out = len(series) - len(drawn)
+    num_hidden = len(series) - len(drawn)
     is_share = list(series) == ["waiting"]
     return Chart(
         id="training",
@@ -84,12 +80,12 @@ def _chart(
         y_label="share of the time" if is_share else title.rpartition("/")[2],
         y_format="share" if is_share else "number",
         series=[Series(name, values[order]) for name, values in drawn],
-        note=f"{left_out:,} more are left out." if left_out else "",
+        note=f"{num_hidden:,} more are not shown." if num_hidden else "",
     )
 
 
 def last_lines(path: str) -> tuple[list[Line], int]:
-    """Returns the objects at the end of a growing file, oldest first, and the number of invalid lines."""
+    """Reads the end of a growing file; returns its JSON objects, oldest first, and the number of invalid lines."""
     with open(path, "rb") as stream:
         if (begin := os.fstat(stream.fileno()).st_size - _MOST_BYTES) > 0:
             stream.seek(begin)
@@ -104,14 +100,14 @@ def _read(path: str) -> list[Line]:
     try:
         with open(path, "rb") as stream:
             for number, text in enumerate(stream, 1):
-                if not text.endswith(b"\n"):  # it is being written
+                if not text.endswith(b"\n"):  # being written
                     break
                 if (line := _parsed(text)) is None:
-                    message = f"line {number} of `{path}` is no JSON object"
-                    raise InputError(message, hint="write it with `JsonLinesWriter`")
+                    message = f"`{path}`: line {number} is not a JSON object"
+                    raise InputError(message, hint="write the file with `JsonLinesWriter`")
                 lines.append(line)
     except OSError as error:
-        raise InputError(f"cannot read `{path}`: {error.strerror or error}") from error
+        raise InputError(f"`{path}`: cannot read it: {error.strerror or error}") from error
     return lines
 
 
@@ -124,7 +120,7 @@ def _parsed(text: bytes) -> Line | None:
 
 
 def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:
-    """Returns numbers by chart and name; NaN in lines without."""
+    """Returns numbers by chart and series; NaN for lines without the number."""
     found: dict[str, dict[str, Float64s]] = {}
     for row, line in enumerate(lines):
         for title, name, value in _numbers(line):
@@ -134,7 +130,7 @@ def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:
 
 
 def _numbers(line: Line) -> Iterator[tuple[str, str, float]]:
-    """Yields chart, series and value of each number of a line."""
+    """Yields (chart, series, value) for each number of a line."""
     for name, value in line.items():
         if name in _NOT_DRAWN or _is_wait(value):
             continue
@@ -150,22 +146,22 @@ def _numbers(line: Line) -> Iterator[tuple[str, str, float]]:
 
 
 def _number(value: Any) -> float:
-    """Returns a number of a line, or NaN."""
+    """Returns a value as float; NaN if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
         return math.nan
     return float(value)
 
 
 def _is_wait(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() >= _COUNTS_WAITS
+    return isinstance(value, dict) and value.keys() >= _WAIT_KEYS
 
 
 def _waits(lines: Sequence[Line]) -> tuple[Float64s, float]:
-    """Returns the share of time spent waiting for data before each line, and in all; NaN if unknown."""
+    """Returns the share of time spent waiting for data before each line, and in total; NaN if unknown."""
     waits: list[Line] = [next((value for value in line.values() if _is_wait(value)), {}) for line in lines]
     waited = np.diff([_number(wait.get("total_seconds")) for wait in waits])
     seconds = np.diff([_number(line.get("unix_seconds")) for line in lines])
     shares = np.full(len(lines), np.nan)
-    is_known = (seconds > 0) & (waited >= 0)  # a process that begins anew counts from 0
+    is_known = (seconds > 0) & (waited >= 0)  # a restarted process counts from 0
     shares[1:][is_known] = waited[is_known] / seconds[is_known]
     return shares, float(waited[is_known].sum() / seconds[is_known].sum()) if is_known.any() else math.nan

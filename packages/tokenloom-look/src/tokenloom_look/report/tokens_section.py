@@ -1,6 +1,6 @@
-"""Statistics of tokens by a sample: tokens per byte, the most frequent ones, ends of documents.
+"""The section "Tokens": tokens per byte, most frequent tokens and document ends, measured on a random sample.
 
-The sample is stretches that begin at random tokens of all data, without those with images.
+The sample consists of stretches that start at random tokens of all data; data with images is skipped.
 """
 
 from __future__ import annotations
@@ -22,45 +22,40 @@ from tokenloom_look.target import Target
 
 NUM_STRETCHES = 128
 STRETCH_TOKENS = 1024
-_NUM_ENDS = 128
-"""Documents of which the last token is looked at."""
+_NUM_ENDS = 128  # number of documents whose last token is checked
 _MOST_TOKENS = 15
 _MUCH_OF_ONE_TOKEN = 0.2
-_MUCH_OF_ONE_BYTE = 0.5
-"""Of small vocabularies, where a blank is a fifth of most texts."""
-
-_MANY_TOKENS_PER_BYTE = 0.6
-"""Vocabularies of subwords need 0.2 to 0.35 for text that they were made for, and half a token for other scripts."""
-
+_MUCH_OF_ONE_BYTE = 0.5  # for small vocabularies, where spaces are a fifth of most texts
+_MANY_TOKENS_PER_BYTE = 0.6  # subword vocabularies need 0.2 to 0.35 for their own languages, 0.5 for other scripts
 _LARGE_VOCABULARY = 5000
 _FEW_ENDS = 0.99
 
 
 def tokens_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns statistics of a sample of tokens; None without tokens."""
+    """Returns statistics of a random sample of tokens; None without tokens."""
     sample = sample_tokens(target, seed=options.seed)
     if not sample.num_tokens:
         return None
     html = [element("div", _facts(sample), _frequent(sample, target), class_="side-by-side")]
     if sample.undecodable is not None:
         html.append(element("p", f"Some stretches could not be decoded: {sample.undecodable}", class_="note"))
-    return Section(id="tokens", title="The tokens", html=joined(html), findings=list(_findings(sample, target)))
+    return Section(id="tokens", title="Tokens", html=joined(html), findings=list(_findings(sample, target)))
 
 
 def _facts(sample: TokenSample) -> Markup:
     eod = sample.eod
     pairs: list[tuple[str, Cell]] = [
-        ("tokens looked at", f"{sample.num_tokens:,}, in stretches drawn from all of the data"),
-        ("different tokens among them", len(sample.counts)),
+        ("tokens in the sample", f"{sample.num_tokens:,}, in random stretches of the data"),
+        ("distinct tokens", len(sample.counts)),
     ]
     if (per_byte := sample.tokens_per_byte) is not None:
         pairs.append(("tokens per byte of text", f"{per_byte:.3f}"))
         pairs.append(("bytes of text per token", f"{1 / per_byte:.2f}"))
     if eod is not None:
         pairs.append(("share of EOD", share(sample.counts[eod], sample.num_tokens)))
-        ends = f"{share(sample.num_ends_with_eod, sample.num_ends)} of {sample.num_ends:,} documents looked at"
+        ends = f"{share(sample.num_ends_with_eod, sample.num_ends)} of {sample.num_ends:,} documents in the sample"
         pairs.append(("end with EOD", ends if sample.num_ends else None))
-    note = "Measured on a sample; another seed draws another one."
+    note = "Measured on a random sample, which depends on the seed."
     return element("div", facts(pairs), element("p", note, class_="note"))
 
 
@@ -70,12 +65,12 @@ def _frequent(sample: TokenSample, target: Target) -> Markup:
         text = _text(token, sample, target)
         rows.append([None if text is None else element("code", text), f"{token}", share(count, sample.num_tokens)])
     if target.tokenizer is None:
-        return table(["id", "of the sample"], [row[1:] for row in rows], caption="Most frequent tokens")
-    return table(["token", "id", "of the sample"], rows, caption="Most frequent tokens")
+        return table(["id", "share"], [row[1:] for row in rows], caption="Most frequent tokens")
+    return table(["token", "id", "share"], rows, caption="Most frequent tokens")
 
 
 def _text(token: int, sample: TokenSample, target: Target) -> str | None:
-    """Returns the spelling of a token, quoted if blanks matter."""
+    """Returns the spelling of a token, with quotes to show spaces; None if it is unknown."""
     if token in sample.special and sample.special[token][1]:
         return sample.special[token][1]
     if target.tokenizer is None:
@@ -90,22 +85,22 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
     ends, with_eod = sample.num_ends, sample.num_ends_with_eod
     if ends and with_eod < _FEW_ENDS * ends:
         some = f"Only {share(with_eod, ends)}" if with_eod else "None"
-        yield f"{some} of {ends:,} documents looked at end with EOD."
+        yield f"{some} of {ends:,} documents in the sample end with EOD."
     vocabulary = max(sample.counts) + 1
     much = _MUCH_OF_ONE_TOKEN if vocabulary > _LARGE_VOCABULARY else _MUCH_OF_ONE_BYTE
     token, count = sample.counts.most_common(1)[0]
     if count > much * sample.num_tokens and len(sample.counts) > 1:
         text = _text(token, sample, target)
         name = f"Token {token}" if text is None else f"Token {token}, {text},"
-        yield f"{name} is {share(count, sample.num_tokens)} of all tokens looked at."
+        yield f"{name} is {share(count, sample.num_tokens)} of all tokens in the sample."
     per_byte = sample.tokens_per_byte
     if per_byte is not None and per_byte > _MANY_TOKENS_PER_BYTE and vocabulary > _LARGE_VOCABULARY:
-        yield f"A byte of text takes {per_byte:.2f} tokens: was this tokenizer made for such texts?"
+        yield f"Texts need {per_byte:.2f} tokens per byte: the tokenizer may not suit their language."
 
 
 @dataclass(slots=True, kw_only=True)
 class TokenSample:
-    """What some stretches of the data hold."""
+    """Statistics of random stretches of the data; `texts` has (bytes of text, tokens) of each decoded stretch."""
 
     num_tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -121,7 +116,7 @@ class TokenSample:
 
     @property
     def tokens_per_byte(self) -> float | None:
-        """Tokens per byte of text; None without decoded text."""
+        """Returns tokens per byte of text; None without decoded text."""
         num_bytes = sum(each[0] for each in self.texts)
         return sum(each[1] for each in self.texts) / num_bytes if num_bytes else None
 
@@ -129,7 +124,7 @@ class TokenSample:
 def sample_tokens(
     target: Target, *, seed: int, num_stretches: int = NUM_STRETCHES, stretch_tokens: int = STRETCH_TOKENS
 ) -> TokenSample:
-    """Returns statistics of random stretches, reproducible by seed."""
+    """Measures random stretches of the data, chosen by a seed."""
     rng = np.random.default_rng([seed, 11])
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     sizes = np.array([target.pairs.get(prefix).data.num_tokens for prefix in prefixes], dtype=np.int64)
@@ -170,10 +165,10 @@ def _add_stretches(
 
 
 def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Yields stretches across ends of documents, within a file."""
+    """Yields stretches, across document ends but within one file."""
     itemsize = data.dtype.itemsize
     starts, stops = np.array([0], np.int64), np.array([data.num_tokens * itemsize], np.int64)
-    if data.catalogue is not None:  # whose pairs begin at rounded offsets
+    if data.catalogue is not None:  # its pairs start at rounded offsets
         starts = np.array([section.start for section in data.catalogue.sections], dtype=np.int64)
         stops = starts + np.array([section.num_bytes for section in data.catalogue.sections], dtype=np.int64)
     before = np.cumsum(stops - starts) - (stops - starts)
@@ -186,7 +181,7 @@ def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) 
 
 
 def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.int64]) -> None:
-    """Counts documents that end with EOD, empty ones left out."""
+    """Counts documents that end with EOD; empty documents are skipped."""
     eod = found.eod
     if eod is None or not data.num_documents:
         return

@@ -1,1 +1,1 @@
-"""What pages are made of: the chart library, styles, scripts."""
+"""Static files of pages: chart library, styles, scripts."""

@@ -1,4 +1,4 @@
-"""The files that pages are made of, with what a server and a page must say of them."""
+"""Loads the static files of pages, with their content types and security policy."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SCRIPTS = (
     *("uplot/uPlot.iife.min.js", "chart-numbers.js", "chart-data.js", "chart-ink.js", "chart-words.js"),
     *("chart-drawn.js", "charts.js"),
 )
-"""What draws charts, in the order in which a page must name it."""
+"""Scripts that draw charts, in the order that a page must load them in."""
 
 STYLES = ("uplot/uPlot.min.css", "style.css")
-"""How pages look, in the order in which a page must name it."""
+"""Style sheets, in the order that a page must load them in."""
 
 _CONTENT_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """A file that pages are made of."""
+    """A static file of a page."""
 
     name: str
     text: str
@@ -34,13 +34,13 @@ class Asset:
 
     @property
     def source(self) -> str:
-        """The Content-Security-Policy source of this inline text."""
+        """Returns the Content-Security-Policy source of this text as an inline script or style."""
         return f"'sha256-{b64encode(hashlib.sha256(self.text.encode()).digest()).decode()}'"
 
 
 @cache
 def asset(name: str) -> Asset:
-    """Returns a file of `SCRIPTS` or `STYLES`.
+    """Loads a file of `SCRIPTS` or `STYLES`.
 
     Example:
         >>> asset("charts.js").content_type
@@ -52,7 +52,7 @@ def asset(name: str) -> Asset:
 
 
 def policy_of_file(*, scripts: Sequence[Asset], styles: Sequence[Asset]) -> str:
-    """Returns the Content-Security-Policy of a page with these inline scripts and styles alone."""
+    """Returns a Content-Security-Policy that allows only these inline scripts and styles."""
     script_sources = " ".join(script.source for script in scripts) or "'none'"
     style_sources = " ".join(style.source for style in styles) or "'none'"
     return (

@@ -1,4 +1,4 @@
-// What stands beside the picture of a chart: its legend and its table. Built of elements and texts, never of HTML.
+// The legend and the table of a chart, built from elements and text nodes, never from HTML.
 // See README.md of this folder.
 "use strict";
 
@@ -21,13 +21,13 @@ const tokenloomChartWords = (() => {
     return made;
   }
 
-  // Where a point, or a bar, is on the x axis.
+  // The x value of a point, or the range of a bar.
   function placeText(chart, x, index) {
     const text = exact(x[index], "number");
     return chart.kind === "bars" ? `${text} to ${exact(x[index + 1], "number")}` : text;
   }
 
-  // A row of the legend for each series: a swatch, the name, and room for the value at the cursor.
+  // A legend row per series: swatch, name, and the value at the cursor.
   function legendRows(chart, series, hidden) {
     return series.map((each, number) => {
       const swatch = shape("svg", { class: "swatch", viewBox: "0 0 20 12", "aria-hidden": "true" });
@@ -39,7 +39,7 @@ const tokenloomChartWords = (() => {
     });
   }
 
-  // Room for the values of a series, so that nothing moves where they come and go.
+  // Width of the longest value, reserved so that the legend does not move.
   function valueWidth(chart, each) {
     const ends = limits([each.values], 0, each.values.length) || [0, 0];
     return Math.max(6, ...ends.map((value) => exact(value, chart.y.format).length)) + 1;
@@ -52,7 +52,7 @@ const tokenloomChartWords = (() => {
     swatch.replaceChildren(painted);
   }
 
-  // The data as a table, of rows that are spread evenly over them.
+  // A table of the data, thinned evenly.
   function tableOf(chart, { x, series }) {
     const length = x.length - (chart.kind === "bars" ? 1 : 0), rows = Math.min(length, MOST_ROWS);
     const names = [chart.x.label, ...series.map((each) => each.name)];

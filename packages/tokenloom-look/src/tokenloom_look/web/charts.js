@@ -1,4 +1,4 @@
-// Draws the charts of a page, and has them follow the window, the colours of the system and the printer.
+// Draws the charts of a page, and redraws them for the colour scheme and for printing.
 // See README.md of this folder.
 "use strict";
 
@@ -19,7 +19,7 @@ const tokenloomCharts = (() => {
     return drawnIn(figure, chart);
   }
 
-  // Lets keys scroll the tables that are wider than their place.
+  // Makes tables that are wider than their container scrollable by keys.
   function reachTables() {
     for (const table of document.querySelectorAll("main table")) {
       const isWide = table.scrollWidth > table.clientWidth && getComputedStyle(table).overflowX === "auto";
@@ -28,7 +28,7 @@ const tokenloomCharts = (() => {
     }
   }
 
-  // Draws the figures that hold data and are not drawn.
+  // Draws the figures that contain data and are not drawn yet.
   function drawAll(root = document) {
     for (const figure of root.querySelectorAll("figure.chart")) {
       const data = figure.querySelector(":scope > script[type='application/json']");
@@ -36,7 +36,7 @@ const tokenloomCharts = (() => {
     }
   }
 
-  // Does something with every chart that is still on the page.
+  // Calls a function with every chart that is still on the page.
   function eachDrawn(work) {
     for (const [figure, drawn] of drawnFigures) {
       if (figure.isConnected) work(drawn);

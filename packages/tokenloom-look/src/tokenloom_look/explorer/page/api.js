@@ -1,6 +1,6 @@
-// What the server is asked, and what it says if it cannot answer.
+// Sends requests to the server and reports its errors.
 
-/** An answer that is none: what is wrong, and what to do. Status 0: nobody answered. */
+/** An error response with message and hint; status 0 if the server did not answer. */
 export class AskError extends Error {
   constructor(status, message, hint) {
     super(message);
@@ -9,7 +9,7 @@ export class AskError extends Error {
   }
 }
 
-/** What every question has to have: handed over once, in the address, and kept for the other tabs of this server. */
+/** The token for all requests: passed once in the address, then stored for other tabs of this server. */
 const given = document.querySelector("meta[name=token]").content;
 if (given) {
   localStorage.setItem("token", given);
@@ -17,11 +17,11 @@ if (given) {
 }
 const token = given || localStorage.getItem("token");
 
-/** Tells `gone` and `back` of the server: an event target, so that whoever failed may try again. */
+/** Dispatches `gone` when the server stops answering and `back` when it answers again. */
 export const server = new EventTarget();
 let isGone = false;
 
-/** Asks `/api/NAME`; parameters that are null or "" are left out. Throws AskError, or AbortError once the signal says so. */
+/** Requests `/api/NAME`; parameters that are null or "" are skipped. Throws AskError, or AbortError if aborted. */
 export async function ask(name, parameters = {}, signal = undefined) {
   const asked = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const query = new URLSearchParams(asked.map(([key, value]) => [key, String(value)])).toString();
@@ -32,7 +32,7 @@ export async function ask(name, parameters = {}, signal = undefined) {
   } catch (error) {
     if (signal?.aborted) throw error;
     if (answer !== undefined && !(error instanceof TypeError))
-      throw new AskError(answer.status, "the answer of the server cannot be read", "");
+      throw new AskError(answer.status, "the server's answer is not valid JSON", "");
     tell(true);
     throw new AskError(0, "the server does not answer", "is `tokenloom explore` still running in its terminal?");
   }
@@ -47,7 +47,7 @@ function tell(gone) {
   server.dispatchEvent(new Event(gone ? "gone" : "back"));
 }
 
-/** Whether an error only says that nobody waits for the answer any more. */
+/** Returns whether an error is due to an aborted request. */
 export function isAbort(error) {
   return error instanceof DOMException && error.name === "AbortError";
 }

@@ -1,4 +1,4 @@
-// Documents by number; one of them beside the list, page by page of its tokens, and where training reads it.
+// The view of documents: a list, and the tokens of one document with the positions that read it.
 
 import { ask } from "./api.js";
 import { count, counted, factList, lastPart, make } from "./dom.js";
@@ -19,7 +19,7 @@ export class DocumentsView {
     if (!target.sources.length) {
       this.element = nothing(
         "There are no documents yet.",
-        "The job has not finished its output. `Watch` shows how far it is.",
+        "The job has not finished its output. `Watch` shows its progress.",
       );
       return;
     }
@@ -38,7 +38,7 @@ export class DocumentsView {
       onClose: () => this.#close(),
       invitation: nothing(
         "Open a document to see its tokens.",
-        "Click one, or press `Enter`. `/` jumps to `SOURCE:NUMBER`, or to a record as `FILE:LINE`.",
+        "Click one, or press `Enter`. `/` jumps to a document `SOURCE:INDEX` or a record `FILE:LINE`.",
       ),
     });
     this.element = this.panes.element;
@@ -71,12 +71,12 @@ export class DocumentsView {
     this.rows?.close();
   }
 
-  /** What is open, in words. */
+  /** Returns the name of the open document. */
   named({ document }) {
     return document === undefined ? "" : `document ${count(document)} of ${this.source.name}`;
   }
 
-  /** The document before or after the one that is open. */
+  /** Opens the next or previous document. */
   step(by) {
     if (!this.panes?.isOpen) return;
     const document = Number(this.document) + by;
@@ -111,7 +111,7 @@ export class DocumentsView {
       { name: "preview", title: "Begins with", cell: ({ preview }) => preview },
       {
         name: "name origin-of",
-        title: "Made of",
+        title: "Origin",
         cell: ({ file, record }) => (file === null ? "" : lastPart(`${file}:${record}`)),
       },
     ];
@@ -133,12 +133,12 @@ export class DocumentsView {
   }
 
   #close() {
-    this.panes.close(); // on a narrow screen the list is not there before
+    this.panes.close(); // first, since narrow screens hide the list until then
     go("documents", { source: this.source.number });
     this.list.focus();
   }
 
-  /** Loads a page of a document: the one at token `first`, or the one with token `start`, which is marked. */
+  /** Loads a page of a document: the one with token `first`, or with token `start`, which is marked. */
   async #load({ source, document, first, start, length }, signal) {
     const page = Math.floor(Number(first ?? start ?? 0) / PAGE_TOKENS) * PAGE_TOKENS;
     const answer = await ask("document", { source, document, first: page, count: PAGE_TOKENS }, signal);
@@ -156,7 +156,7 @@ export class DocumentsView {
   }
 }
 
-/** Links to the pages of a long document; null if it has one. */
+/** Returns links to the pages of a long document; null if it has only one page. */
 function pager(source, document, { first, count: shown, num_tokens: whole }) {
   if (shown >= whole) return null;
   const last = Math.floor((whole - 1) / PAGE_TOKENS) * PAGE_TOKENS;
@@ -173,7 +173,7 @@ function pager(source, document, { first, count: shown, num_tokens: whole }) {
     "nav",
     { class: "pager", "aria-label": "Pages of the document" },
     link("«", "First page", 0),
-    link("‹", "Page before", first - PAGE_TOKENS),
+    link("‹", "Previous page", first - PAGE_TOKENS),
     make("span", {}, `tokens ${count(first)} to ${count(first + shown - 1)} of ${count(whole)}`),
     link("›", "Next page", first + PAGE_TOKENS),
     link("»", "Last page", last),

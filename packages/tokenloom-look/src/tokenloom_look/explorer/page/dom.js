@@ -1,10 +1,10 @@
-// Elements. A text becomes a text node and nothing else; HTML comes from our server alone, which escaped all of it.
+// Builds elements. Texts become text nodes; only HTML from our server, which escapes it, is inserted as HTML.
 
 const DIGITS = /^-?\d+$/;
 
 /**
- * Makes an element. Attributes that are null or false are left out, true is a name without value, and `onNAME` listens;
- * so do children that are null.
+ * Makes an element. Attributes that are null or false and children that are null are skipped; true adds an attribute
+ * without value, and `onNAME` adds an event listener.
  */
 export function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -17,31 +17,31 @@ export function make(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Makes an element of HTML that the server drew. */
+/** Makes an element of HTML from the server. */
 export function drawn(html, attributes = {}) {
   const made = make("div", attributes);
   made.innerHTML = html;
   return made;
 }
 
-/** Writes a whole number, given as number or digits, with its thousands apart; nothing for null. */
+/** Formats an integer, given as number or digits, with thousands separators; "" for null. */
 export function count(number) {
   if (number === null || number === undefined) return "";
   const value = typeof number === "string" && DIGITS.test(number) ? BigInt(number) : number;
   return typeof value === "string" ? value : value.toLocaleString("en");
 }
 
-/** Writes a number with its noun: "1 token", "2 tokens". */
+/** Formats a number with its noun: "1 token", "2 tokens". */
 export function counted(number, noun) {
   return `${count(number)} ${noun}${String(number) === "1" ? "" : "s"}`;
 }
 
-/** The number before or after one that may be longer than JavaScript's are exact. */
+/** Adds `by` to an integer that may exceed 2^53. */
 export function moved(number, by) {
   return (BigInt(number) + BigInt(by)).toString();
 }
 
-/** Names and values as a list; values that are null are left out. */
+/** Returns names and values as a list; null and empty values are skipped. */
 export function factList(facts) {
   const known = (facts ?? []).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return make(
@@ -58,27 +58,27 @@ export function factList(facts) {
   );
 }
 
-/** A recorded loss per token, in a colour where it is high; nothing where none is known. */
+/** Returns a recorded loss per token, coloured if it is high; "" if there is none. */
 export function lossMark({ loss, loss_level: level }) {
   if (loss === null || loss === undefined) return "";
   const title = ["", "more than 1.5 times the median", "more than 3 times the median"][level];
   return make("span", { class: `loss-level-${level}`, title }, loss);
 }
 
-/** The end of a path or address, the part that tells it from others; the whole is told when it is pointed at. */
+/** Returns the last parts of a path; the whole path is its tooltip. */
 export function lastPart(path, parts = 1) {
   const short = path.split("/").filter(Boolean).slice(-parts).join("/");
   return make("bdi", { title: short === path ? null : path }, short || path);
 }
 
-/** Draws charts into an element, side by side where there is room; what it held stays. */
+/** Appends charts to an element, side by side if there is room. */
 export function drawCharts(element, charts) {
   const place = charts?.length ? element.appendChild(make("div", { class: "charts" })) : null;
   for (const chart of charts ?? []) tokenloomCharts.draw(place, chart);
-  tokenloomCharts.drawAll(element); // and lets keys scroll wide tables
+  tokenloomCharts.drawAll(element); // makes wide tables scrollable by keys
 }
 
-/** Says something to who listens to the page rather than looks at it. */
+/** Announces a text to screen readers. */
 export function say(text) {
   document.getElementById("said").textContent = text;
 }

@@ -1,4 +1,4 @@
-// The page: asks what it looks at, and shows the view that its address names.
+// The entry point: loads the target and shows the view named in the address.
 
 import { ask, server } from "./api.js";
 import { DocumentsView } from "./documents.js";
@@ -21,7 +21,7 @@ const VIEWS = {
 };
 
 const main = document.getElementById("view");
-const views = new Map(); // by name: what was seen stays as it was left
+const views = new Map(); // by name; a view keeps its state while hidden
 let target = null;
 let current = null;
 
@@ -71,7 +71,7 @@ async function start() {
   }
   document.getElementById("target").replaceChildren(lastPart(target.name, 2));
   for (const link of document.querySelectorAll("[data-view]")) {
-    link.classList.toggle("off", !target.views.includes(link.dataset.view)); // its view says what is missing
+    link.classList.toggle("off", !target.views.includes(link.dataset.view)); // the view explains what is missing
   }
   show();
 }
@@ -81,7 +81,7 @@ function tellGone() {
   gone.replaceChildren(
     "The server does not answer. Is ",
     make("code", {}, "tokenloom explore"),
-    " still running? What is on this page stays readable.",
+    " still running? This page remains readable.",
   );
 }
 

@@ -1,4 +1,4 @@
-// The box that jumps: to a position, a step, a document or a record. The server knows what is meant.
+// The box for jumping to a position, step, document or record; the server parses its text.
 
 import { ask, isAbort } from "./api.js";
 import { go } from "./routes.js";

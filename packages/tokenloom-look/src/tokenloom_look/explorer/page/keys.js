@@ -1,5 +1,5 @@
-// Keys of the whole page, and the dialog that tells all keys. Single letters can be switched off there: who speaks to the
-// computer, or slips, would set them off unawares.
+// Keyboard shortcuts of the page, and the dialog that lists them. Single-letter shortcuts can be switched off there, since
+// speech input or typing errors would trigger them (WCAG 2.1.4).
 
 import { make } from "./dom.js";
 import { go } from "./routes.js";
@@ -10,9 +10,9 @@ const TOLD = [
   ["/ or g", "jump to a position, step, document or record"],
   ["1 to 5", "overview, samples, documents, search, watch"],
   ["j, k", "next and previous sample or document, while one is open"],
-  ["i", "token ids below texts, or not"],
+  ["i", "show or hide token ids"],
   ["?", "this list"],
-  ["Esc", "close what is open"],
+  ["Esc", "close the open sample or document"],
   ["↑ ↓ PageUp PageDown Home End", "move in a list"],
   ["Enter", "open the row of a list"],
   ["Tab", "to the next part of the page"],
@@ -37,7 +37,7 @@ export function startKeys({ step }) {
       make("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×"),
     ),
     make("table", {}, make("tbody", {}, rows)),
-    make("label", { class: "toggle" }, letters, "Keys of single letters, digits and signs"),
+    make("label", { class: "toggle" }, letters, "Shortcuts of single letters, digits and signs"),
   );
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();

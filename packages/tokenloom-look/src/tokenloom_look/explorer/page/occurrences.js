@@ -1,4 +1,4 @@
-// Where training reads a document: a table of positions, some at a time.
+// The table of positions that read a document, loaded page by page.
 
 import { ask } from "./api.js";
 import { count, lossMark, make } from "./dom.js";
@@ -6,10 +6,10 @@ import { route } from "./routes.js";
 import { failed, waiting } from "./states.js";
 
 const ROWS = 50;
-const TITLES = ["Position", "Step", "Stage", "Pass", "Its tokens", "Loss per token", "State"];
-const STATES = { true: "consumed", false: "to come" };
+const TITLES = ["Position", "Step", "Stage", "Pass", "Tokens of the document", "Loss per token", "State"];
+const STATES = { true: "consumed", false: "not yet read" };
 
-/** An element that fills once it is seen: a document may be read a thousand times. */
+/** Returns an element that loads its table once it is scrolled into view. */
 export function occurrences(source, document, withLosses) {
   const body = make("tbody");
   const told = make("div", { class: "told", role: "status" });
@@ -20,7 +20,7 @@ export function occurrences(source, document, withLosses) {
 
   async function load() {
     more.hidden = true;
-    told.replaceChildren(waiting("Looking where it is read …"));
+    told.replaceChildren(waiting("Loading positions …"));
     try {
       const {
         total,
@@ -39,8 +39,8 @@ export function occurrences(source, document, withLosses) {
 
   const element = make(
     "section",
-    { class: "occurrence-list", "aria-label": "Where it is read" },
-    make("h3", {}, "Where it is read"),
+    { class: "occurrence-list", "aria-label": "Positions that read it" },
+    make("h3", {}, "Positions that read it"),
     told,
     make("div", { class: "scrolled" }, table),
     more,
@@ -57,7 +57,7 @@ export function occurrences(source, document, withLosses) {
 function summary(total, shown, stop) {
   const until = stop === null ? "" : ` before position ${count(stop)}`;
   if (Number(total) === 0) return `No sample reads it${until}.`;
-  const some = shown < Number(total) ? `, of which ${count(shown)} are shown` : "";
+  const some = shown < Number(total) ? `; the first ${count(shown)} are shown` : "";
   return `Training reads it ${Number(total) === 1 ? "once" : `${count(total)} times`}${until}${some}.`;
 }
 

@@ -1,4 +1,4 @@
-// What the target is, and the sections of its report, one after the other, the one that is looked at first.
+// The overview: facts about the target, and the sections of its report, loaded one by one, visible ones first.
 
 import { ask, isAbort } from "./api.js";
 import { drawCharts, drawn, factList, make, say } from "./dom.js";
@@ -17,11 +17,11 @@ export class OverviewView {
       {},
       target.notes.map((note) => make("li", {}, ...hinted(note).childNodes)),
     );
-    this.looking = make("p", {}, "Looking …");
+    this.looking = make("p", {}, "Loading sections …");
     this.findings = make(
       "section",
-      { class: "findings", "aria-labelledby": "worth-a-look" },
-      make("h2", { id: "worth-a-look" }, "Worth a look"),
+      { class: "findings", "aria-labelledby": "findings" },
+      make("h2", { id: "findings" }, "Findings"),
       this.found,
       this.looking,
     );
@@ -82,9 +82,9 @@ export class OverviewView {
     while (this.#waiting.length && this.#controller === controller) await this.#fill(this.#next(), controller.signal);
     if (this.#controller !== controller) return;
     this.#controller = null;
-    this.looking.textContent = this.found.childElementCount ? "" : "Nothing odd was found.";
+    this.looking.textContent = this.found.childElementCount ? "" : "No anomalies were found.";
     this.findings.classList.toggle("none", !this.found.childElementCount);
-    say("all sections are there");
+    say("all sections are loaded");
   }
 
   #next() {

@@ -1,20 +1,20 @@
-// A list, and beside it what was opened in it; on a narrow screen above it.
+// A list with the opened item beside it; on narrow screens the item covers the list.
 
 import { make, say } from "./dom.js";
 import { failed, waiting } from "./states.js";
 import { isAbort } from "./api.js";
 
-const LATE_MS = 250; // after which a person wonders
+const LATE_MS = 250; // show "Loading" after this time
 
 export class Panes {
   #controller = new AbortController();
 
   /**
    * @param title heading of the view.
-   * @param label what the part beside the list holds, for who listens.
-   * @param list elements on the side of the list.
-   * @param onClose called when what is open shall be closed.
-   * @param invitation what stands there while nothing is open.
+   * @param label accessible name of the opened item.
+   * @param list elements of the list's side.
+   * @param onClose called to close the opened item.
+   * @param invitation shown while no item is open.
    */
   constructor({ title, label, list, onClose, invitation }) {
     this.heading = make("h1", { tabindex: -1 }, title);
@@ -39,8 +39,8 @@ export class Panes {
   }
 
   /**
-   * Opens what `load(signal)` gives: an element whose first heading gets the keyboard, if `withFocus`. What was asked for
-   * before is given up. The old stays until the new is there, or is late.
+   * Opens the element returned by `load(signal)`; with `withFocus`, focuses its first heading. Aborts the previous load.
+   * The old element stays visible until the new one is loaded or late.
    */
   async open(load, { withFocus = false } = {}) {
     this.#controller.abort();
@@ -69,7 +69,7 @@ export class Panes {
     if (withFocus) (this.detail.querySelector("h2") ?? this.detail).focus();
   }
 
-  /** Shows that nothing is open. */
+  /** Closes the opened item. */
   close() {
     this.#controller.abort();
     this.element.classList.remove("open");
@@ -77,12 +77,12 @@ export class Panes {
     this.#show(this.invitation);
   }
 
-  /** Gives up what is asked for. */
+  /** Aborts the load in progress. */
   leave() {
     if (this.detail.ariaBusy === "true") this.#controller.abort();
   }
 
-  /** The line above what is open: its heading, and what closes it or goes on. */
+  /** Returns the bar above the opened item: its heading, controls, and the button that closes it. */
   bar(heading, ...controls) {
     const close = make(
       "button",

@@ -1,4 +1,4 @@
-// Rows of a long list, asked for by pages, and only those that somebody looks at.
+// Loads the visible rows of a long list, page by page, with a cache.
 
 import { isAbort } from "./api.js";
 
@@ -15,8 +15,8 @@ export class RowPages extends EventTarget {
   #wanted = [0, 0];
 
   /**
-   * Takes what asks for rows: `(first, count, signal) => {total, rows}`. Tells `rows` when some came, `failed` with
-   * `error` when they cannot be had.
+   * `askRows` loads rows: `(first, count, signal) => {total, rows}`. Dispatches `rows` when rows arrive, and `failed`
+   * with `error` set when loading fails.
    */
   constructor(askRows) {
     super();
@@ -24,13 +24,13 @@ export class RowPages extends EventTarget {
     this.error = null;
   }
 
-  /** A row; undefined as long as it is not there. */
+  /** Returns a row; undefined until it is loaded. */
   get(index) {
     const page = Math.floor(index / PAGE);
     return this.#pages.get(page)?.[index - page * PAGE];
   }
 
-  /** Asks for the rows [start, stop) that are looked at: at once after a rest, else once the scrolling rests. */
+  /** Loads the visible rows [start, stop): immediately after a pause, or once scrolling stops. */
   want(start, stop) {
     this.#wanted = [Math.floor(start / PAGE), Math.floor(Math.max(start, stop - 1) / PAGE)];
     this.#dropOutdated();
@@ -42,13 +42,13 @@ export class RowPages extends EventTarget {
     else this.#timer = setTimeout(() => this.#askMissing(), WAIT_MS);
   }
 
-  /** Asks again after an error. */
+  /** Retries after an error. */
   retry() {
     this.error = null;
     this.#askMissing();
   }
 
-  /** Ends what is under way. */
+  /** Aborts all requests. */
   close() {
     clearTimeout(this.#timer);
     for (const controller of this.#asked.values()) controller.abort();

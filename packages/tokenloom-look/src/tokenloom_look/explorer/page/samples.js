@@ -1,4 +1,4 @@
-// Samples by position; one of them beside the list, token by token, with links to the documents it is made of.
+// The view of samples: a list by position, and the tokens of one sample with links to its documents.
 
 import { ask } from "./api.js";
 import { count, counted, factList, lastPart, lossMark, make, moved } from "./dom.js";
@@ -32,7 +32,7 @@ export class SamplesView {
     if (!target.has_positions) {
       this.element = nothing(
         "There are no samples to show.",
-        "Samples stand at positions of a run or of a single pair. Start `tokenloom explore run.toml`, or with one prefix.",
+        "Only runs and single pairs have samples. Start `tokenloom explore` with a run.toml or one prefix.",
       );
       return;
     }
@@ -46,12 +46,12 @@ export class SamplesView {
     });
     this.list.grid.classList.add("samples", target.has_steps ? "with-steps" : "without-steps");
     this.list.grid.classList.toggle("with-losses", target.has_losses);
-    const told = make("p", { class: "told" }, "What training sees, in its order.");
+    const told = make("p", { class: "told" }, "Samples in the order of training.");
     this.rows.addEventListener("rows", ({ detail: { total } }) => {
       told.textContent =
         total === null
-          ? "What training sees, in its order; the run has no end."
-          : `${counted(total, "sample")}: what training sees, in its order.`;
+          ? "Samples in the order of training; the run has no end."
+          : `${counted(total, "sample")} in the order of training.`;
     });
     this.panes = new Panes({
       title: this.title,
@@ -83,12 +83,12 @@ export class SamplesView {
     this.rows?.close();
   }
 
-  /** What is open, in words. */
+  /** Returns the name of the open sample. */
   named({ position }) {
     return position === undefined ? "" : `position ${count(position)}`;
   }
 
-  /** The sample before or after the one that is open. */
+  /** Opens the next or previous sample. */
   step(by) {
     if (!this.panes?.isOpen || (by < 0 && this.position === "0")) return;
     this.byKey = false;
@@ -101,7 +101,7 @@ export class SamplesView {
   }
 
   #close() {
-    this.panes.close(); // on a narrow screen the list is not there before
+    this.panes.close(); // first, since narrow screens hide the list until then
     go("samples");
     this.list.focus();
   }
@@ -116,8 +116,8 @@ export class SamplesView {
             {
               class: "button",
               href: route("samples", { position: moved(position, -1) }),
-              title: "Sample before (k)",
-              "aria-label": "Sample before",
+              title: "Previous sample (k)",
+              "aria-label": "Previous sample",
             },
             "‹",
           );
@@ -126,8 +126,8 @@ export class SamplesView {
       {
         class: "button",
         href: route("samples", { position: moved(position, 1) }),
-        title: "Sample after (j)",
-        "aria-label": "Sample after",
+        title: "Next sample (j)",
+        "aria-label": "Next sample",
       },
       "›",
     );
@@ -144,7 +144,7 @@ export class SamplesView {
   }
 }
 
-/** A source with the colour that charts give it. */
+/** Returns the name of a source with its colour in charts. */
 function sourceName(name, number) {
   return name === null ? "" : make("span", {}, make("span", { class: `of-source s${number}` }), name);
 }
@@ -171,7 +171,8 @@ function spanTable(spans) {
       make("td", {}, span.denied ? "denied: padding" : lastPart(span.origin ?? "")),
     ),
   );
-  const titles = ["Document", "Its tokens", "Of", ...(withLosses ? ["Loss per token"] : []), "Made of"];
+  const losses = withLosses ? ["Loss per token"] : [];
+  const titles = ["Document", "Tokens of the document", "Length of the document", ...losses, "Origin"];
   const head = titles.map((title) => make("th", { scope: "col" }, title));
   const table = make("table", { class: "spans" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
   return make(
@@ -182,7 +183,7 @@ function spanTable(spans) {
   );
 }
 
-/** Puts a link to its document behind each heading of a span, and marks those with a high loss. */
+/** Adds a link to its document to each heading of a span, and marks spans with a high loss. */
 function linkHeadings(panel, spans) {
   const sections = [...panel.querySelectorAll("section.document")];
   sections.forEach((section) => {

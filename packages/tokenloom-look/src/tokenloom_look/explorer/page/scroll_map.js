@@ -1,10 +1,10 @@
-// Where rows stand in an element that cannot be as high as all of them.
+// Maps scroll positions to rows if all rows together are higher than an element can be.
 //
-// Browsers cut elements off at 17 to 33 million pixels, and 10^8 rows are higher. So the element has pages, which overlap:
-// what scrolls a little moves by pixels and sees its page change unnoticed; what drags the bar far goes to the page that
-// has the same share of all pages.
+// Browsers limit elements to 17 to 33 million pixels, and 10^8 rows are higher. So the rows are divided into overlapping
+// pages: small scrolls move by pixels and change the page without a visible jump, and dragging the scroll bar selects a
+// page proportionally.
 
-/** Pixels of the highest element. */
+/** Maximum height of an element in pixels. */
 export const MOST_HEIGHT = 4_000_000;
 const PAGE_HEIGHT = MOST_HEIGHT / 100;
 
@@ -15,7 +15,7 @@ export class ScrollMap {
   #offset = 0;
   #last = 0;
 
-  /** Takes how many rows of which height there are; where it stands stays. */
+  /** Sets number and height of rows; keeps the position. */
   resize(numRows, rowHeight) {
     this.#whole = numRows * rowHeight;
     this.height = Math.min(this.#whole, MOST_HEIGHT);
@@ -24,12 +24,12 @@ export class ScrollMap {
     if (this.#squeeze === 0) this.#offset = 0;
   }
 
-  /** Pixels between a place among all rows and the same place in the element. */
+  /** Pixels to add to a place in the element to get the place among all rows. */
   get offset() {
     return this.#offset;
   }
 
-  /** Takes where the element was scrolled to; returns where it has to be scrolled to, mostly the same. */
+  /** Handles a scroll of the element; returns the scroll position to set, usually the same one. */
   scrolled(scrollTop, viewHeight) {
     if (Math.abs(scrollTop - this.#last) < viewHeight) return this.moveTo(scrollTop + this.#offset, scrollTop);
     const share = (this.#whole - viewHeight) / Math.max(1, this.height - viewHeight);
@@ -38,7 +38,7 @@ export class ScrollMap {
     return scrollTop;
   }
 
-  /** Goes to a place among all rows; returns where the element has to be scrolled to. */
+  /** Moves to a place among all rows; returns the scroll position to set. */
   moveTo(top, scrollTop = null) {
     const offset = this.#offsetOf(top);
     this.#last = offset === this.#offset && scrollTop !== null ? scrollTop : top - offset;
@@ -46,7 +46,7 @@ export class ScrollMap {
     return this.#last;
   }
 
-  /** Takes where the browser put the element, which may be a fraction beside what was asked. */
+  /** Stores the actual scroll position, which the browser may have rounded. */
   settle(scrollTop) {
     this.#last = scrollTop;
   }

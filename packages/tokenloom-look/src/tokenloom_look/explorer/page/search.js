@@ -1,11 +1,11 @@
-// A search through all tokens: results come in while the server scans, request by request.
+// The search view: requests parts of a search until it is complete, and shows matches as they arrive.
 
 import { ask, isAbort } from "./api.js";
 import { count, counted, drawn, make, say } from "./dom.js";
 import { go, route } from "./routes.js";
 import { failed, nothing } from "./states.js";
 
-const MOST_AT_ONCE = 500; // matches after which the scan waits for a word
+const MOST_AT_ONCE = 500; // pause the search after this many matches
 
 export class SearchView {
   #controller = null;
@@ -19,7 +19,7 @@ export class SearchView {
     if (!target.sources.length) {
       this.element = nothing(
         "There is nothing to search yet.",
-        "The job has not finished its output. `Watch` shows how far it is.",
+        "The job has not finished its output. `Watch` shows its progress.",
       );
       return;
     }
@@ -52,7 +52,7 @@ export class SearchView {
       },
       make("label", { for: "search-kind", class: "visually-hidden" }, "Search for"),
       this.kind,
-      make("label", { for: "search-for", class: "visually-hidden" }, "What to search"),
+      make("label", { for: "search-for", class: "visually-hidden" }, "Search text"),
       this.words,
       make("label", { for: "search-source", class: "visually-hidden" }, "Source"),
       this.source,
@@ -96,7 +96,7 @@ export class SearchView {
     this.end.replaceChildren(
       nothing(
         "Search all documents.",
-        "Texts are found as they stand in the documents, also where a token begins in the middle of a word. The scan reads all tokens and shows what it finds on the way.",
+        "Texts are found however they were tokenized. The search reads all tokens and shows matches as it finds them.",
       ),
     );
   }
@@ -128,7 +128,7 @@ export class SearchView {
     this.#scan();
   }
 
-  /** Asks on until all is searched, enough is found, or somebody stops it. */
+  /** Continues the search until it is complete, has enough matches, or is stopped. */
   async #scan() {
     const controller = (this.#controller = new AbortController());
     this.button.textContent = "Stop";
@@ -171,12 +171,12 @@ export class SearchView {
   #rest() {
     this.#end();
     if (this.#cursor !== null) {
-      this.end.replaceChildren(make("button", { type: "button", onclick: () => this.#more() }, "Search on"));
-      say(`${this.told.textContent}; the search waits`);
+      this.end.replaceChildren(make("button", { type: "button", onclick: () => this.#more() }, "Continue"));
+      say(`${this.told.textContent}; the search is paused`);
     } else {
       this.bar.hidden = true;
       if (this.#found === 0)
-        this.end.replaceChildren(nothing("Nothing was found.", "Capitals and spaces count. Try fewer words."));
+        this.end.replaceChildren(nothing("No matches.", "The search is case-sensitive. Try fewer words."));
       say(`${this.told.textContent}; the search is done`);
     }
   }
@@ -189,7 +189,7 @@ export class SearchView {
   #stop() {
     this.#controller.abort();
     this.#end();
-    this.end.replaceChildren(make("button", { type: "button", onclick: () => this.#more() }, "Search on"));
+    this.end.replaceChildren(make("button", { type: "button", onclick: () => this.#more() }, "Continue"));
     say("the search is stopped");
   }
 

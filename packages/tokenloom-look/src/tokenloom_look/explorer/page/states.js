@@ -1,18 +1,18 @@
-// What stands where something is not there: not yet, not at all, or because of an error.
+// Placeholders for content that is loading, empty or failed.
 
 import { make } from "./dom.js";
 
-/** Something is on its way. */
+/** Content is loading. */
 export function waiting(text = "Loading …") {
   return make("p", { class: "state waiting" }, text);
 }
 
-/** There is nothing, and that is no error. */
+/** There is no content, without an error. */
 export function nothing(title, ...hints) {
   return make("div", { class: "state nothing" }, make("p", { class: "state-title" }, title), hints.map(hinted));
 }
 
-/** Something went wrong; `retry` tries again. */
+/** Loading failed; the button calls `retry`. */
 export function failed(error, retry) {
   return make(
     "div",
@@ -23,7 +23,7 @@ export function failed(error, retry) {
   );
 }
 
-/** A sentence in which what stands between backticks is code. */
+/** A paragraph; text between backticks is code. */
 export function hinted(text) {
   const parts = text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
   return make("p", { class: "hint" }, parts);

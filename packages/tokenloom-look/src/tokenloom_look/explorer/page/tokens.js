@@ -1,15 +1,15 @@
-// Tokens that the server drew, with what changes how they look: texts or ids, and the legend.
+// Tokens rendered by the server, with the switch for ids and the legend.
 
 import { drawn, make, say } from "./dom.js";
 
 const KEY = "tokenloom.ids";
 
-/** Whether ids stand below texts; kept for the next time. */
+/** Returns whether to show ids below texts; the choice is stored. */
 function wantsIds() {
   return localStorage.getItem(KEY) === "yes";
 }
 
-/** An element of `html` and `legend_html` of an answer. */
+/** Returns the element for `html` and `legend_html` of an answer. */
 export function tokenPanel({ html, legend_html: legend }) {
   const tokens = drawn(html, { class: "token-texts" });
   const toggle = make("input", {
@@ -33,7 +33,7 @@ export function tokenPanel({ html, legend_html: legend }) {
   return make("div", { class: "token-panel" }, bar, tokens);
 }
 
-/** Marks `length` tokens from token `start` of the whole on, and brings them into view. */
+/** Marks `length` tokens from index `start` on, and scrolls to them. */
 export function markTokens(panel, start, length) {
   const marked = [];
   for (const run of panel.querySelectorAll(".run[data-slot]")) {

@@ -1,11 +1,11 @@
-// A list of any length, of which only the rows that are seen are there: a grid whose rows are reached by keys.
+// A list of any length that keeps only visible rows in the page: a grid with keyboard navigation.
 
 import { count, make } from "./dom.js";
 import { ScrollMap } from "./scroll_map.js";
 import { failed, waiting } from "./states.js";
 
 const SPARE_ROWS = 8;
-const GROWTH = 10_000; // rows that a list without end gets ahead of who scrolls
+const GROWTH = 10_000; // rows that an endless list adds ahead of the scroll position
 const FALLBACK_HEIGHT = 40;
 
 export class VirtualList {
@@ -24,10 +24,10 @@ export class VirtualList {
   #isPlanned = false;
 
   /**
-   * @param label what the list holds, for who listens.
-   * @param columns `{name, title, cell(row, index)}`: class, heading, and what stands there, as text or node.
+   * @param label accessible name of the list.
+   * @param columns `{name, title, cell(row, index)}`: class, heading, and content as text or node.
    * @param rows the `RowPages`.
-   * @param onOpen called with the number of a row, and whether a key did it.
+   * @param onOpen called with the index of the opened row, and whether it was opened by a key.
    */
   constructor({ label, columns, rows, onOpen }) {
     this.#rows = rows;
@@ -56,7 +56,7 @@ export class VirtualList {
     new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
-  /** Says how many rows there are; null where that is not known, or where there is no end. */
+  /** Sets the number of rows; null if it is unknown or the list is endless. */
   setTotal(total) {
     if (total !== null) this.#told();
     this.#isEndless = total === null;
@@ -71,14 +71,14 @@ export class VirtualList {
     return this.#numRows;
   }
 
-  /** Marks the row that is open beside the list; null for none. Brings it into view, unless it is there. */
+  /** Marks the opened row and scrolls to it; null for none. */
   setOpened(index) {
     this.#opened = index;
     if (index !== null) this.reveal(index);
     for (const [number, row] of this.#drawn) row.setAttribute("aria-selected", number === index);
   }
 
-  /** Scrolls to a row, if it is out of view, and makes it the one that Tab reaches. */
+  /** Scrolls to a row if it is out of view, and makes it the tab stop. */
   reveal(index) {
     if (this.#isEndless && index + GROWTH > this.#numRows) this.#grow(index);
     this.#active = Math.max(0, Math.min(this.#numRows - 1, index));
@@ -86,20 +86,20 @@ export class VirtualList {
     if (this.#revealed === null) this.#bringIntoView(this.#active, true);
   }
 
-  /** Puts the keyboard on the row that Tab reaches. */
+  /** Focuses the row that is the tab stop. */
   focus() {
     this.#draw();
     this.#drawn.get(this.#active)?.focus({ preventScroll: true });
   }
 
-  /** Draws all rows that are seen anew, as after the data have changed. */
+  /** Redraws all visible rows, after the data has changed. */
   redraw() {
     for (const row of this.#drawn.values()) row.remove();
     this.#drawn.clear();
     this.#draw();
   }
 
-  /** Stands again where it stood: elements that were hidden forget it. */
+  /** Restores the scroll position, which hidden elements lose. */
   restore() {
     if (this.scroller.clientHeight) this.scroller.scrollTop = this.#shownTop - this.#map.offset;
     this.#plan();
@@ -182,7 +182,7 @@ export class VirtualList {
 
   #keepRows(start, stop, areMoved) {
     if (this.#active >= this.#numRows) this.#active = Math.max(0, this.#numRows - 1);
-    const focused = this.grid.contains(document.activeElement) ? this.#active : null; // whose row must not vanish
+    const focused = this.grid.contains(document.activeElement) ? this.#active : null; // keep the focused row
     if (focused === null && this.#opened === null && (this.#active < start || this.#active >= stop))
       this.#active = Math.min(stop - 1, start + SPARE_ROWS);
     for (const [index, row] of this.#drawn) {
@@ -236,7 +236,7 @@ export class VirtualList {
   }
 
   #click(event, index) {
-    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return; // a link in a tab of its own
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return; // let the browser open a new tab
     event.preventDefault();
     this.#active = index;
     this.#drawn.get(index)?.focus({ preventScroll: true });

@@ -1,11 +1,11 @@
-// A preprocess job or a live loader, asked every second as long as somebody looks.
+// The progress of a job or training loop, requested every second while the view is visible.
 
 import { ask, isAbort } from "./api.js";
 import { count, drawn, factList, make, say } from "./dom.js";
 import { failed, hinted, nothing, waiting } from "./states.js";
 
 const EVERY_MS = 1000;
-const SAY_MS = 30_000; // how often who listens is told, not to be talked to without end
+const SAY_MS = 30_000; // minimum time between announcements to screen readers
 
 export class WatchView {
   #controller = null;
@@ -18,8 +18,8 @@ export class WatchView {
     this.title = "Watch";
     if (!target.views.includes("watch")) {
       this.element = nothing(
-        "Nothing is at work here.",
-        "Start `tokenloom explore` with the folder of a preprocess job, or with a file that a training loop writes.",
+        "There is no job or training loop to watch.",
+        "Start `tokenloom explore` with the folder of a preprocess job, or pass a statistics file with `--follow`.",
       );
       return;
     }
@@ -71,7 +71,7 @@ export class WatchView {
     } catch (error) {
       if (isAbort(error)) return;
       this.error.replaceChildren(failed(error, () => this.#lookOn()));
-      if (error.status !== 0) return; // a server that is gone may come back
+      if (error.status !== 0) return; // retry only if the server does not answer
     }
     if (this.#controller === controller) this.#timer = setTimeout(() => this.#look(), EVERY_MS);
   }
@@ -90,7 +90,7 @@ export class WatchView {
     }
     this.facts.replaceChildren(factList(facts));
     this.tables.replaceChildren(html ? drawn(html) : "");
-    tokenloomCharts.drawAll(this.tables); // lets keys scroll wide tables
+    tokenloomCharts.drawAll(this.tables); // makes wide tables scrollable by keys
     for (const chart of charts ?? []) {
       if (this.#charts.has(chart.id)) this.#charts.get(chart.id).update(chart);
       else this.#charts.set(chart.id, tokenloomCharts.draw(this.charts, chart));

@@ -1,4 +1,4 @@
-"""The target of all views, and the steps of its positions."""
+"""The state shared by all views of one explorer."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ PREVIEW_TOKENS = 64
 _PREVIEW_CHARACTERS = 200
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, to remember what is opened
-class Looking:
-    """The target of all views, and the steps of its positions. Thread-safe."""
+@dataclass(frozen=True, kw_only=True)  # without slots, for cached properties
+class Session:
+    """The target of an explorer, with settings and caches. Thread-safe."""
 
     target: Target
-    topology: Topology | None = None
-    consumed: int | None = None
-    followed: str | None = None
-    losses: str | None = None
-    opening: threading.Lock = field(default_factory=threading.Lock)  # held while samples are opened
-    making: threading.Lock = field(default_factory=threading.Lock)  # held while a section is made
-    made: dict[str, dict[str, Any]] = field(default_factory=dict)  # sections as JSON, by their ids
-    sought: dict[str, Any] = field(default_factory=dict)  # recent searches, by text
+    topology: Topology | None = None  # batch sizes, to compute steps
+    consumed: int | None = None  # positions consumed by training
+    followed: str | None = None  # statistics file of a training loop
+    losses: str | None = None  # folder of recorded losses
+    sample_lock: threading.Lock = field(default_factory=threading.Lock)  # for opening samples
+    section_lock: threading.Lock = field(default_factory=threading.Lock)  # for making a section
+    sections: dict[str, dict[str, Any]] = field(default_factory=dict)  # cached sections as JSON, by id
+    patterns: dict[str, Any] = field(default_factory=dict)  # cached search patterns, by text
 
     @cached_property
     def origins(self) -> SourceOrigins:
@@ -47,34 +47,34 @@ class Looking:
 
     @property
     def has_positions(self) -> bool:
-        """Whether there are samples by position; opens nothing slow."""
+        """Returns whether the target has samples by position; cheap, opens no samples."""
         if self.target.kind in (TargetKind.pair, TargetKind.catalogue):
             return not self.target.pairs.get(self.target.name).data.multimodal
         return self.target.kind is TargetKind.run
 
     @property
     def num_positions(self) -> int | None:
-        """Positions of a run; None without end, or if an order would have to be built."""
+        """Returns the number of positions of a run; None without end or if the order would have to be built."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:
         number, count = query.number("source", 0), len(self.target.sources)
         if number >= count:
-            raise NotThereError(f"source {number} out of range: there are {count}")
+            raise NotThereError(f"source {number} out of range: the target has {count} sources")
         return number
 
     def document(self, query: Query, source: int) -> int:
         return self.checked_document(source, query.number("document"))
 
     def checked_document(self, source: int, number: int) -> int:
-        """Returns the number of a document, checked."""
+        """Returns a validated document index."""
         named = self.target.sources[source]
         if number >= named.num_documents:
-            raise NotThereError(f"document {number} out of range: {named.name} has {named.num_documents}")
+            raise NotThereError(f"document {number} out of range: {named.name} has {named.num_documents} documents")
         return number
 
     def samples(self) -> Any:
-        with self.opening:
+        with self.sample_lock:
             samples = self.target.samples if self.has_positions else None
         if samples is None:
             raise self.target.no_samples()
@@ -89,6 +89,6 @@ class Looking:
 
 
 def preview(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns the beginning of a text in one printable line."""
+    """Returns the start of a text on one printable line."""
     text = decoded(ids, tokenizer)
     return printable(" ".join(text[: 4 * _PREVIEW_CHARACTERS].split()), keep="")[:_PREVIEW_CHARACTERS]
