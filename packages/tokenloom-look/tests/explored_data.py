@@ -1,4 +1,4 @@
-"""Data for tests of the explorer: a run over two sources, a training loop's statistics, and a pair without tokenizer."""
+"""Data for tests of the explorer: a run over two sources, training statistics, and a pair without tokenizer."""
 
 from __future__ import annotations
 
