@@ -1,4 +1,4 @@
-"""Retrieval-augmented training data (RETRO): a database of chunks, and samples with the neighbors of theirs."""
+"""Retrieval-augmented training data (RETRO): a database of text chunks, and samples with neighbors of their chunks."""
 
 import lazy_loader
 

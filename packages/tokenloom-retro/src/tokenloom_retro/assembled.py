@@ -1,4 +1,4 @@
-"""The data of a run with neighbors, from a project folder and the samples of its splits."""
+"""Builds the train, valid and test datasets with neighbors, from a project folder and the samples of each split."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from tokenloom_retro.settings import SPLITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroSettings:
-    """Settings for reading a project, by the names of the reference's `RetroConfig`, which is accepted too.
+    """Settings for reading a project, with the names of Megatron's `RetroConfig`, which is accepted too.
 
     Attributes:
         retro_project_dir: path of the project folder.
         retro_chunk_length: tokens of a chunk.
-        retro_block_size: chunks per file of neighbors.
-        retro_neighbor_dirs: folders of neighbors by "train", "valid" and "test"; None for those of the samples.
-        retro_num_neighbors: neighbors of each chunk.
-        retro_num_retrieved_chunks: chunks per neighbor: itself and the next ones.
-        retro_verify_neighbor_count: whether the number of samples with neighbors must be that of training. Otherwise
-            samples without neighbors are errors on access.
+        retro_block_size: chunks per neighbor file.
+        retro_neighbor_dirs: names of neighbor folders by "train", "valid" and "test"; None derives them from the
+            samples.
+        retro_num_neighbors: neighbors per chunk.
+        retro_num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
+        retro_verify_neighbor_count: check that the number of samples with neighbors equals that of training. Otherwise
+            accessing a sample without neighbors is an error.
     """
 
     retro_project_dir: str
@@ -47,22 +48,22 @@ class RetroSettings:
 def get_retro_datasets(
     config: Any, gpt_datasets: Mapping[str, Any], sample_length: int, eod_token_id: int
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
-    """Returns the samples of train, valid and test with their neighbors; None for a split without samples.
+    """Returns the train, valid and test datasets with neighbors; None for a split without samples.
 
-    The database is compared with its data sets and the tokenizer, and the neighbors with the samples;
+    Checks the database against its datasets and the tokenizer, and the neighbors against the samples.
     `allow_tokenizer_mismatch` and `allow_data_mismatch` of the samples turn these errors into warnings.
 
     Args:
-        config: `RetroSettings`, or the reference's `RetroConfig`.
+        config: `RetroSettings`, or Megatron's `RetroConfig`.
         gpt_datasets: (samples, number of them in training), or None, by "train", "valid" and "test".
         sample_length: tokens of a sample.
-        eod_token_id: the end-of-document id, also the padding.
+        eod_token_id: the end-of-document id, also used for padding.
 
     Raises:
-        ConfigError: a sample is no whole number of chunks; neighbors are missing, or of other samples.
+        ConfigError: a sample is not a whole number of chunks; neighbors are missing, or belong to other samples.
         StorageError: a file is missing, truncated or damaged, or chunks have no neighbors.
-        DatasetFormatError: database, data sets and neighbors are of different builds.
-        TokenizerError: the database was made with another tokenizer.
+        DatasetFormatError: database, datasets and neighbors are from different builds.
+        TokenizerError: the database was built with another tokenizer.
     """
     project = RetroProject(config.retro_project_dir)
     chunk_length = checked_integer("retro_chunk_length", config.retro_chunk_length, at_least=1)
@@ -80,7 +81,7 @@ def get_retro_datasets(
 
 
 def _database(project: RetroProject, samples: list[Any], config: Any, eod_token_id: int) -> DBDataset:
-    """Returns the database, compared with the tokenizer of the samples."""
+    """Opens the database and checks it against the tokenizer of the samples."""
     database = project.database("train", chunk_length=config.retro_chunk_length, eod_token_id=eod_token_id)
     is_allowed = False
     for settings in filter(None, map(settings_of, samples)):
@@ -106,12 +107,12 @@ def _with_neighbors(
     if config.retro_neighbor_dirs is not None:
         name = config.retro_neighbor_dirs.get(key)
         if not name:
-            message = f"`retro_neighbor_dirs`: has no folder of {key}"
-            raise ConfigError(message, hint="leave the split out, or find its neighbors")
+            message = f"`retro_neighbor_dirs` has no folder for {key}"
+            raise ConfigError(message, hint="drop the split, or build its neighbors")
         folder = os.path.join(project.query_folder, name)
     elif not os.path.isdir(folder):  # the project was moved
-        there = os.path.join(project.query_folder, f"{key}_{recorded_hash(project, chunks.sample_dataset)}")
-        folder = there if os.path.isdir(there) else folder
+        recorded = os.path.join(project.query_folder, f"{key}_{recorded_hash(project, chunks.sample_dataset)}")
+        folder = recorded if os.path.isdir(recorded) else folder
     check_neighbor_folder(
         project, folder, key, chunks.sample_dataset, num_samples=num_samples, chunk_length=config.retro_chunk_length
     )

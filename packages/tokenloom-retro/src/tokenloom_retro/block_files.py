@@ -1,4 +1,4 @@
-"""Files `START-STOP.hdf5` of blocks of chunks or documents: their names, as the reference pads them, and checks."""
+"""Block files `START-STOP.hdf5` of chunks or documents: their names, padded like Megatron's, and checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """Items [start, stop), and the path of their file."""
+    """Items [start, stop) and the path of their file."""
 
     start: int
     stop: int
@@ -31,7 +31,7 @@ class Block:
 
 
 def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
-    """Returns the blocks of a range, whether their files exist or not.
+    """Returns the blocks of a range of items; files need not exist.
 
     Example:
         >>> [os.path.basename(block.path) for block in planned_blocks("query", 250, 100)]
@@ -39,7 +39,7 @@ def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
     """
     if num_items <= 0:
         return []
-    # The reference's formula in NumPy's arithmetic: a power of ten may get one digit more or less.
+    # Megatron's formula; floating-point errors decide the number of digits at powers of ten.
     width = int(np.ceil(np.log(num_items) / np.log(10)) + 1)
     stops = [(start, min(start + block_size, num_items)) for start in range(0, num_items, block_size)]
     return [
@@ -49,7 +49,7 @@ def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
 
 
 class BlockPathMap:
-    """The file of each item: blocks of one size, the last one may be smaller.
+    """A map from items to block files of equal size; the last block may be smaller.
 
     Example:
         >>> blocks = BlockPathMap(["query/000-100.hdf5", "query/100-150.hdf5"], 100)
@@ -58,12 +58,12 @@ class BlockPathMap:
 
     Attributes:
         block_path_map: the path of each block, by its first item.
-        block_size: items of a block.
+        block_size: items per block.
         max_idx: end of the last block.
         name: the folder, for messages.
 
     Raises:
-        StorageError: a file has another kind of name.
+        StorageError: a file name is not `START-STOP`.
     """
 
     def __init__(self, block_paths: Sequence[str], block_size: int) -> None:
@@ -75,7 +75,8 @@ class BlockPathMap:
         for path in block_paths:
             match = _NAME.fullmatch(os.path.splitext(os.path.basename(path))[0])
             if match is None:
-                raise StorageError(f"`{path}`: no block named `START-STOP`", hint="move other files elsewhere")
+                message = f"`{path}`: the name must be START-STOP"
+                raise StorageError(message, hint="move other files to another folder")
             start, stop = int(match[1]), int(match[2])
             self.block_path_map[start] = path
             self._stops[start] = stop
@@ -83,7 +84,7 @@ class BlockPathMap:
 
     @classmethod
     def from_dir(cls, dir: str, block_size: int, ext: str = "hdf5") -> BlockPathMap:
-        """Returns the blocks of a folder, of files with an extension."""
+        """Returns the blocks of a folder: its files with the extension `ext`."""
         recover(os.path.join(dir, MANIFEST))
         with storage_errors("list", dir):
             names = sorted(name for name in os.listdir(dir) if name.endswith(f".{ext}") and not name.startswith("."))
@@ -92,7 +93,7 @@ class BlockPathMap:
         return found
 
     def __len__(self) -> int:
-        """The number of blocks."""
+        """Returns the number of blocks."""
         return len(self.block_path_map)
 
     def __str__(self) -> str:
@@ -102,36 +103,36 @@ class BlockPathMap:
         return f"BlockPathMap({self.name!r}, blocks={len(self)}, block_size={self.block_size}, max_idx={self.max_idx})"
 
     def __getitem__(self, idx: int) -> str:
-        """Returns the path of the file of an item; a `StorageError` without one."""
+        """Returns the path of the file with an item; raises StorageError if there is none."""
         start = idx // self.block_size * self.block_size
         if start not in self.block_path_map:
-            message = f"`{self.name}`: no block from {start} on, for item {idx}"
-            raise StorageError(message, hint="not all blocks were made, or they are of another size")
+            message = f"`{self.name}`: no block starts at {start}, which item {idx} needs"
+            raise StorageError(message, hint="finish the build, or use its block size")
         return self.block_path_map[start]
 
     def blocks(self) -> Iterator[Block]:
-        """Yields the blocks by their first item."""
+        """Yields the blocks in ascending order."""
         return (Block(start, self._stops[start], path) for start, path in sorted(self.block_path_map.items()))
 
     def check(self, num_items: int | None = None) -> None:
-        """Checks by names that the blocks have all items from 0 on once, `num_items` in all if that is given.
+        """Checks file names: the blocks must cover all items from 0 once, in total `num_items` if given.
 
         Raises:
-            StorageError: blocks are missing, overlap, or are of another size.
+            StorageError: blocks are missing, overlap or have another size.
         """
         stop = 0
         for block in self.blocks():
             if block.start != stop:
                 kind = "a block is missing" if block.start > stop else "blocks overlap"
-                raise _unlike(self.name, f"a block from {stop} on ({kind})", block.path)
+                raise _mismatch(self.name, f"a block that starts at {stop} ({kind})", block.path)
             if len(block) != self.block_size and (block.stop != self.max_idx or len(block) > self.block_size):
-                raise _unlike(self.name, f"blocks of {self.block_size} items", block.path)
+                raise _mismatch(self.name, f"blocks of {self.block_size} items", block.path)
             stop = block.stop
         if num_items is not None and stop != num_items:
             message = f"`{self.name}`: expected blocks of {num_items} items, found {stop}"
-            raise StorageError(message, hint="not all blocks were made, or they are of other data")
+            raise StorageError(message, hint="finish the build, or check that the data has not changed")
 
 
-def _unlike(name: str, expected: str, path: str) -> StorageError:
+def _mismatch(name: str, expected: str, path: str) -> StorageError:
     message = f"`{name}`: expected {expected}, found `{os.path.basename(path)}`"
-    return StorageError(message, hint="the blocks are not all of one range and one size; make them again")
+    return StorageError(message, hint="the blocks are from different builds; rebuild them")

@@ -1,7 +1,7 @@
-"""An output made block by block, as a job in shards: rows `start` to `stop` become arrays.
+"""Makes an output block by block, as a job in shards.
 
-Each block is a function of its rows and the task's identity. So a task may be killed anywhere, resumes, and is shared
-by processes, machines and clusters like a corpus.
+The arrays of a block depend only on its rows and the task's identity. So a task may be killed at any time, resumes, and
+can be shared by processes and machines, like preprocessing a corpus.
 """
 
 from __future__ import annotations
@@ -45,22 +45,21 @@ from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of
 Arrays = Mapping[str, NDArray[Any]]
 
 MakeBlock = Callable[[int, int, Callable[[int], None]], Arrays]
-"""Rows [start, stop) into arrays, deterministic; calls the third argument with the number of further rows done."""
+"""Makes the arrays of rows [start, stop), deterministically; reports progress as the number of further rows."""
 
 _VERSION = 1
-_THREADS_PER_PROCESS = 16
-"""Each process loads the whole index, and vector libraries have threads of their own."""
+_THREADS_PER_PROCESS = 16  # each process loads the whole index
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTask(ABC):
-    """Rows that are made block by block into an output. Picklable.
+    """An output made block by block. Picklable.
 
     Attributes:
         output: the output and its identity.
-        num_rows: rows in all.
-        block_size: rows of a block; the last one may have fewer.
-        unit: a row's name, in the plural.
+        num_rows: total number of rows.
+        block_size: rows per block; the last block may be smaller.
+        unit: plural name of rows.
     """
 
     output: Output
@@ -70,17 +69,17 @@ class BlockTask(ABC):
 
     @abstractmethod
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns the maker of blocks in this process, with so many threads."""
+        """Returns the function that makes blocks in this process with `num_threads` threads."""
 
     @property
     def job_path(self) -> str:
-        """Path of the job's folder, which is removed with the end of the job."""
+        """Returns the path of the job's folder, which is removed when the job ends."""
         return f"{self.output.folder}.job"
 
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
-        """Adds the files of all blocks to the output, and returns counts; here each block is a file.
+        """Adds the block files to the output and returns its counts; by default each block is a file.
 
-        `made` has the report of each block, in order, and the path of its file until the job ends.
+        `made` has the report of each block, in order, and the path of its temporary file.
         """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
         for (report, path), target in zip(made, planned, strict=True):
@@ -90,20 +89,13 @@ class BlockTask(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReport:
-    """The report of a block, written last: a block with a report is whole.
+    """The report of rows [start, stop), written last: a block with a report is complete."""
 
-    Attributes:
-        key: hash of rows and identity.
-        start, stop: its rows.
-        crc32: checksum of its file.
-        arrays_crc32: checksum of its arrays.
-    """
-
-    key: str
+    key: str  # hash of rows and identity
     start: int
     stop: int
-    crc32: Crc32
-    arrays_crc32: Crc32
+    crc32: Crc32  # of the file
+    arrays_crc32: Crc32  # of the arrays
 
 
 def make_output(
@@ -115,12 +107,12 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes the missing blocks of an output, alone or with others that share its folder, and returns its manifest.
+    """Makes the missing blocks of an output, possibly together with other processes, and returns its manifest.
 
-    For the arguments see `build_retro`.
+    See `build_retro` for the arguments.
 
     Raises:
-        OutputExistsError: another output exists, without `overwrite`.
+        OutputExistsError: another output exists, and `overwrite` is False.
         ConfigError: the job's folder belongs to a task with other settings.
         TokenloomError: a block cannot be made or written; finished blocks are kept.
     """
@@ -161,23 +153,23 @@ def make_output(
     except FolderGoneError as error:
         if (found := task.output.made()) is not None:
             return found
-        message = f"`{task.job_path}` was removed while this task was working in it"
+        message = f"`{task.job_path}` was removed during this task"
         raise StorageError(message, hint="run the same command again") from error
 
 
 def differing_blocks(
     task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Makes a random fraction of the blocks again, one at least, and returns the rows of those that differ.
+    """Recomputes a random fraction of the blocks, at least one; returns the rows of blocks that differ.
 
-    `recorded` are the checksums of the arrays of all blocks, in order.
+    `recorded` has the checksums of the arrays of all blocks, in order.
 
     Raises:
         ConfigError: the fraction is out of range.
         TokenloomError: a block cannot be made.
     """
     if not 0 < fraction <= 1:
-        raise ConfigError(f"`fraction`: must be above 0 and at most 1, got {fraction!r}")
+        raise ConfigError(f"`fraction` must be in (0, 1], got {fraction!r}")
     blocks = _BlockJob(task).shards
     count = math.ceil(fraction * len(blocks))
     chosen = [blocks[number] for number in np.sort(np.random.default_rng(seed).permutation(len(blocks))[:count])]
@@ -193,7 +185,7 @@ def differing_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some rows of a task; the key is a hash of rows and identity."""
+    """Rows of a task; the key is a hash of rows and identity."""
 
     number: int
     start: int
@@ -203,7 +195,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _BlockJob(ShardedJob):
-    """The blocks of a task."""
+    """The job that makes the blocks of a task."""
 
     task: BlockTask
 
@@ -225,7 +217,7 @@ class _BlockJob(ShardedJob):
             return from_versioned(BlockReport, parse_json(data), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a block: {str(error).removeprefix(': ')}"
-            raise StorageError(message, hint="remove it; the block is then made again") from error
+            raise StorageError(message, hint="remove it to make the block again") from error
 
     @contextmanager
     def worker(self, num_workers: int) -> Iterator[RunShard]:
@@ -241,7 +233,7 @@ class _BlockJob(ShardedJob):
 def _make_block(
     make: MakeBlock, shard: _Block, part_prefix: str, *, progress: Callable[[Counts], None] | None = None
 ) -> BlockReport:
-    """Makes a block into a file of a job's folder."""
+    """Makes a block and writes its file and report to the job's folder."""
     num_made = 0
 
     def advance(count: int) -> None:
@@ -261,7 +253,7 @@ def _make_block(
 
 
 def _damaged(job: _BlockJob, folder: JobFolder) -> list[tuple[_Block, str]]:
-    """Returns the blocks with damaged files, and the damage."""
+    """Returns blocks with missing or damaged files, each with the problem."""
     problems = []
     for block in job.shards:
         report, path = folder.report(block), _part_path(folder.part_prefix(block))
@@ -282,5 +274,5 @@ def _crc32_of_arrays(arrays: Arrays) -> int:
 
 
 def _part_path(part_prefix: str) -> str:
-    """Returns the path of the file of a block in the job's folder."""
+    """Returns the path of a block's file in the job's folder."""
     return f"{part_prefix}_0.hdf5"

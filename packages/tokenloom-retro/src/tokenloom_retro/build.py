@@ -1,4 +1,4 @@
-"""A whole project: its chunk database, its index, and the neighbors of the samples of each split."""
+"""Builds a whole project: chunk database, index, and neighbors of the samples of each split."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tokenloom_retro.query_build import NeighborTask, neighbor_task
 from tokenloom_retro.settings import SPLITS, TASKS, RetroBuildSettings, Task, record_settings
 
 Samples = Mapping[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]
-"""By split, the samples that get neighbors, and how many of them."""
+"""By split: the samples, and the number of them that get neighbors."""
 
 
 def build_retro(
@@ -38,36 +38,36 @@ def build_retro(
     restart: bool = False,
     overwrite: bool = False,
 ) -> dict[str, OutputManifest]:
-    """Builds the missing parts of a project, and returns the manifest of each output by task.
+    """Builds the missing parts of a project; returns the manifest of each output by task.
 
-    Every task is a job of blocks: it may be killed anywhere, resumes with the same call, and is shared by processes and
-    machines that see the project folder.
+    Each task is a job of blocks: it may be killed at any time, resumes with the same call, and can be shared by
+    processes and machines that see the project folder.
 
     Args:
-        project: path of the project folder, whose folder `data` has the pairs.
+        project: path of the project folder; its folder `data` has the pairs.
         settings: the settings.
         tokenizer: tokenizer of the pairs: an object, a path or a name.
         embedder: see `as_embedder`.
-        tasks: the tasks.
-        num_processes: processes on this machine; None for one per 16 processors.
-        num_workers: threads of each; None for its share of the processors.
-        runner: makes the blocks; None for this machine.
-        restart: drops unfinished tasks, and starts them anew.
-        overwrite: whether outputs of other settings are replaced.
+        tasks: the tasks to run.
+        num_processes: number of processes on this machine; None for one per 16 processors.
+        num_workers: threads per process; None for its share of the processors.
+        runner: runs the blocks; None for this machine.
+        restart: discard blocks of unfinished tasks.
+        overwrite: replace outputs of other settings.
 
     Raises:
-        ConfigError: a setting is invalid, or a data set has too few chunks.
-        DatasetNotFoundError: a data set does not exist.
-        OutputExistsError: another output exists, without `overwrite`.
+        ConfigError: a setting is invalid, or a dataset has too few chunks.
+        DatasetNotFoundError: a dataset does not exist.
+        OutputExistsError: another output exists, and `overwrite` is False.
         TokenloomError: reading or writing failed; finished blocks are kept.
     """
     if unknown := set(tasks).difference(TASKS):
-        raise ConfigError(f"unknown task {min(unknown)!r}", hint=f"choose out of {', '.join(TASKS)}")
+        raise ConfigError(f"unknown task {min(unknown)!r}", hint=f"choose from {', '.join(TASKS)}")
     if "query-neighbors" in tasks and not any(settings.sizes):
-        raise ConfigError("query-neighbors needs a number of samples of train, valid or test")
+        raise ConfigError("the task query-neighbors needs a number of train, valid or test samples")
     folder = RetroProject(project)
     chunks = as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
-    # Errors of samples come before chunks and index take hours.
+    # Report errors of samples before hours of work on chunks and index.
     samples = retro_samples(folder, settings, chunks.tokenizer) if "query-neighbors" in tasks else {}
     options: dict[str, Any] = {
         "num_processes": num_processes,
@@ -78,7 +78,7 @@ def build_retro(
     }
     with_index = "index-build" in tasks or "query-neighbors" in tasks
     for output, _ in outputs_of(folder, settings, chunks, lambda: samples, with_index=with_index):
-        output.made_or_free(overwrite=overwrite)  # errors come before any change
+        output.made_or_free(overwrite=overwrite)  # report conflicts before any change
 
     def record(**neighbor_dirs: str) -> None:
         record_settings(folder, settings, tokenizer=chunks.tokenizer, embedder=embedder, neighbor_dirs=neighbor_dirs)
@@ -103,7 +103,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields the outputs of a build in order, and the tasks of their blocks, up to the first missing ones."""
+    """Yields the outputs of a build in order with the tasks of their blocks, up to the first missing output."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)
@@ -130,7 +130,7 @@ def outputs_of(
 def neighbor_tasks(
     project: RetroProject, settings: RetroBuildSettings, chunks: ChunkMaker, index: OutputManifest, samples: Samples
 ) -> list[NeighborTask]:
-    """Returns the task of each split with samples."""
+    """Returns the neighbor task of each split with samples."""
     lengths = settings.sequence_length, settings.chunk_length
     return [
         neighbor_task(project, chunks, settings, index, split, GPTChunkDataset(found, *lengths), size)
@@ -141,10 +141,10 @@ def neighbor_tasks(
 def retro_samples(
     project: RetroProject, settings: RetroBuildSettings, tokenizer: Any
 ) -> dict[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]:
-    """Returns the samples that get neighbors, and their number, by split; without empty splits.
+    """Returns the samples that get neighbors, and their number, by split; empty splits are skipped.
 
     Raises:
-        ConfigError: a split has too few documents, or a sample is no whole number of chunks.
+        ConfigError: a split has too few documents, or a sample is not a whole number of chunks.
     """
     prefixes = [project.data_prefix(prefix) for _, prefix in settings.data]
     config = MultiSplitGPTDatasetConfig(
@@ -166,8 +166,8 @@ def retro_samples(
         if not size:
             continue
         members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
-        if samples is None or [member.dataset_path for member in members] != prefixes:  # whose order numbers documents
-            message = f"split {settings.split!r}: a data set has no documents in {split} for {size} samples"
-            raise ConfigError(message, hint="leave the data set out, or change the split")
+        if samples is None or [member.dataset_path for member in members] != prefixes:  # the order numbers datasets
+            message = f"split {settings.split!r}: a dataset has no documents in {split} for {size} samples"
+            raise ConfigError(message, hint="drop the dataset, or change the split")
         found[split] = (samples, size)
     return found

@@ -1,4 +1,4 @@
-"""The chunks of a database, by number: their places in the data sets, and their tokens."""
+"""The chunks of a database by index: their places in the datasets, and their tokens."""
 
 from __future__ import annotations
 
@@ -17,38 +17,35 @@ from tokenloom.numbers import checked_integer
 from tokenloom.storage.local import spread_evenly
 from tokenloom_retro.hdf5 import file_of, open_array
 
-MISSING = -1
-"""The number of no chunk."""
-
-CHUNKS = "chunks"
-"""The array of a file."""
+MISSING = -1  # index of a missing chunk
+CHUNKS = "chunks"  # name of the array in a file
 
 _COLUMNS = ("dataset", "document", "start", "stop", "embedding length")
 _SHAPE = (None, len(_COLUMNS))
 
 _CHECKED_CHUNKS = 64  # each may cost a page fault or two on a cold cache
 
-_REBUILD = "the database was built from other data, or with another chunk length; build it again"
+_REBUILD = "the database was built from other data or with another chunk length; rebuild it"
 
 
 class DBDataset:
     """The chunks of a database.
 
-    `database[i]` gives one chunk as in the reference, `gather` the tokens of many by one kernel call per data set.
-    Thread-safe, fork-safe, and picklable (the file is mapped again).
+    `database[i]` returns one chunk as in Megatron; `gather` reads the tokens of many chunks with one kernel call per
+    dataset. Thread-safe, fork-safe and picklable: unpickling maps the file again.
 
     Args:
         db_path: path of the HDF5 file, for messages.
-        indexed_datasets: the data sets of the chunks.
-        chunks: uint32[num_chunks, 5] or a dataset of h5py: data set, document, first token, end, embedding length.
-        chunk_length: tokens of a chunk; shorter ones are padded.
-        eod_token_id: the padding.
-        vocab_size: ids of the tokenizer, to check tokens; None for no check.
+        indexed_datasets: the datasets of the chunks.
+        chunks: uint32[num_chunks, 5] or a dataset of h5py: dataset, document, first token, end, embedding length.
+        chunk_length: tokens of a chunk; shorter chunks are padded.
+        eod_token_id: end-of-document id, used for padding.
+        vocab_size: vocabulary size to check token ids against; None for no check.
 
     Attributes:
         chunks: uint32[num_chunks, 5], see above.
         max_chunk_length: tokens of a chunk.
-        doc_tuples: uint32[num_chunks, 2], data set and document of each chunk, once `load_doc_tuples` was called.
+        doc_tuples: uint32[num_chunks, 2], dataset and document of each chunk; set by `load_doc_tuples`.
 
     Raises:
         ConfigError: the chunks have another shape.
@@ -82,20 +79,20 @@ class DBDataset:
 
     @classmethod
     def open(cls, path: str, indexed_datasets: Sequence[Any], *, chunk_length: int, eod_token_id: int) -> Self:
-        """Returns the chunks of a file, mapped; see the class for arguments and errors."""
+        """Maps the chunks of a file; see the class for arguments and errors."""
         database = cls(path, indexed_datasets, open_array(path, CHUNKS, shape=_SHAPE), chunk_length, eod_token_id)
         database._file = path
         return database
 
     def __len__(self) -> int:
-        """The number of chunks."""
+        """Returns the number of chunks."""
         return len(self.chunks)
 
     def __repr__(self) -> str:
         return f"DBDataset({self.db_path!r}, chunks={len(self)}, chunk_length={self.max_chunk_length})"
 
     def __getitem__(self, chunk_id: int) -> dict[str, Any]:
-        """Returns a chunk: `doc_id`, its document in its data set, and `text`, int64[chunk_length]."""
+        """Returns a chunk: `doc_id`, its document index in its dataset, and `text`, int64[chunk_length]."""
         number = operator.index(chunk_id)
         if not -len(self) <= number < len(self):
             raise self._no_chunk(number)
@@ -106,13 +103,13 @@ class DBDataset:
         """Returns the tokens of chunks, padded with the end-of-document token: int64[..., chunk_length].
 
         Args:
-            chunk_ids: integers[...], numbers of chunks in any order; -1 for padding only.
+            chunk_ids: integers[...], chunk indices in any order; -1 for only padding.
 
         Raises:
-            IndexError: there is no such chunk.
-            DatasetFormatError: a chunk is outside of the data sets, or too long.
+            IndexError: an index is out of range.
+            DatasetFormatError: a chunk is outside of the datasets, or too long.
             TokenizerError: a token is outside of the vocabulary.
-            StorageError: the data sets cannot be read, or were changed.
+            StorageError: the datasets cannot be read, or have changed.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         flat = ids.reshape(-1)
@@ -126,7 +123,7 @@ class DBDataset:
         wrong = (lengths <= 0) | (lengths > width)
         if wrong.any():
             row = int(np.argmax(wrong))
-            message = f"chunk {numbers[row]} of `{self.db_path}`: has {lengths[row]} tokens, must have 1 to {width}"
+            message = f"chunk {numbers[row]} of `{self.db_path}` must have 1 to {width} tokens, got {lengths[row]}"
             raise DatasetFormatError(message, hint=_REBUILD)
         by_length = np.argsort(lengths != width, kind="stable")  # chunks of full length first, which are copied as rows
         for dataset in np.unique(rows[:, 0]).tolist():
@@ -141,9 +138,9 @@ class DBDataset:
         return out.reshape(*ids.shape, width)
 
     def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
-        """Returns each chunk and the next ones of its document, int64[..., num_chunks]; -1 after the last, or of -1.
+        """Returns each chunk and the next ones of its document, int64[..., num_chunks]; -1 after the last, or for -1.
 
-        Invalid chunks are skipped.
+        Chunks without text are skipped.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         there = ids != MISSING
@@ -155,19 +152,19 @@ class DBDataset:
         return np.where(inside & (documents == documents[..., :1, :]).all(axis=-1), wanted, MISSING)
 
     def documents_of(self, chunk_ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns data set and document of chunks: int64[num_chunks, 2]."""
+        """Returns dataset and document of chunks: int64[num_chunks, 2]."""
         return self._rows(np.asarray(chunk_ids, dtype=np.int64))[:, :2]
 
     def load_doc_tuples(self) -> None:
-        """Sets `doc_tuples`: 8 bytes of memory per chunk."""
+        """Sets `doc_tuples`, which takes 8 bytes of memory per chunk."""
         self.doc_tuples = np.ascontiguousarray(self.chunks[:, :2], dtype=np.uint32)
         self._watch.check()
 
     def check(self) -> None:
-        """Checks some chunks, spread over the database, against data sets, chunk length and tokenizer.
+        """Checks some chunks, spread over the database, against datasets, chunk length and tokenizer.
 
         Raises:
-            DatasetFormatError: chunks are outside of the data sets, or too long.
+            DatasetFormatError: chunks are outside of the datasets, or too long.
             TokenizerError: tokens are outside of the vocabulary, or a chunk contains an end-of-document token.
         """
         if not len(self):
@@ -180,14 +177,14 @@ class DBDataset:
             is_last = lengths is not None and stop == int(lengths[document])
             if is_last and int(chunk[stop - start - 1]) == self.eod_token_id:
                 message = f"chunk {number} of `{self.db_path}` contains the end-of-document token {self.eod_token_id}"
-                hint = "the database was built with another end-of-document token; name that one, or build again"
+                hint = "use the end-of-document token of the build, or rebuild the database"
                 raise TokenizerError(message, hint=hint)
 
     def _tokens_of(self, dataset: int, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the tokens of chunks of one data set, back to back."""
+        """Returns the tokens of chunks of one dataset, concatenated."""
         if dataset >= len(self.indexed_datasets):
-            message = f"chunk {numbers[0]} of `{self.db_path}`: data set {dataset} of {len(self.indexed_datasets)}"
-            raise DatasetFormatError(f"{message} does not exist", hint=_REBUILD)
+            found = f"dataset {dataset}, but there are {len(self.indexed_datasets)} datasets"
+            raise DatasetFormatError(f"chunk {numbers[0]} of `{self.db_path}` is in {found}", hint=_REBUILD)
         source = self.indexed_datasets[dataset]
         starts, lengths = np.ascontiguousarray(rows[:, 2]), rows[:, 3] - rows[:, 2]
         try:
@@ -195,18 +192,18 @@ class DBDataset:
         except TokenloomError:
             raise
         except IndexError as error:
-            message = f"`{self.db_path}` has chunks that {_named(source)} does not have: {error}"
+            message = f"`{self.db_path}` has chunks outside of {_named(source)}: {error}"
             raise DatasetFormatError(message, hint=_REBUILD) from error
         if self.vocab_size is not None and tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocab_size:
             place = int(np.argmax((tokens < 0) | (tokens >= self.vocab_size)))
             number = int(numbers[np.searchsorted(np.cumsum(lengths), place, side="right")])
-            where = f"chunk {number} of `{self.db_path}`, of {_named(source)}"
-            message = f"{where}: token {tokens[place]} out of range of the {self.vocab_size} ids of the tokenizer"
-            raise TokenizerError(message, hint="the database was built with another tokenizer; use that one")
+            where = f"chunk {number} of `{self.db_path}`, in {_named(source)}"
+            message = f"{where}: token {tokens[place]} out of range: the tokenizer has {self.vocab_size} ids"
+            raise TokenizerError(message, hint="use the tokenizer that the database was built with")
         return tokens
 
     def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the rows of chunks, int64[num_chunks, 5]."""
+        """Returns the table rows of chunks, int64[num_chunks, 5]."""
         self._check_numbers(numbers)
         rows = self.chunks[numbers].astype(np.int64)
         self._watch.check()
@@ -218,12 +215,12 @@ class DBDataset:
             raise self._no_chunk(int(numbers[np.argmax(outside)]))
 
     def _no_chunk(self, number: int) -> IndexError:
-        return IndexError(f"chunk {number} out of range: `{self.db_path}` has {len(self)}")
+        return IndexError(f"chunk {number} out of range: `{self.db_path}` has {len(self)} chunks")
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         del state["_watch"]
-        if self._file is not None:  # 20 bytes for each chunk otherwise
+        if self._file is not None:  # do not pickle 20 bytes per chunk
             state["chunks"] = len(self)
         return state
 

@@ -1,8 +1,8 @@
-"""Chunks of documents, computed from lengths; and splitting, counting and merging of their tables.
+"""Computes the chunks of documents from lengths; splits, counts and merges tables of chunks.
 
-A document without its end-of-document token is cut into chunks of `chunk_length` tokens; the last may be shorter. A
-chunk whose text has no tokens for the embedder is invalid: it goes to a table of its own, and is never retrieved. All
-in NumPy: 40 million chunks/s on one core for documents of a chunk or two, 150 for longer ones.
+A document without its end-of-document token is cut into chunks of `chunk_length` tokens; the last one may be shorter. A
+chunk whose text is empty for the embedder is invalid: it is stored in a table of its own and never retrieved. NumPy
+makes 40 million chunks/s on one core for documents of one or two chunks, and 150 million for longer ones.
 """
 
 from __future__ import annotations
@@ -27,21 +27,18 @@ UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
 
-_BELOW = 1 << 32
-"""The end of the columns' range, uint32."""
-
-_COLUMNS = 4
-"""Columns of a block's tables: document, start, end, and tokens for the embedder."""
+_BELOW = 1 << 32  # columns are uint32
+_COLUMNS = 4  # document, start, end, and number of embedder tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChunkBlock:
-    """The chunks of consecutive documents, as in the block files of a project.
+    """The chunks of consecutive documents, as stored in block files.
 
     Attributes:
-        chunks_valid: uint32[num_valid, 4]: document, first token and end in it, and tokens for the embedder.
-        chunks_invalid: uint32[num_invalid, 4], chunks without tokens for the embedder.
-        doc_offsets: uint64[num_documents, 2]: document, and valid chunks of this block up to its end.
+        chunks_valid: uint32[num_valid, 4]: document, first token and end in it, and number of embedder tokens.
+        chunks_invalid: uint32[num_invalid, 4], chunks without embedder tokens.
+        doc_offsets: uint64[num_documents, 2]: document, and number of valid chunks of this block up to its end.
     """
 
     chunks_valid: UInt32s
@@ -52,7 +49,7 @@ class ChunkBlock:
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
     """Returns the lengths of documents [start, stop), int64, and whether they end with `eod`, bool.
 
-    Documents are counted by sequences, as samples and the reference count them, so empty ones do not count.
+    Documents are counted by sequences, as in samples and in Megatron, so empty documents do not count.
 
     Raises:
         ConfigError: a document has several sequences.
@@ -62,7 +59,7 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
     counts = np.diff(np.array(boundaries[first : bisect_left(boundaries, stop) + 1]))
     if len(counts) and int(counts.max()) > 1:
         document = first + int(counts.argmax())
-        message = f"`{dataset.path_prefix}`: document {document} has {int(counts.max())} sequences, must have one"
+        message = f"`{dataset.path_prefix}`: document {document} must have one sequence, got {int(counts.max())}"
         raise ConfigError(message, hint="tokenize the corpus without splitting sentences")
     lengths = dataset.sequence_lengths[start:stop].astype(np.int64)
     ends_with_eod = np.zeros(len(lengths), dtype=np.bool_)
@@ -81,23 +78,23 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
     Args:
         lengths: int64[num_documents], tokens per document.
-        ends_with_eod: bool[num_documents], whether the last token is an end of document, which belongs to no chunk.
+        ends_with_eod: bool[num_documents], whether the last token is an end-of-document token, which is dropped.
         chunk_length: tokens of a chunk.
-        first_document: number of the first document.
+        first_document: index of the first document.
 
     Raises:
-        ConfigError: the chunk length is not positive; a number does not fit the table.
+        ConfigError: the chunk length is not positive, or a number exceeds uint32.
     """
     size = checked_integer("chunk_length", chunk_length, at_least=1)
     kept = lengths - ends_with_eod
     if len(kept) and max(first_document + len(kept), int(kept.max())) > _BELOW - size:
-        raise ConfigError(f"documents or tokens exceed {_BELOW}", hint="split the data set")
+        raise ConfigError(f"the dataset has more than {_BELOW} documents or tokens per document", hint="split it")
     num_chunks = -(-kept // size)
     ends = np.cumsum(num_chunks)
     spans = np.empty((int(ends[-1]) if len(ends) else 0, 3), dtype=np.uint32)
     spans[:, 0] = np.repeat(np.arange(first_document, first_document + len(kept), dtype=np.uint32), num_chunks)
     before = np.repeat((ends - num_chunks).astype(np.uint32), num_chunks)
-    # Rows are counted modulo 2**32, and so are those before a document: differences stay right.
+    # Row numbers wrap modulo 2**32 on both sides, so their differences are correct.
     np.multiply(np.arange(len(spans), dtype=np.uint32) - before, np.uint32(size), out=spans[:, 1])
     np.add(spans[:, 1], np.uint32(size), out=spans[:, 2])
     filled = np.flatnonzero(num_chunks)
@@ -106,13 +103,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
 
 def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBlock:
-    """Returns the tables of a block.
-
-    Args:
-        spans: uint32[num_chunks, 3] of `chunk_spans`.
-        num_tokens: int64[num_chunks], tokens of each chunk for the embedder.
-        documents: all documents of the block.
-    """
+    """Returns the tables of a block, given spans uint32[num_chunks, 3] and their embedder tokens int64[num_chunks]."""
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
     rows[:, 3] = num_tokens
@@ -125,36 +116,36 @@ def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBl
 
 
 def train_fraction(split: str) -> float:
-    """Returns the retrieved share of each data set's documents: the first of three weights, a percentage.
+    """Returns the share of documents to retrieve from: the first of three percentages.
 
-    The reference fails at weights that do not add up to 100.
+    Megatron fails if the percentages do not add up to 100.
 
     Example:
         >>> train_fraction("98,2,0")
         0.98
 
     Raises:
-        ConfigError: the first weight is no number, or not above 0 and at most 100.
+        ConfigError: the first percentage is not a number in (0, 100].
     """
     percent = parse_number(split.split(",")[0].strip(), f"the first weight of split {split!r}")
     if not 0 < percent <= 100:
-        message = f"split {split!r}: train must be above 0 and at most 100 %, got {percent:g}"
-        raise ConfigError(message, hint='weights add up to 100 here, such as "98,2,0"')
+        message = f"split {split!r}: the share of train must be in (0, 100] percent, got {percent:g}"
+        raise ConfigError(message, hint='use percentages that add up to 100, such as "98,2,0"')
     return percent / 100
 
 
 def num_train_documents(num_documents: int, split: str) -> int:
-    """Returns the number of documents of the train split, rounded down as in the reference."""
+    """Returns the number of train documents, rounded down as in Megatron."""
     return int(train_fraction(split) * num_documents)
 
 
 def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
-    """Returns the number of a block's chunks, uint32[num_chunks, 4], in the first documents."""
+    """Returns the number of a block's chunks, uint32[num_chunks, 4], in the first `num_documents` documents."""
     return int(np.searchsorted(chunks_valid[:, 0], num_documents))
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Returns the chunks of each data set that an index is trained on, rounded down as in the reference.
+    """Returns the number of chunks of each dataset to train the index on, rounded down as in Megatron.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])
@@ -170,14 +161,14 @@ def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
 
 
 def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:
-    """Returns rows of a merged table, uint32[num_chunks, 5]: the number of the data set before those of a block."""
+    """Returns rows of a merged table, uint32[num_chunks, 5]: the dataset index, followed by the columns of the block."""
     return np.insert(chunks_valid.astype(np.uint32, copy=False), 0, dataset, axis=1)
 
 
 def merged_offsets(dataset: int, doc_offsets: UInt64s, *, chunks_before: int) -> UInt64s:
-    """Returns rows of a merged table of documents: uint64[num_documents, 3].
+    """Returns rows of a merged table of documents, uint64[num_documents, 3]: dataset, document, chunks up to its end.
 
-    A row is data set, document, and rows of the merged table up to its end, of which `chunks_before` precede the block.
+    `chunks_before` is the number of rows of the merged table before this block.
     """
     merged = np.insert(doc_offsets.astype(np.uint64, copy=False), 0, dataset, axis=1)
     merged[:, 2] += np.uint64(chunks_before)
@@ -185,7 +176,7 @@ def merged_offsets(dataset: int, doc_offsets: UInt64s, *, chunks_before: int) ->
 
 
 def individual_paths(project: RetroProject, prefix: str) -> list[str]:
-    """Returns the paths of the files of one data set, in the order of their documents."""
+    """Returns the paths of the block files of one dataset, in order."""
     folder = project.individual_folder(prefix)
     with storage_errors("list", folder):
         names = sorted(name for name in os.listdir(folder) if name.endswith(".hdf5") and not name.startswith("."))
@@ -195,20 +186,13 @@ def individual_paths(project: RetroProject, prefix: str) -> list[str]:
 def individual_chunks(
     project: RetroProject, prefix: str, *, number: int, name: str = "chunks_valid"
 ) -> NDArray[np.uint32]:
-    """Returns the chunks of one data set as rows of the database, uint32[num_chunks, 5].
-
-    Args:
-        project: the project.
-        prefix: prefix of the data set.
-        number: its number, the first column.
-        name: "chunks_valid" or "chunks_invalid".
-    """
+    """Returns the chunks of one dataset as rows of the database, uint32[num_chunks, 5]; `number` is its index."""
     parts = [open_rows(path, name, columns=_COLUMNS) for path in individual_paths(project, prefix)]
     return merged_chunks(number, np.concatenate([np.empty((0, _COLUMNS), dtype=np.uint32), *parts]))
 
 
 def individual_document_offsets(project: RetroProject, prefix: str, *, number: int) -> NDArray[np.uint64]:
-    """Returns data set, document, and chunks up to its end, of each document: uint64[num_documents, 3]."""
+    """Returns dataset, document, and number of chunks up to its end, for each document: uint64[num_documents, 3]."""
     offsets, num_chunks = [np.empty((0, 3), dtype=np.uint64)], 0
     for path in individual_paths(project, prefix):
         part = open_rows(path, "doc_offsets", columns=2).astype(np.uint64)

@@ -1,4 +1,4 @@
-"""The chunk database: documents cut into chunks, block by block, and the tables of all data sets together."""
+"""Builds the chunk database: the chunks of each dataset, block by block, and the merged tables of all datasets."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _TABLES: tuple[DatabaseKind, ...] = ("sampled", "train", "valid")
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkTask(BlockTask):
-    """The chunks of the documents of one data set; a row is a document with a sequence."""
+    """The task of cutting the documents of one dataset into chunks; a row is a non-empty document."""
 
     chunks: ChunkMaker
     prefix: str
     unit: str = "documents"
 
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns the maker of chunks, which counts their tokens for the embedder."""
+        """Returns the function that makes chunks and counts their embedder tokens."""
         return partial(self._make, IndexedDataset(self.prefix))
 
     def _make(self, dataset: IndexedDataset, start: int, stop: int, advance: Callable[[int], None]) -> Arrays:
@@ -66,7 +66,7 @@ class ChunkTask(BlockTask):
 
 
 def chunk_task(project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSettings, prefix: str) -> ChunkTask:
-    """Returns the task of cutting one data set."""
+    """Returns the task of cutting one dataset."""
     dataset = IndexedDataset(project.data_prefix(prefix))
     identity = {
         **chunks.identity(),
@@ -88,7 +88,7 @@ def chunk_task(project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSe
 def database_output(
     project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSettings, parts: Sequence[OutputManifest]
 ) -> Output:
-    """Returns the output of the tables of all data sets; `parts` are the manifests of their chunks."""
+    """Returns the output of the merged tables; `parts` are the manifests of the datasets' chunks."""
     identity = {
         **chunks.identity(),
         "data": [[ratio, prefix] for ratio, (_, prefix) in zip(settings.ratios, settings.data, strict=True)],
@@ -108,13 +108,13 @@ def build_database(
     overwrite: bool = False,
     **options: Any,
 ) -> OutputManifest:
-    """Builds the chunk database of a project as far as it is missing, and returns its manifest.
+    """Builds the missing parts of a project's chunk database; returns its manifest.
 
-    For `overwrite`, `options` and further errors see `make_output`.
+    See `make_output` for `overwrite`, `options` and further errors.
 
     Raises:
-        ConfigError: a data set has too few chunks to train the index on, or documents of several sequences.
-        DatasetNotFoundError: a data set does not exist.
+        ConfigError: a dataset has too few chunks to train the index on, or documents of several sequences.
+        DatasetNotFoundError: a dataset does not exist.
     """
     tasks = [chunk_task(project, chunks, settings, prefix) for _, prefix in settings.data]
     parts = [make_output(task, overwrite=overwrite, **options) for task in tasks]
@@ -125,7 +125,7 @@ def build_database(
 
 
 def _merge(project: RetroProject, settings: RetroBuildSettings, output: Output, *, overwrite: bool) -> OutputManifest:
-    """Publishes the tables of all data sets, made from their blocks, a block in memory at a time."""
+    """Writes the merged tables with one block in memory at a time."""
     sets = _counted(project, settings)
     total = sum(each.info.n_chunks + each.info.n_chunks_sampled for each in sets)
     with NewOutput(output) as files:
@@ -145,7 +145,7 @@ def _merge(project: RetroProject, settings: RetroBuildSettings, output: Output, 
 
 @dataclass(frozen=True, slots=True)
 class _DataSet:
-    """A data set whose chunks are made: its number in the blend, its counts, and the files of its chunks, in order."""
+    """A dataset with finished chunks: its index in the blend, its counts, and its block files in order."""
 
     number: int
     info: DatasetInfo
@@ -153,10 +153,10 @@ class _DataSet:
 
 
 def _counted(project: RetroProject, settings: RetroBuildSettings) -> list[_DataSet]:
-    """Returns the data sets with what their blocks hold.
+    """Counts the chunks of all datasets.
 
     Raises:
-        ConfigError: one has fewer chunks than the index is to be trained on.
+        ConfigError: a dataset has fewer chunks than the index needs for training.
     """
     sampled = num_sampled_chunks(settings.num_index_chunks, settings.ratios)
     sets = []
@@ -177,15 +177,15 @@ def _counted(project: RetroProject, settings: RetroBuildSettings) -> list[_DataS
             n_chunks_sampled=sampled[number],
         )
         if info.n_chunks_sampled > info.n_chunks_train:
-            wanted = f"{info.n_chunks_sampled} to train the index on"
-            message = f"`{prefix}`: the train split has {info.n_chunks_train} chunks, needs {wanted}"
-            raise ConfigError(message, hint="train on fewer, give the data set a smaller weight, or take more data")
+            found = f"{info.n_chunks_train} chunks, but training the index needs {info.n_chunks_sampled}"
+            message = f"`{prefix}`: the train split has {found}"
+            raise ConfigError(message, hint="lower `num_index_chunks` or the weight of the dataset, or add data")
         sets.append(_DataSet(number, info, blocks))
     return sets
 
 
 def _fill(file: Any, kind: DatabaseKind, sets: Sequence[_DataSet], advance: Callable[[int], None]) -> None:
-    """Writes a table of all data sets, in their order, and for train the chunks up to the end of each document."""
+    """Writes a merged table of all datasets, and for train the number of chunks up to the end of each document."""
     num_rows = [len(merged_rows(each.info, kind)) for each in sets]
     table = file.create_dataset("chunks", (sum(num_rows), 5), dtype=np.uint32)
     num_documents = sum(each.info.n_docs_train for each in sets)

@@ -22,32 +22,32 @@ from tokenloom_retro.neighbor_table import NeighborTable
 
 
 class RetroDataset:
-    """Samples with the neighbors of their chunks, and the next chunks of these.
+    """Samples with the neighbors of their chunks, and the chunks that follow each neighbor.
 
     `dataset[k]` has the entries of the sample (`text`, and `dataset_id` in a blend), and as NumPy arrays:
 
-    - neighbor_chunks: int64[num_chunks, num_neighbors, num_retrieved_chunks], numbers in the database.
+    - neighbor_chunks: int64[num_chunks, num_neighbors, num_retrieved_chunks], indices in the database.
     - neighbor_tokens: int64[num_chunks, num_neighbors, num_retrieved_chunks * chunk_length].
 
-    A missing neighbor, and a chunk after the end of its document, are -1 and end-of-document tokens.
-    `dataset.batch(positions)` gives many samples by one gather per data set. Thread-safe, fork-safe, and picklable.
+    A missing neighbor, and a chunk after the end of a document, are -1 and end-of-document tokens.
+    `dataset.batch(positions)` reads many samples with one gather per dataset. Thread-safe, fork-safe and picklable.
 
     Args:
-        num_queried_samples: samples with neighbors; later positions repeat them.
-        num_neighbors: neighbors of each chunk.
-        num_retrieved_chunks: chunks per neighbor: itself and the next ones.
-        block_size: chunks per file of neighbors.
+        num_queried_samples: number of samples with neighbors; later positions repeat them.
+        num_neighbors: neighbors per chunk.
+        num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
+        block_size: chunks per neighbor file.
         db_dataset: the database.
         chunk_dataset: the samples as chunks.
-        neighbor_path_map: the files of neighbors.
+        neighbor_path_map: the neighbor files.
 
     Attributes:
         neighbors: the neighbors of all chunks.
-        makes_batches: whether `batch` works: samples with document ids differ in shape.
+        makes_batches: whether `batch` is supported; samples with document ids differ in shape.
 
     Raises:
         ConfigError: a number is not positive, or the block sizes differ.
-        StorageError: files of neighbors are missing, overlap, or are of another size.
+        StorageError: neighbor files are missing, overlap or have another size.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class RetroDataset:
         self.num_retrieved_chunks: int = checked_integer("num_retrieved_chunks", num_retrieved_chunks, at_least=1)
         self.block_size: int = checked_integer("block_size", block_size, at_least=1)
         if self.block_size != neighbor_path_map.block_size:
-            sizes = f"expected {block_size} chunks per file of neighbors, found {neighbor_path_map.block_size}"
-            raise ConfigError(sizes, hint="give both the same block size")
+            message = f"expected {block_size} chunks per neighbor file, found {neighbor_path_map.block_size}"
+            raise ConfigError(message, hint="use the same `block_size` in both arguments")
         self.db_dataset = db_dataset
         self.chunk_dataset = chunk_dataset
         self.neighbor_path_map = neighbor_path_map
@@ -79,11 +79,11 @@ class RetroDataset:
 
     @property
     def sample_dataset(self) -> Any:
-        """The samples without neighbors."""
+        """Returns the samples without neighbors."""
         return self.chunk_dataset.sample_dataset
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
         return len(self.sample_dataset)
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class RetroDataset:
         """Returns a sample as NumPy arrays; see the class.
 
         Raises:
-            StorageError, DatasetFormatError: neighbors or tokens cannot be read, or are of another database.
+            StorageError, DatasetFormatError: neighbors or tokens cannot be read, or belong to another database.
         """
         position = self._position(sample_idx)
         return {**self.sample_dataset[position], **self._retrieved(np.array([position]), single=True)}
@@ -103,32 +103,32 @@ class RetroDataset:
         return self[idx]
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis, of positions in any order, with repeats.
+        """Returns samples as NumPy arrays with a leading batch axis; positions may have any order and repeats.
 
         Raises:
             ConfigError: a position is None, or samples have document ids.
         """
         rows, fillers = positions_and_fillers(positions)
         if fillers:
-            raise ConfigError("positions cannot be None: neighbors have no loss mask")
+            raise ConfigError("positions must not be None: samples with neighbors have no loss mask")
         queried = np.array([self._position(row) for row in rows.tolist()], dtype=np.int64)
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 
     def __getitems__(self, positions: Sequence[int]) -> Sequence[Sample]:
-        """Returns many samples, made as one batch where they can be; torch's DataLoader calls this."""
+        """Returns many samples, read as one batch if possible; called by torch's DataLoader."""
         if not self.makes_batches:
             return [self[position] for position in positions]
         return sample_batch(self.batch(positions), len(positions))
 
     def _position(self, idx: int) -> int:
-        """Returns the sample of a position, which may count from the end."""
+        """Returns the sample with neighbors at a position, which may be negative."""
         count, position = len(self), operator.index(idx)
         if not -count <= position < count:
-            raise IndexError(f"sample index {position} out of range: there are {count}")
+            raise IndexError(f"sample index {position} out of range: the dataset has {count} samples")
         return (position if position >= 0 else position + count) % self.num_queried_samples
 
     def _retrieved(self, samples: NDArray[np.int64], *, single: bool = False) -> Sample:
-        """Returns the retrieved chunks of samples with neighbors."""
+        """Returns the retrieved chunks of samples."""
         per_sample = self.chunk_dataset.n_chunks_per_sample
         chunk_ids = (samples[:, None] * per_sample + np.arange(per_sample, dtype=np.int64)).reshape(-1)
         found = self.db_dataset.following(self.neighbors.rows(chunk_ids), self.num_retrieved_chunks)

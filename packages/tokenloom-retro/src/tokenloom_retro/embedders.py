@@ -1,6 +1,6 @@
-"""Texts into vectors: the protocol of embedders, the built-in ones, and the texts and vectors of chunks.
+"""Turns texts into vectors: the protocol of embedders, built-in embedders, and texts and vectors of chunks.
 
-`ChunkMaker` checks all results of embedders, which may be a user's.
+`ChunkMaker` validates the results of all embedders, which may be user code.
 """
 
 from __future__ import annotations
@@ -23,48 +23,45 @@ from tokenloom.tokenizers.load import as_tokenizer, load_tokenizer
 Float32s = NDArray[np.float32]
 Int64s = NDArray[np.int64]
 
-_DIMENSIONS = (64, 128, 256)
-"""Valid lengths of truncated vectors, for which the model was trained."""
-
+_DIMENSIONS = (64, 128, 256)  # the model was trained for vectors truncated to these lengths
 _MODEL = "l2_supercat"
-_BATCH = 1024
-"""Texts per call of the tokenizer; more are no faster."""
+_BATCH = 1024  # texts per call of the tokenizer
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Texts into vectors.
+    """An object that turns texts into vectors.
 
-    Deterministic: the same list of texts gives the same bits on one machine, else `verify_retro` finds differences.
-    Picklable, if processes share the work.
+    It must be deterministic: equal lists of texts give equal bits on one machine, or else `verify_retro` reports
+    differences. It must be picklable if processes share the work.
     """
 
     @property
     def name(self) -> str:
-        """Its recorded name; equal names mean comparable vectors."""
+        """Returns the recorded name; embedders with equal names give comparable vectors."""
 
     @property
     def dimension(self) -> int:
-        """The width of its vectors."""
+        """Returns the dimension of the vectors."""
 
     def embed(self, texts: Sequence[str], /) -> Float32s:
         """Returns the vectors of texts, float32[num_texts, dimension]: finite, and zero for a text without tokens."""
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns the tokens of each text, int64[num_texts]; a text with 0 is not embedded."""
+        """Returns the number of tokens of each text, int64[num_texts]; texts without tokens are not embedded."""
 
 
 EmbedFunction = Callable[[Sequence[str]], Float32s]
-"""Texts into float32[num_texts, dimension]."""
+"""Returns the vectors of texts: float32[num_texts, dimension]."""
 
 
 class FunctionEmbedder:
-    """A function of texts into float32[num_texts, dimension] as an embedder; a text's tokens are its words.
+    """An embedder that calls a function of texts; words count as tokens.
 
-    The function is called once for the dimension. `name` is by default that of the function, with its module.
+    The constructor calls the function once to get the dimension. `name` defaults to the function's qualified name.
 
     Raises:
-        ConfigError: the function has no name, or returns another array.
+        ConfigError: the function has no name, or returns an array of another shape.
     """
 
     def __init__(self, function: EmbedFunction, *, name: str | None = None) -> None:
@@ -72,7 +69,7 @@ class FunctionEmbedder:
         self.name: str = name or _name_of(function)
         found = np.asarray(function(["word"]))
         if found.ndim != 2 or len(found) != 1:
-            raise ConfigError(f"embedder `{self.name}`: expected one vector for one text, found {list(found.shape)}")
+            raise ConfigError(f"embedder `{self.name}` must return shape [1, n] for one text, got {list(found.shape)}")
         self.dimension: int = int(found.shape[1])
 
     def embed(self, texts: Sequence[str], /) -> Float32s:
@@ -80,12 +77,12 @@ class FunctionEmbedder:
         return self._function(texts)
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns the words of each text, by white space."""
+        """Returns the number of words of each text."""
         return np.fromiter((len(text.split()) for text in texts), dtype=np.int64, count=len(texts))
 
 
 def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = None) -> Embedder:
-    """Returns an embedder.
+    """Returns an embedder for an object, a function or a name.
 
     Example:
         >>> embedder = as_embedder(lambda texts: np.ones((len(texts), 8), dtype=np.float32), name="ones")
@@ -93,12 +90,12 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
         ('ones', 8, [2, 0])
 
     Args:
-        source: an embedder, a function of texts, or a name: `wordllama`, `wordllama:64` (the first 64 numbers of its
-            vectors), `bert:PATH` (a folder, or a name of Hugging Face).
-        name: name of a function's embedder.
+        source: an embedder, a function of texts, or a name: `wordllama`, `wordllama:64` (vectors truncated to 64
+            numbers), or `bert:PATH` (a folder, or a Hugging Face name).
+        name: name of the embedder of a function.
 
     Raises:
-        ConfigError: it is none of these, or the name is unknown.
+        ConfigError: the source has another type, or its name is unknown.
         MissingExtraError: the library of the embedder is not installed.
     """
     if isinstance(source, str):
@@ -112,31 +109,31 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
         return source
     if callable(source) and not isinstance(source, type):
         return FunctionEmbedder(source, name=name)
-    raise ConfigError(f"embedder {source!r}: is no embedder, function of texts or name", hint='such as "wordllama"')
+    raise ConfigError(f"expected an embedder, a function or a name, got {source!r}", hint='try "wordllama"')
 
 
 class WordLlama:
-    """The model of the package `wordllama`; vectors of length 1, and zero for a text without tokens. Offline.
+    """The model of the package `wordllama`: unit vectors, and zero for a text without tokens. Offline.
 
-    Weights and tokenizer are read from the wheel. The package is not imported: version 0.4 downloads its tokenizer, and
-    configures the logging of the whole program.
+    Weights and tokenizer are read from the installed wheel. The package is not imported, since version 0.4 downloads
+    its tokenizer and configures logging for the whole program.
 
-    A vector is summed token by token in float32, so it has the same bits in every block, on any number of threads. Some
-    8,000 texts of 64 tokens per second and core, mostly in the tokenizer. Picklable; thread-safe.
+    A vector is summed token by token in float32, so its bits do not depend on the block or the number of threads. About
+    8,000 texts of 64 tokens per second and core, mostly in the tokenizer. Picklable and thread-safe.
 
     Args:
-        dimension: length of the vectors: 64, 128 or 256.
+        dimension: dimension of the vectors: 64, 128 or 256.
 
     Raises:
         ConfigError: another dimension.
         MissingExtraError: `wordllama` is not installed.
-        StorageError: its wheel has another model.
+        StorageError: the wheel has another model.
     """
 
     def __init__(self, dimension: int = _DIMENSIONS[-1]) -> None:
         if dimension not in _DIMENSIONS:
             choices = ", ".join(map(str, _DIMENSIONS))
-            raise ConfigError(f"dimension of `wordllama`: must be one of {choices}, got {dimension!r}")
+            raise ConfigError(f"the dimension of `wordllama` must be one of {choices}, got {dimension!r}")
         self.dimension: int = dimension
         self.name: str = f"wordllama:{_MODEL}:{dimension}"
         folder = folder_of("wordllama", extra="retro")
@@ -145,7 +142,7 @@ class WordLlama:
         for path in (weights_path, tokenizer_path):
             if not os.path.isfile(path):
                 message = f"no file `{path}`, a part of the model of `wordllama`"
-                raise StorageError(message, hint="install a version that has it: `pip install 'wordllama==0.4.*'`")
+                raise StorageError(message, hint="install a version with this file: `pip install 'wordllama==0.4.*'`")
         weights = require("safetensors.numpy", extra="retro").load_file(weights_path)["embedding.weight"]
         self._vectors: Float32s = weights[:, :dimension].astype(np.float32)
         self._tokenizer = load_tokenizer(tokenizer_path)
@@ -154,7 +151,7 @@ class WordLlama:
         return WordLlama, (self.dimension,)
 
     def embed(self, texts: Sequence[str], /) -> Float32s:
-        """Returns the vectors of texts, float32[num_texts, dimension], of length 1."""
+        """Returns the unit vectors of texts, float32[num_texts, dimension]."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for first in range(0, len(texts), _BATCH):
             encoded = self._tokenizer.encode_texts(texts[first : first + _BATCH])
@@ -168,7 +165,7 @@ class WordLlama:
         return vectors
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns the tokens of each text, int64[num_texts]."""
+        """Returns the number of tokens of each text, int64[num_texts]."""
         counts = np.empty(len(texts), dtype=np.int64)
         for first in range(0, len(texts), _BATCH):
             counts[first : first + _BATCH] = self._tokenizer.encode_texts(texts[first : first + _BATCH]).lengths
@@ -176,18 +173,19 @@ class WordLlama:
 
 
 class BertEmbedder:
-    """An encoder of Hugging Face; a text's vector is the mean over its tokens without special ones.
+    """An encoder of Hugging Face; the vector of a text is the mean over its tokens without special tokens.
 
-    Texts are padded to the longest of a batch, and torch rounds by shapes: equal lists of texts give equal bits on one
-    machine and number of threads; other batches may differ in last bits. It runs on torch's default device.
+    Texts are padded to the longest of a batch, and torch's rounding depends on shapes: equal lists of texts give equal
+    bits on one machine and number of threads, but other batches may differ in the last bits. It runs on torch's default
+    device.
 
     Args:
-        path: folder of model and tokenizer, or a name of Hugging Face, which `transformers` may download.
-        max_length: tokens of a text at most, with special ones.
+        path: folder of model and tokenizer, or a Hugging Face name, which `transformers` may download.
+        max_length: maximum number of tokens per text, with special tokens.
         batch_size: texts per call of the model.
 
     Raises:
-        ConfigError: there is no such model; or a number is not positive.
+        ConfigError: the model does not exist, or a number is out of range.
         MissingExtraError: `transformers` is not installed.
     """
 
@@ -203,8 +201,8 @@ class BertEmbedder:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path)
             self._model: Any = transformers.AutoModel.from_pretrained(path).eval()
         except (OSError, ValueError) as error:
-            message = f"{path!r} is no model of `transformers`: {str(error).splitlines()[0]}"
-            raise ConfigError(message, hint="a folder with its tokenizer, or a name of Hugging Face") from error
+            message = f"cannot load model {path!r} with `transformers`: {str(error).splitlines()[0]}"
+            raise ConfigError(message, hint="name a folder with model and tokenizer, or a Hugging Face name") from error
         self.name: str = f"bert:{path}:{max_length}"
         self.dimension: int = int(self._model.config.hidden_size)
 
@@ -228,7 +226,7 @@ class BertEmbedder:
         return vectors
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns the tokens of each text without special ones, int64[num_texts]."""
+        """Returns the number of tokens of each text without special tokens, int64[num_texts]."""
         counts = np.zeros(len(texts), dtype=np.int64)
         if len(texts):
             counts[:] = [len(ids) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
@@ -237,18 +235,15 @@ class BertEmbedder:
 
 @dataclass(frozen=True)
 class ChunkMaker:
-    """Turns tokens of chunks into texts, and texts into vectors; picklable if tokenizer and embedder are.
-
-    `eod` is the end-of-document token.
-    """
+    """Turns tokens of chunks into texts, and texts into vectors; picklable if tokenizer and embedder are."""
 
     tokenizer: Any
     embedder: Embedder
-    eod: int
+    eod: int  # end-of-document id
     chunk_length: int
 
     def identity(self) -> dict[str, Any]:
-        """Returns everything that decides texts and vectors, as values for JSON."""
+        """Returns everything that determines texts and vectors, as values for JSON."""
         return {
             "tokenizer": fingerprint_of(self.tokenizer) or type(self.tokenizer).__name__,
             "vocab_size": optional_number(self.tokenizer, "vocab_size"),
@@ -259,11 +254,11 @@ class ChunkMaker:
         }
 
     def texts(self, rows: NDArray[np.int64]) -> list[str]:
-        """Returns the texts of chunks, int64[num_chunks, chunk_length], without ends of documents and padding."""
+        """Returns the texts of chunks, int64[num_chunks, chunk_length], without end-of-document tokens."""
         return [self.tokenizer.detokenize(row[row != self.eod].tolist()) for row in rows]
 
     def span_texts(self, dataset: IndexedDataset, spans: NDArray[np.int64]) -> list[str]:
-        """Returns the texts of chunks of a pair: int64[num_chunks, 3], document, first token and end of each."""
+        """Returns the texts of chunks of a pair, given int64[num_chunks, 3]: document, first token and end."""
         lengths = spans[:, 2] - spans[:, 1]
         tokens = dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)
         rows = np.full((len(spans), self.chunk_length), self.eod, dtype=np.int64)
@@ -271,30 +266,29 @@ class ChunkMaker:
         return self.texts(rows)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Returns the tokens of each text for the embedder, int64[num_texts]; a `ConfigError` for other results."""
+        """Returns the embedder tokens of each text, int64[num_texts]; raises ConfigError for an invalid result."""
         found = np.asarray(self.embedder.count_tokens(texts) if len(texts) else np.empty(0, dtype=np.int64))
         if found.shape != (len(texts),) or found.dtype.kind not in "iu" or (len(found) and int(found.min()) < 0):
-            shape = f"{found.dtype}{list(found.shape)}"
-            raise ConfigError(
-                f"embedder `{self.embedder.name}`: expected token counts of {len(texts)} texts, found {shape}"
-            )
+            found_type = f"{found.dtype}{list(found.shape)}"
+            message = f"`count_tokens` must return {len(texts)} non-negative integers, got {found_type}"
+            raise ConfigError(f"embedder `{self.embedder.name}`: {message}")
         return found.astype(np.int64, copy=False)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Returns the vectors of texts, float32[num_texts, dimension]; a `ConfigError` for other results."""
+        """Returns the vectors of texts, float32[num_texts, dimension]; raises ConfigError for an invalid result."""
         width = self.embedder.dimension
         found = np.asarray(self.embedder.embed(texts) if len(texts) else np.empty((0, width), dtype=np.float32))
         if found.dtype != np.float32 or found.shape != (len(texts), width):
-            shapes = f"expected float32[{len(texts)}, {width}], found {found.dtype}{list(found.shape)}"
-            raise ConfigError(f"embedder `{self.embedder.name}`: {shapes}")
-        if not np.isfinite(found).all():  # one would make all distances of a list NaN
+            shapes = f"must return float32[{len(texts)}, {width}], got {found.dtype}{list(found.shape)}"
+            raise ConfigError(f"embedder `{self.embedder.name}`: `embed` {shapes}")
+        if not np.isfinite(found).all():  # a NaN would make all distances of its list NaN
             row = int(np.argmin(np.isfinite(found).all(axis=1)))
             raise ConfigError(f"embedder `{self.embedder.name}`: vector {row} is not finite")
         return np.ascontiguousarray(found)
 
 
 def as_chunk_maker(tokenizer: Any, embedder: Embedder | EmbedFunction | str, *, chunk_length: int) -> ChunkMaker:
-    """Returns the `ChunkMaker` of a tokenizer (an object, a path or a name) and an embedder (see `as_embedder`).
+    """Returns a `ChunkMaker` for a tokenizer (object, path or name) and an embedder (see `as_embedder`).
 
     Raises:
         ConfigError: the tokenizer has no end-of-document token, or the embedder is invalid.
@@ -302,7 +296,7 @@ def as_chunk_maker(tokenizer: Any, embedder: Embedder | EmbedFunction | str, *, 
     tokenizer = as_tokenizer(tokenizer)
     eod = optional_number(tokenizer, "eod")
     if eod is None or not hasattr(tokenizer, "detokenize"):
-        raise ConfigError(f"tokenizer {tokenizer!r} has no end-of-document token or no `detokenize`")
+        raise ConfigError(f"the tokenizer must have an end-of-document token and `detokenize`, got {tokenizer!r}")
     return ChunkMaker(tokenizer, as_embedder(embedder), eod, checked_integer("chunk_length", chunk_length, at_least=1))
 
 
@@ -310,5 +304,5 @@ def _name_of(function: object) -> str:
     """Returns module and name of a function."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not module or not name or "<" in name:
-        raise ConfigError(f"`name`: required for {function!r}", hint="it identifies the vectors")
+        raise ConfigError(f"{function!r} has no name to identify its vectors", hint="pass `name`")
     return f"{module}.{name}"

@@ -1,4 +1,4 @@
-"""Samples of GPT data as chunks, the queries of neighbors."""
+"""Samples of GPT datasets as chunks, for which neighbors are searched."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tokenloom_retro.project import RetroProject
 
 
 def get_num_chunks_per_sample(sample_length: int, chunk_length: int) -> int:
-    """Returns the chunks of a sample; a `ConfigError` if that is no whole number."""
+    """Returns the number of chunks in a sample; raises ConfigError if it is not a whole number."""
     checked_integer("chunk_length", chunk_length, at_least=1)
     checked_integer("sample_length", sample_length, at_least=1)
     if sample_length % chunk_length:
-        raise ConfigError(f"sample length {sample_length} is no multiple of the chunk length {chunk_length}")
+        raise ConfigError(f"sample length {sample_length} is not a multiple of the chunk length {chunk_length}")
     return sample_length // chunk_length
 
 
 class GPTChunkDataset:
-    """The chunks of samples by number, those of sample 0 first.
+    """The chunks of samples by index; the chunks of sample 0 come first.
 
-    `dataset[i]` gives one as in the reference: text int64[chunk_length], and doc_ids int64[num_documents] of the whole
-    sample.
+    `dataset[i]` returns one chunk as in Megatron: text int64[chunk_length], and doc_ids int64[num_documents] of the
+    whole sample.
 
     Args:
-        sample_dataset: samples with `text`, such as `MultiSplitGPTDataset` or a blend of these.
+        sample_dataset: samples with `text`, such as `MultiSplitGPTDataset` or a blend.
         sample_length: tokens of a sample; its text may have one more.
         chunk_length: tokens of a chunk.
 
     Attributes:
-        n_chunks_per_sample: chunks of a sample.
-        n_samples: samples.
-        n_chunks: chunks of all samples.
+        n_chunks_per_sample: chunks per sample.
+        n_samples: number of samples.
+        n_chunks: number of chunks of all samples.
 
     Raises:
-        ConfigError: a sample is no whole number of chunks.
+        ConfigError: a sample is not a whole number of chunks.
     """
 
     def __init__(self, sample_dataset: Any, sample_length: int, chunk_length: int) -> None:
@@ -51,31 +51,31 @@ class GPTChunkDataset:
         self.n_chunks: int = self.n_samples * self.n_chunks_per_sample
 
     def __len__(self) -> int:
-        """The number of chunks."""
+        """Returns the number of chunks."""
         return self.n_chunks
 
     def __repr__(self) -> str:
         return f"GPTChunkDataset({self.sample_dataset!r}, chunks={len(self)}, chunk_length={self.chunk_length})"
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Returns a chunk, and all documents of its sample; a `ConfigError` if samples have no document ids."""
+        """Returns a chunk and all documents of its sample; raises ConfigError if samples have no document ids."""
         number = operator.index(idx)
         if not -len(self) <= number < len(self):
-            raise IndexError(f"chunk {number} out of range: {self.n_samples} samples have {len(self)}")
+            raise IndexError(f"chunk {number} out of range: {self.n_samples} samples have {len(self)} chunks")
         sample_number, place = divmod(number % len(self), self.n_chunks_per_sample)
         sample = self._sample(sample_number)
         start = place * self.chunk_length
         return {"doc_ids": sample["document_ids"], "text": sample["text"][start : start + self.chunk_length]}
 
     def queried(self, chunk_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns many chunks, and the documents of their samples, each of which is made once.
+        """Returns the tokens of many chunks, and the documents of their samples; each sample is read once.
 
         Args:
-            chunk_ids: int64[num_chunks], numbers of chunks.
+            chunk_ids: int64[num_chunks], chunk indices.
 
         Returns:
             tokens: int64[num_chunks, chunk_length].
-            documents: int64[num_documents, 3]: sample, data set in the blend, and document in that.
+            documents: int64[num_documents, 3]: sample, dataset in the blend, and document in the dataset.
         """
         tokens = np.empty((len(chunk_ids), self.chunk_length), dtype=np.int64)
         documents = [np.empty((0, 3), dtype=np.int64)]
@@ -93,24 +93,24 @@ class GPTChunkDataset:
         sample: dict[str, Any] = self.sample_dataset[number]
         if "document_ids" not in sample:
             hint = "set `return_document_ids=True` in `MultiSplitGPTDatasetConfig`"
-            raise ConfigError(f"samples have no `document_ids`, only {', '.join(sample)}", hint=hint)
+            raise ConfigError(f"samples need `document_ids`, got only {', '.join(sample)}", hint=hint)
         return sample
 
 
 def build_gpt_chunk_datasets_from_gpt_datasets(
     project_dir: str, gpt_datasets: Mapping[str, Any], sample_length: int, chunk_length: int
 ) -> dict[str, Any]:
-    """Returns the chunks of each split; None for one without samples.
+    """Returns the chunks of each split; None for a split without samples.
 
     Args:
         project_dir: path of the project folder.
-        gpt_datasets: (samples, number of active ones), or None, by "train", "valid" and "test".
+        gpt_datasets: (samples, number of samples in training), or None, by "train", "valid" and "test".
         sample_length: tokens of a sample.
         chunk_length: tokens of a chunk.
 
     Returns:
-        By split, `dataset`, a `GPTChunkDataset`; `neighbor_dir`, the folder of its neighbors; and `num_active_chunks`,
-        the chunks with neighbors.
+        By split: `dataset`, a `GPTChunkDataset`; `neighbor_dir`, the folder of its neighbors; and `num_active_chunks`,
+            the number of chunks with neighbors.
     """
     num_chunks, project = get_num_chunks_per_sample(sample_length, chunk_length), RetroProject(project_dir)
     return {

@@ -1,6 +1,7 @@
-"""Arrays of HDF5 files, mapped if contiguous, else read whole; and atomic writing.
+"""Reads arrays of HDF5 files, mapped if they are contiguous, and writes them atomically.
 
-h5py writes contiguous arrays by default. Mapped, a row costs no call of h5py, and processes share the page cache.
+h5py writes contiguous arrays by default. Reading a mapped row needs no call of h5py, and processes share the page
+cache.
 """
 
 from __future__ import annotations
@@ -16,49 +17,49 @@ from tokenloom.optional import require
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.local import map_file
 
+# Errors of h5py for truncated, damaged or other files.
 _FAULTS = (OSError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError)
-"""Errors of h5py for truncated, damaged or other files."""
 
 Kind = Literal["integers", "floats"]
 """The kind of an array's entries."""
 
 _KINDS: dict[Kind, str] = {"integers": "iu", "floats": "f"}
 
-_DAMAGED = "the file is truncated, damaged, still being written, or of another program"
+_DAMAGED = "the file is truncated, damaged, still being written, or from another program"
 
 
 def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind = "integers") -> NDArray[Any]:
-    """Returns an array of a file: a read-only view of its mapped bytes, or a copy if it is chunked.
+    """Opens an array of a file: a read-only view of the mapped file, or a copy if the array is chunked.
 
-    No descriptor stays open: thread-safe and fork-safe. A `kernels.Watch` of the array detects changes of the file.
+    No descriptor stays open. Thread-safe and fork-safe. A `kernels.Watch` of the array detects changes of the file.
 
     Args:
         path: path of the file.
-        name: name of the array in it.
+        name: name of the array.
         shape: size of each axis; None for any.
         kind: kind of the entries.
 
     Raises:
         MissingExtraError: h5py is not installed.
-        StorageError: the file cannot be read, or has no such array of this shape and kind.
+        StorageError: the file cannot be read, or has no array with this name, shape and kind.
     """
     h5py = require("h5py", extra="retro")
     data = map_file(path)
-    # Through a stream, h5py takes no lock, which network file systems may refuse.
+    # Given a stream, h5py takes no lock, which some network file systems do not support.
     with _faults(path, name), open(path, "rb") as stream, h5py.File(stream, "r") as file:
         stored = file.get(name)
         if not isinstance(stored, h5py.Dataset):
             found = ", ".join(f"`{other}`" for other in file) or "none"
-            raise _unlike(path, f"an array `{name}`", found)
+            raise _mismatch(path, f"an array `{name}`", found)
         _check(stored, path, name, shape, kind)
         offset = stored.id.get_offset()
         if offset is not None:
             stop = offset + stored.size * stored.dtype.itemsize
             if stop > len(data):
-                raise _unlike(path, f"`{name}` at bytes [{offset}, {stop})", f"a file of {len(data)} bytes")
+                raise _mismatch(path, f"`{name}` at bytes [{offset}, {stop})", f"a file of {len(data)} bytes")
             array: NDArray[Any] = data[offset:stop].view(stored.dtype).reshape(stored.shape)
         elif stored.size and not stored.id.get_storage_size():
-            raise _unlike(path, f"the entries of `{name}`", "none: they were never written")
+            raise _mismatch(path, f"entries of `{name}`", "none: they were never written")
         else:
             array = stored[()]
             array.flags.writeable = False
@@ -66,7 +67,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
 
 
 def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
-    """Returns rows of so many columns as `open_array` does; the reference writes no rows as an array of shape [0]."""
+    """Opens rows like `open_array`; accepts the shape [0] that Megatron writes for no rows."""
     try:
         return open_array(path, name, shape=(None, columns))
     except StorageError:
@@ -76,20 +77,20 @@ def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
 
 
 def file_of(stored: Any) -> str | None:
-    """Returns the path of the file of an object of h5py; None for others."""
+    """Returns the path of the file of an h5py object; None for other objects."""
     return stored.file.filename if type(stored).__module__.partition(".")[0] == "h5py" else None
 
 
 @contextmanager
 def hdf5_in(pending: PendingFile) -> Iterator[Any]:
-    """Yields a new `h5py.File` in a pending file; it is complete at the end of the block."""
+    """Yields a new `h5py.File` in a pending file, which is complete at the end of the block."""
     h5py = require("h5py", extra="retro")
     with storage_errors("write", pending.path), h5py.File(pending.stream, "w") as file:
         yield file
 
 
 def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool = True) -> None:
-    """Writes contiguous arrays by name, and replaces the file; `durable` flushes it to disk."""
+    """Writes contiguous arrays by name and replaces the file; `durable` calls fsync."""
     with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
@@ -103,19 +104,19 @@ def _check(stored: Any, path: str, name: str, shape: Sequence[int | None], kind:
         or any(wanted not in (None, count) for wanted, count in zip(shape, stored.shape, strict=True))
     ):
         expected = ", ".join("n" if count is None else str(count) for count in shape)
-        raise _unlike(path, f"`{name}` to be {kind}[{expected}]", f"{stored.dtype}{list(stored.shape or ())}")
+        raise _mismatch(path, f"`{name}` to be {kind}[{expected}]", f"{stored.dtype}{list(stored.shape or ())}")
 
 
-def _unlike(path: str, expected: str, found: str) -> StorageError:
+def _mismatch(path: str, expected: str, found: str) -> StorageError:
     return StorageError(f"`{path}`: expected {expected}, found {found}", hint=_DAMAGED)
 
 
 @contextmanager
 def _faults(path: str, name: str) -> Iterator[None]:
-    """Turns what h5py raises into a `StorageError`."""
+    """Turns errors of h5py into StorageError."""
     try:
         yield
     except TokenloomError:  # may be an `OSError` too
         raise
     except _FAULTS as error:
-        raise StorageError(f"cannot read `{name}` of `{path}`: {error}", hint=_DAMAGED) from error
+        raise StorageError(f"`{path}`: cannot read `{name}`: {error}", hint=_DAMAGED) from error

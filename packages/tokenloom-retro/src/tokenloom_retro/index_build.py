@@ -1,4 +1,4 @@
-"""The vector index: trained on vectors of some chunks, then filled with those of all chunks to be retrieved."""
+"""Builds the vector index: trains it on vectors of some chunks, then adds all chunks to retrieve."""
 
 from __future__ import annotations
 
@@ -21,25 +21,18 @@ from tokenloom_retro.project import DatabaseKind, RetroProject
 from tokenloom_retro.settings import RetroBuildSettings
 from tokenloom_retro.vector_index import VectorIndex, make_index
 
-CHUNKS_AT_ONCE = 1024
-"""Chunks that are embedded at a time."""
-
-INDEX_TYPE = "faiss-par-add"
-"""The reference's name of an index whose codes are made in blocks."""
-
+CHUNKS_AT_ONCE = 1024  # chunks to embed per call
+INDEX_TYPE = "faiss-par-add"  # Megatron's name of an index whose codes are made in blocks
 TRAINED_MANIFEST, FILLED_MANIFEST = "empty.json", "added.json"
-"""Manifests of the trained, empty index, and of the filled one."""
-
-_TRAINED, _FILLED = "empty_1.000.faissindex", "added_1.000_1.000.faissindex"
-"""The reference's names of the two."""
-
-_DATA = "data"
-"""The reference's name of the array of a block."""
+_TRAINED, _FILLED = "empty_1.000.faissindex", "added_1.000_1.000.faissindex"  # Megatron's file names
+_DATA = "data"  # Megatron's name of a block's array
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTask(BlockTask):
-    """An index, trained on vectors of the "sampled" chunks, or filled with codes of "train"; a row is a chunk."""
+    """The task of training an index on vectors of "sampled" chunks, or of adding codes of "train" chunks; a row is a
+    chunk.
+    """
 
     chunks: ChunkMaker
     project: str
@@ -48,16 +41,16 @@ class EmbeddingTask(BlockTask):
 
     @property
     def job_path(self) -> str:
-        """Path of the job's folder."""
+        """Returns the path of the job's folder."""
         return os.path.join(self.output.folder, f"{self.output.pattern}.job")
 
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns the function that computes a block: vectors, or codes."""
+        """Returns the function that computes the vectors or codes of a block."""
         database = _database(RetroProject(self.project), self.chunks, self.kind)
         return partial(self._make, database, None if self.kind == "sampled" else self._trained(), num_threads)
 
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
-        """Writes the index, trained or filled."""
+        """Writes the trained or filled index."""
         if self.kind == "sampled":
             sample = np.empty((self.num_rows, self.chunks.embedder.dimension), dtype=np.float32)
             for report, path in made:
@@ -97,7 +90,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of training the index, or of filling the one of the manifest `trained`."""
+    """Returns the task of training the index, or of filling the index with the manifest `trained`."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),
@@ -141,13 +134,13 @@ def build_index(
     database: OutputManifest,
     **options: Any,
 ) -> OutputManifest:
-    """Trains and fills the index of a project as far as that is missing, and returns the manifest.
+    """Trains and fills the index of a project if that is missing; returns its manifest.
 
-    `database` is the manifest of the database; for `options` and errors see `make_output`.
+    `database` is the manifest of the database; see `make_output` for `options` and errors.
 
     Raises:
         ConfigError: the index string is invalid, or needs more chunks to train on.
     """
-    make_index(settings.index, chunks.embedder.dimension)  # an invalid string raises before texts are embedded
+    make_index(settings.index, chunks.embedder.dimension)  # validate the string before embedding texts
     trained = make_output(embedding_task(project, chunks, settings, database), **options)
     return make_output(embedding_task(project, chunks, settings, database, trained), **options)

@@ -1,4 +1,4 @@
-"""GPT samples as plain texts, of splits within those of an earlier preparation; RETRO's samples."""
+"""The samples of RETRO: GPT samples as plain texts, with splits restricted to those of an earlier preprocessing."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
     Attributes:
         return_document_ids: whether samples have document ids, which the search for neighbors needs. Required.
-        split_preprocessing: the `split` of the search for neighbors; splits of samples are the intersection. Required.
+        split_preprocessing: the `split` used to build neighbors; a sample's split is the intersection with it.
+            Required.
     """
 
     return_document_ids: bool | None = None
     split_preprocessing: str | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        """Checks the settings and computes `split_matrix`."""
+        """Validates the settings and computes `split_matrix`."""
         super().__post_init__()
         if self.split is None:
-            message = "`blend_per_split`: neighbors need `split`"
-            raise ConfigError(message, hint="name all data in `blend`, and divide them by `split`")
+            message = "`blend_per_split` is not supported: neighbors need `split`"
+            raise ConfigError(message, hint="name all data in `blend` and divide it with `split`")
         for name in ("return_document_ids", "split_preprocessing"):
             if getattr(self, name) is None:
-                raise ConfigError(f"`{name}`: required, got None")
+                raise ConfigError(f"`{name}` is required, got None")
         assert self.split_preprocessing is not None
         self.split_preprocessing = split_text(self.split_preprocessing)
         shares, within = self._shares_of(str(self.split)), self._shares_of(self.split_preprocessing)
@@ -54,19 +55,19 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
     @property
     def preprocessing_matrix(self) -> SplitMatrix:
-        """The interval of each split of `split_preprocessing` in [0, 1]; None where empty."""
+        """Returns the interval in [0, 1] of each split of `split_preprocessing`; None for an empty split."""
         return self._matrix_of(self._shares_of(str(self.split_preprocessing)))
 
 
 class MultiSplitGPTDataset(GPTDataset):
-    """Texts of `sequence_length` tokens plus the last label, from the documents of one split; args as of `GPTDataset`.
+    """Texts of `sequence_length` tokens plus the last label, from the documents of one split. Args as for `GPTDataset`.
 
-    `dataset[k]` gives NumPy arrays as in the reference: text int64[S + 1] (int64[S] without
-    `add_extra_token_to_sequence`), padded with the pad id or -1, and with `return_document_ids` document_ids
-    int64[num_documents], empty ones included. `dataset.batch(positions)` gives many by one kernel call.
+    `dataset[k]` returns NumPy arrays as in Megatron: text int64[S + 1] (int64[S] without
+    `add_extra_token_to_sequence`), padded with the pad id or -1; with `return_document_ids` also document_ids
+    int64[num_documents], including empty documents. `dataset.batch(positions)` reads many samples with one kernel call.
 
     Attributes:
-        makes_batches: whether `batch` works: samples with document ids differ in shape.
+        makes_batches: whether `batch` is supported; samples with document ids differ in shape.
     """
 
     config: MultiSplitGPTDatasetConfig
@@ -83,11 +84,11 @@ class MultiSplitGPTDataset(GPTDataset):
         super()._prepare_filling()
         self.makes_batches: bool = not self.config.return_document_ids
         pad = optional_number(self.config.tokenizer, "pad")
-        self._pad_token_id = NO_TOKEN if pad is None else pad  # nothing is masked: it may have another role too
+        self._pad_token_id = NO_TOKEN if pad is None else pad  # padding is not masked, so any token may be used
 
     @cached_property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample."""
+        """Returns the arrays of a sample."""
         return BatchLayout((Output(name="text", shape=(self.config.sequence_length + self._extra,), dtype=_INT64),))
 
     def __getitem__(self, idx: int | None) -> Sample:
@@ -95,7 +96,6 @@ class MultiSplitGPTDataset(GPTDataset):
         return self._sample_for_item(idx)
 
     def _sample(self, idx: int | None) -> Sample:
-        """Returns a sample."""
         position = self._position(self._not_none(idx))
         if not self.config.return_document_ids:
             sample = {"text": self._texts(np.array([position], dtype=np.int64))[0]}
@@ -108,16 +108,16 @@ class MultiSplitGPTDataset(GPTDataset):
     def batch(
         self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
     ) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+        """Returns samples as NumPy arrays with a leading batch axis, read with one kernel call.
 
         Raises:
             ConfigError: a position is None, `out` is given, or samples have document ids.
         """
         if out is not None:
-            raise ConfigError(f"`out`: not supported by {self._name()}", hint="leave it out")
+            raise ConfigError(f"{self._name()} does not support `out`", hint="drop `out`")
         if self.config.return_document_ids:
-            message = f"samples of {self._name()} have document ids, which differ in number, and make no batch"
-            raise ConfigError(message, hint="take them one by one, or set `return_document_ids=False`")
+            message = f"samples of {self._name()} have different numbers of document ids and cannot be batched"
+            raise ConfigError(message, hint="read samples one at a time, or set `return_document_ids=False`")
         return PairSamples.batch(self, positions)
 
     def _batch(self, rows: Int64s) -> Sample:
@@ -137,7 +137,7 @@ class MultiSplitGPTDataset(GPTDataset):
             raise self._damaged(error) from error
         width = self.config.sequence_length + self._extra
         if (lengths < 0).any():
-            raise ConfigError(f"{self._name()}: denied documents are not supported, as texts have no loss mask")
+            raise ConfigError(f"{self._name()} does not support denied documents, since texts have no loss mask")
         if len(tokens) == len(rows) * width:
             return tokens.astype(np.int64, copy=False).reshape(len(rows), width)
         texts = np.full((len(rows), width), self._pad_token_id, dtype=np.int64)
@@ -146,11 +146,11 @@ class MultiSplitGPTDataset(GPTDataset):
         return texts
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Raises a `ConfigError`: texts have no loss mask."""
+        """Raises ConfigError: texts have no loss mask."""
         message = f"texts of {self._name()} have no loss mask"
-        raise ConfigError(message, hint="count samples of `GPTDataset` over the same data")
+        raise ConfigError(message, hint="use `GPTDataset` with the same data")
 
     def _not_none(self, idx: int | None) -> int:
         if idx is None:
-            raise ConfigError(f"positions of {self._name()} cannot be None: texts have no loss mask")
+            raise ConfigError(f"positions of {self._name()} must not be None: texts have no loss mask")
         return idx

@@ -1,8 +1,8 @@
-"""Checks that a folder of neighbors belongs to the samples of training.
+"""Checks that a neighbor folder belongs to the training samples.
 
-A folder is named by split and key of its samples (`train_` and an MD5). The key contains the paths of the data, so in a
-moved project it is computed for the path that `config.json` records. In projects of the reference, the settings in that
-file decide.
+The name of a folder contains the split and the key of its samples (`train_` and an MD5). The key depends on the paths
+of the data, so in a moved project it is computed for the path recorded in `config.json`. For projects of Megatron, the
+settings in that file are compared.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ _SETTINGS = {
     "retro_gpt_seq_length": "sequence_length",
     "retro_gpt_split": "split_preprocessing",
 }
-"""Settings of a project that decide samples, and their names in configurations of datasets."""
+"""Recorded settings that determine samples, and their names in dataset configurations."""
 
 
 def check_neighbor_folder(
     project: RetroProject, folder: str, key: str, dataset: Any, *, num_samples: int, chunk_length: int
 ) -> None:
-    """Checks that the neighbors in a folder belong to the samples of a split, `key`.
+    """Checks that the neighbors in a folder belong to the samples of the split `key`.
 
     Raises:
-        ConfigError: there is no such folder, or it is of another split or other samples, which `allow_data_mismatch` of
-            the samples' settings makes a warning.
+        ConfigError: the folder does not exist, or belongs to another split or other samples. With
+            `allow_data_mismatch`, a mismatch is a warning.
     """
     if not os.path.isdir(folder):
-        there = ", ".join(f"`{name}`" for name in _folders(project)) or "none"
-        hint = f"folders of neighbors: {there}; compare sizes, sequence length, seed and split with those of the build"
+        found = ", ".join(f"`{name}`" for name in _folders(project)) or "none"
+        hint = f"use the sizes, sequence length, seed and split of the build; existing folders: {found}"
         raise ConfigError(f"no folder `{folder}` with neighbors of {key}", hint=hint)
     problem = _problem(project, os.path.basename(os.path.normpath(folder)), key, dataset, num_samples, chunk_length)
     if problem is None:
         return
-    message = f"`{folder}` has no neighbors of these samples of {key}: {problem}"
+    message = f"`{folder}` does not have the neighbors of these {key} samples: {problem}"
     settings = settings_of(dataset)
     if settings is None or not settings.allow_data_mismatch:
-        hint = "find neighbors of these samples, or set `allow_data_mismatch=True`, which makes it a warning"
+        hint = "build their neighbors, or turn this error into a warning with `allow_data_mismatch=True`"
         raise ConfigError(message, hint=hint)
     warnings.warn(message, DataMismatchWarning, stacklevel=4)
 
 
 def recorded_hash(project: RetroProject, dataset: Any) -> str:
-    """Returns the key of samples under the recorded path of the project."""
+    """Returns the key of samples for the recorded path of the project."""
     own: str = dataset.unique_description_hash
     if project.recorded_folder == project.folder or settings_of(dataset) is None:
         return own
@@ -59,7 +59,7 @@ def recorded_hash(project: RetroProject, dataset: Any) -> str:
 
 
 def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
-    """Returns the settings of samples or a blend of them; None for a user's own class."""
+    """Returns the settings of samples or a blend; None for a user's own class."""
     if isinstance(dataset, (MultiSplitGPTDataset, BlendedDataset)):
         return dataset.config if isinstance(dataset.config, MultiSplitGPTDatasetConfig) else None
     return None
@@ -68,10 +68,10 @@ def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
 def _problem(
     project: RetroProject, name: str, key: str, dataset: Any, num_samples: int, chunk_length: int
 ) -> str | None:
-    """Returns the mismatch of a folder of neighbors and some samples; None if they match."""
+    """Returns how a neighbor folder differs from the samples; None if it matches."""
     split, _, found = name.rpartition("_")
     if split != key:
-        return f"expected a folder `{key}_…`, found `{name}`"
+        return f"the folder name must start with `{key}_`, got `{name}`"
     config = settings_of(dataset)
     if config is None or found in (dataset.unique_description_hash, recorded_hash(project, dataset)):
         return None
@@ -88,8 +88,8 @@ def _problem(
     differences = list(_differences(project.config, config, key, num_samples, chunk_length))
     recorded = (project.config.get("retro_neighbor_dirs") or {}).get(key)
     if recorded != name:
-        differences.append(f"its neighbors of {key} are in `{recorded}`")
-    return f"`{project.config_path}` says that {', '.join(differences)}" if differences else None
+        differences.append(f"the recorded neighbor folder of {key} is `{recorded}`")
+    return f"according to `{project.config_path}`, {', '.join(differences)}" if differences else None
 
 
 def _differences(
@@ -98,14 +98,14 @@ def _differences(
     wanted = {name: (own, getattr(config, own)) for name, own in _SETTINGS.items()}
     wanted["retro_gpt_chunk_length"] = "retro_chunk_length", chunk_length
     if key == "train":
-        wanted["retro_gpt_train_samples"] = "the samples of train", num_samples
+        wanted["retro_gpt_train_samples"] = "number of train samples", num_samples
     for name, (own, value) in wanted.items():
         if name in made_with and made_with[name] != value:
-            yield f"`{name}` was {made_with[name]!r}, and `{own}` is {value!r}"
+            yield f"`{name}` was {made_with[name]!r}, but `{own}` is {value!r}"
 
 
 def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetConfig) -> dict[str, Any]:
-    """Returns the identifiers of samples with the `split` of the build."""
+    """Returns the identifiers of samples for the `split` of the build."""
     prepared = dict(identifiers)
     if "datasets" in prepared:
         prepared["datasets"] = [_as_prepared(each, config) for each in prepared["datasets"]]
@@ -115,7 +115,7 @@ def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetCon
 
 
 def _as_recorded(identifiers: Mapping[str, Any], project: RetroProject) -> dict[str, Any]:
-    """Returns the identifiers of samples with the recorded path of the project."""
+    """Returns the identifiers of samples for the recorded path of the project."""
     recorded = dict(identifiers)
     if "datasets" in recorded:
         recorded["datasets"] = [_as_recorded(each, project) for each in recorded["datasets"]]

@@ -1,4 +1,4 @@
-"""The neighbors of all chunks of a split, from the files of its blocks, which are mapped on first use."""
+"""The neighbors of all chunks of a split, in block files that are mapped on first use."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from tokenloom_retro.block_files import Block, BlockPathMap
 from tokenloom_retro.chunk_database import MISSING
 from tokenloom_retro.hdf5 import open_array
 
-NAME = "neighbors"
-"""The array of each file."""
-
+NAME = "neighbors"  # name of the array in a file
 _CHECKED_FILES = 256
 
 
 class NeighborTable:
-    """The nearest chunks of a database for each chunk of the samples of a split, in order of distance.
+    """The nearest database chunks of each chunk of the samples of a split, sorted by distance.
 
-    Thread-safe, fork-safe, and picklable (files are mapped again).
+    Thread-safe, fork-safe and picklable; unpickling maps the files again.
 
     Args:
-        blocks: the files, also as the reference's class of the same name.
+        blocks: the block files; Megatron's class of the same name is accepted too.
         num_neighbors: neighbors per chunk; files may have more.
-        num_database_chunks: chunks of the database.
+        num_database_chunks: number of chunks in the database.
 
     Raises:
-        ConfigError: `num_neighbors` is 0.
-        StorageError: blocks are missing, overlap, or are of another size.
+        ConfigError: `num_neighbors` is not positive.
+        StorageError: blocks are missing, overlap or have another size.
     """
 
     def __init__(self, blocks: BlockPathMap, *, num_neighbors: int, num_database_chunks: int) -> None:
@@ -49,7 +47,7 @@ class NeighborTable:
         self._opened: dict[int, tuple[NDArray[Any], Watch]] = {}
 
     def __len__(self) -> int:
-        """The number of chunks with neighbors."""
+        """Returns the number of chunks with neighbors."""
         return self._blocks[-1].stop if self._blocks else 0
 
     def __repr__(self) -> str:
@@ -59,17 +57,17 @@ class NeighborTable:
         return {**self.__dict__, "_opened": {}}
 
     def rows(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the neighbors of chunks of the samples, int64[num_chunks, num_neighbors]; -1 after the last.
+        """Returns the neighbors of chunks, int64[num_chunks, num_neighbors]; -1 after the last.
 
         Raises:
-            StorageError: a file cannot be read, is too short, or was changed.
-            DatasetFormatError: a chunk has no neighbors here, or one outside of the database.
+            StorageError: a file is unreadable, too short, or has changed.
+            DatasetFormatError: a chunk has no neighbors, or a neighbor is outside of the database.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         outside = (ids < 0) | (ids >= len(self))
         if outside.any():
-            message = f"`{self.name}`: chunk {ids[np.argmax(outside)]} out of range: {len(self)} have neighbors"
-            raise DatasetFormatError(message, hint="not all chunks of the samples were queried; query the rest")
+            message = f"`{self.name}`: chunk {ids[np.argmax(outside)]} out of range: {len(self)} chunks have neighbors"
+            raise DatasetFormatError(message, hint="build the neighbors of all samples")
         found = np.empty((len(ids), self.num_neighbors), dtype=np.int64)
         numbers = ids // self._block_size
         for number in np.unique(numbers).tolist():
@@ -82,11 +80,11 @@ class NeighborTable:
             row = int(np.argmax(beyond.any(axis=1)))
             where = f"`{self._blocks[numbers[row]].path}`: neighbors {found[row].tolist()} of chunk {ids[row]}"
             message = f"{where} out of range: the database has {self.num_database_chunks} chunks"
-            raise DatasetFormatError(message, hint="the neighbors were queried in another database; query them again")
+            raise DatasetFormatError(message, hint="rebuild the neighbors: they were searched in another database")
         return found
 
     def check(self) -> None:
-        """Checks some files, spread over the blocks, a millisecond each; the others are checked on first use."""
+        """Checks some files, spread over the blocks, which takes a millisecond each; others are checked on first use."""
         for number in spread_evenly(len(self._blocks), _CHECKED_FILES).tolist():
             self._block(number)
 
@@ -96,6 +94,6 @@ class NeighborTable:
             array = open_array(block.path, NAME, shape=(len(block), None))
             if array.shape[1] < self.num_neighbors:
                 message = f"`{block.path}`: expected {self.num_neighbors} neighbors per chunk, found {array.shape[1]}"
-                raise DatasetFormatError(message, hint="use fewer neighbors, or query more")
+                raise DatasetFormatError(message, hint="use fewer neighbors, or rebuild with more")
             opened = self._opened[number] = array, Watch([array])
         return opened

@@ -28,11 +28,9 @@ from tokenloom.storage.json_files import (
 from tokenloom.storage.publishing import FileGroup, OutputLock, make_folder_of, publish_together, recover
 
 MANIFEST = "manifest.json"
-"""The name of the manifest in the folder of an output."""
-
 _VERSION = 1
 _READ_BYTES = 1 << 20
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +48,10 @@ class OutputManifest:
 
     Attributes:
         task: name of the task.
-        identity: everything that decides the output.
-        counts: its numbers, by name.
-        files: the files, in order.
-        blocks: checksum of the arrays of each block, for later comparison.
+        identity: everything that determines the output.
+        counts: counts by name.
+        files: the files in order.
+        blocks: checksums of the arrays of all blocks, for `differing_blocks`.
     """
 
     task: str
@@ -64,32 +62,32 @@ class OutputManifest:
 
     @property
     def digest(self) -> str:
-        """A hash of identity and files: part of the identity of outputs made from it."""
+        """Returns a hash of identity and files, which is part of the identity of outputs made from it."""
         return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod
     def read(cls, path: str) -> Self | None:
-        """Returns the manifest in a file; None without a file."""
+        """Reads a manifest; returns None if the file does not exist."""
         if not os.path.lexists(path):
             return None
         try:
             with storage_errors("read", path):
                 return from_versioned(cls, read_json(path), _VERSION)
         except UnusableJsonError as error:
-            message = f"`{path}` is no manifest{error}"
-            raise StorageError(message, hint="remove it, and make the output again with `overwrite=True`") from error
+            message = f"`{path}` is not a manifest{error}"
+            raise StorageError(message, hint="remove it, and build the output again with `overwrite=True`") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Files to be made in a folder.
+    """The files that a task makes in a folder.
 
     Attributes:
         folder: path of the folder.
         task: name of the task, for messages.
-        identity: everything that decides the output, as values for JSON.
-        pattern: names of its files; all files with such names belong to the output.
-        manifest: name of the manifest; outputs may share a folder.
+        identity: everything that determines the output, as values for JSON.
+        pattern: glob pattern of its file names; all matching files belong to the output.
+        manifest: file name of the manifest; outputs may share a folder.
     """
 
     folder: str
@@ -100,11 +98,11 @@ class Output:
 
     @property
     def manifest_path(self) -> str:
-        """Path of the manifest."""
+        """Returns the path of the manifest."""
         return os.path.join(self.folder, self.manifest)
 
     def made(self) -> OutputManifest | None:
-        """Returns the manifest of a finished output with the same identity and all files; else None."""
+        """Returns the manifest if the output is complete and has the same identity, else None."""
         recover(self.manifest_path)
         found = self._same()
         return None if found is None or self._broken_file(found) is not None else found
@@ -113,17 +111,17 @@ class Output:
         """Returns the result of `made`; None if the output may be made.
 
         Raises:
-            OutputExistsError: another output exists, without `overwrite`.
+            OutputExistsError: another output exists, and `overwrite` is False.
         """
         found = self.made()
-        if found is None and not overwrite and (there := self.paths_there()):
-            found = self.made()  # another process may have made it meanwhile
+        if found is None and not overwrite and (existing := self.existing_paths()):
+            found = self.made()  # another process may have just made it
             if found is None:
-                raise self._exists_error(there[0])
+                raise self._exists_error(existing[0])
         return found
 
-    def paths_there(self) -> list[str]:
-        """Returns the paths of existing files, which would be replaced."""
+    def existing_paths(self) -> list[str]:
+        """Returns the paths of existing files that the output would replace."""
         before = OutputManifest.read(self.manifest_path)
         paths = {os.path.join(self.folder, record.name) for record in (before.files if before else ())}
         if os.path.isdir(self.folder):
@@ -133,14 +131,14 @@ class Output:
         return sorted(path for path in (*paths, self.manifest_path) if os.path.lexists(path))
 
     def _same(self) -> OutputManifest | None:
-        """Returns the existing manifest, if its identity is the same."""
+        """Returns the existing manifest if it has the same identity."""
         found = OutputManifest.read(self.manifest_path)
         if found is None or found.task != self.task or found.identity != json.loads(json.dumps(self.identity)):
             return None
         return found
 
     def _broken_file(self, manifest: OutputManifest) -> str | None:
-        """Returns the path of the first file that is missing or of another size, or None."""
+        """Returns the first file that is missing or has another size; None if all files are complete."""
         for record in manifest.files:
             path = os.path.join(self.folder, record.name)
             if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
@@ -150,14 +148,14 @@ class Output:
     def _exists_error(self, path: str) -> OutputExistsError:
         found = self._same()
         if found is not None and (broken := self._broken_file(found)) is not None:
-            message = f"`{broken}`, a file of the finished {self.task}, is missing or of another size"
-            return OutputExistsError(message, hint="restore it, or make all of it again with `overwrite=True`")
-        message = f"`{path}` exists, and was made with other settings, of other data, or by another program"
-        return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
+            message = f"`{broken}`, a file of the finished {self.task}, is missing or has another size"
+            return OutputExistsError(message, hint="restore it, or rebuild the output with `overwrite=True`")
+        message = f"`{path}` exists, and was made with other settings or data, or by another program"
+        return OutputExistsError(message, hint="use another project folder, or replace it with `overwrite=True`")
 
 
 class NewOutput:
-    """The files of an output while they are made: they appear together, or not at all."""
+    """The files of an output in progress; they are published together or not at all."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -172,7 +170,7 @@ class NewOutput:
             file.discard()
 
     def file(self, name: str) -> PendingFile:
-        """Returns a new file to write, by its path in the folder."""
+        """Returns a new file to write; `name` is its path in the folder."""
         path = os.path.join(self._output.folder, name)
         make_folder_of(path)
         file = PendingFile(path)
@@ -180,7 +178,7 @@ class NewOutput:
         return file
 
     def take(self, source: str, name: str, *, crc32: int) -> None:
-        """Adds a file as a hard link to another one, or a copy; `name` is its path in the folder."""
+        """Adds an existing file as a hard link or a copy; `name` is its path in the folder."""
         path = os.path.join(self._output.folder, name)
         self._checksums[path] = crc32
         make_folder_of(path)
@@ -189,19 +187,19 @@ class NewOutput:
         try:
             os.link(source, link)
             os.replace(link, copied.readable_path)
-        except OSError:  # no hard links there
+        except OSError:  # hard links are not supported
             with storage_errors("read", source), open(source, "rb") as stream:
                 shutil.copyfileobj(stream, copied.stream)
 
     def publish(
         self, counts: Mapping[str, int], *, blocks: Sequence[int] = (), overwrite: bool = False
     ) -> OutputManifest:
-        """Publishes the files with their manifest, which it returns, and removes replaced files.
+        """Publishes the files with a manifest, which it returns, and removes replaced files.
 
-        If another process has published the same output meanwhile, its files stay.
+        Keeps existing files if another process has published the same output.
 
         Raises:
-            OutputExistsError: another output exists, without `overwrite`.
+            OutputExistsError: another output exists, and `overwrite` is False.
             StorageError: writing failed; existing files are unchanged.
         """
         output, key = self._output, self._output.manifest_path
@@ -218,7 +216,7 @@ class NewOutput:
             )
             data = json.dumps(versioned_members_of(manifest, _VERSION), indent=1).encode() + b"\n"
             self.file(output.manifest).write(data)
-            group = FileGroup(key=key, files=list(self._files), names=output.paths_there())
+            group = FileGroup(key=key, files=list(self._files), names=output.existing_paths())
             publish_together([group], replace=overwrite, locked=[key])
         return manifest
 
@@ -234,13 +232,13 @@ class NewOutput:
 
 
 def _locked(key: str) -> OutputLock:
-    """Waits for the lock of an output, and returns it."""
-    with waiting_for(f"another process, which writes `{key}`"):
+    """Waits for the lock of an output and returns it."""
+    with waiting_for(f"another process that writes `{key}`"):
         while True:
             try:
                 return OutputLock(key)
             except OutputBusyError:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
 
 def crc32_of(path: str) -> int:

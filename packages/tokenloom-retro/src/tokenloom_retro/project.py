@@ -1,11 +1,11 @@
-"""A project folder: its files and data sets, in the reference's layout.
+"""A project folder: its files and datasets, in Megatron's layout.
 
 PROJECT/
-├── config.json                        settings it was made with, by the reference's names
+├── config.json                        settings of the build, by Megatron's names
 ├── data/PREFIX.{bin,idx}              the documents
-├── db/indexed_dataset_infos.json      the data sets of the chunk database, in their order
-├── db/individual/PREFIX/START-STOP.hdf5   chunks of documents [START, STOP) of one data set
-├── db/merged/{sampled,train,valid}.hdf5   chunks of all data sets
+├── db/indexed_dataset_infos.json      the datasets of the chunk database, in order
+├── db/individual/PREFIX/START-STOP.hdf5   chunks of documents [START, STOP) of one dataset
+├── db/merged/{sampled,train,valid}.hdf5   chunks of all datasets
 ├── index/TYPE/STRING/                 the vector index
 └── query/SPLIT_HASH/START-STOP.hdf5   neighbors of chunks [START, STOP) of the samples of a split
 """
@@ -34,20 +34,20 @@ from tokenloom_retro.output import MANIFEST
 T = TypeVar("T")
 
 DatabaseKind = Literal["sampled", "train", "valid"]
-"""Chunks to train the index on; chunks of the train split; chunks of the documents after it."""
+"""A merged table: chunks to train the index on, chunks of train documents, chunks of all later documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set of the chunk database, as in `indexed_dataset_infos.json`.
+    """A dataset of the chunk database, as in `indexed_dataset_infos.json`.
 
     Attributes:
-        ratio: its weight in the blend.
+        ratio: weight in the blend.
         prefix: prefix of the pair, relative to `PROJECT/data`.
-        n_docs, n_docs_train: documents, and those of the train split, which come first.
-        n_chunks, n_chunks_train: their chunks.
-        n_chunks_invalid: skipped chunks, without tokens for the embedder.
-        n_chunks_sampled: chunks to train the index on, the first ones.
+        n_docs, n_docs_train: number of documents, and of train documents, which come first.
+        n_chunks, n_chunks_train: number of their valid chunks.
+        n_chunks_invalid: number of chunks skipped because their text is empty for the embedder.
+        n_chunks_sampled: number of chunks to train the index on; the first ones.
     """
 
     ratio: Any
@@ -61,18 +61,17 @@ class DatasetInfo:
 
 
 def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
-    """Returns the range of a data set's valid chunks that are rows of a merged table."""
+    """Returns the range of a dataset's valid chunks that a merged table contains."""
     if kind == "valid":
         return range(info.n_chunks_train, info.n_chunks)
     return range(info.n_chunks_sampled if kind == "sampled" else info.n_chunks_train)
 
 
-OURS = "tokenloom"
-"""The key of our own settings in `config.json`."""
+OURS = "tokenloom"  # key of our own settings in `config.json`
 
 
 class RetroProject:
-    """A project folder, by its path `folder`; files are read on first use."""
+    """A project folder with the path `folder`. Files are read on first use."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder: str = os.fspath(folder)
@@ -82,52 +81,52 @@ class RetroProject:
 
     @property
     def config_path(self) -> str:
-        """Path of the recorded settings."""
+        """Returns the path of the recorded settings."""
         return os.path.join(self.folder, "config.json")
 
     @property
     def data_folder(self) -> str:
-        """Folder of the documents."""
+        """Returns the folder of the documents."""
         return os.path.join(self.folder, "data")
 
     @property
     def database_folder(self) -> str:
-        """Folder of the chunks."""
+        """Returns the folder of the chunk database."""
         return os.path.join(self.folder, "db")
 
     @property
     def infos_path(self) -> str:
-        """Path of the list of data sets."""
+        """Returns the path of the list of datasets."""
         return os.path.join(self.database_folder, "indexed_dataset_infos.json")
 
     @property
     def query_folder(self) -> str:
-        """Folder of the neighbors."""
+        """Returns the folder of the neighbors."""
         return os.path.join(self.folder, "query")
 
     def data_prefix(self, prefix: str) -> str:
-        """Returns the path of a pair without `.bin` or `.idx`."""
+        """Returns the path of a dataset without `.bin` or `.idx`."""
         return os.path.join(self.data_folder, prefix)
 
     def individual_folder(self, prefix: str) -> str:
-        """Returns the folder with the chunks of one data set."""
+        """Returns the folder with the chunks of one dataset."""
         return os.path.join(self.database_folder, "individual", prefix)
 
     def merged_path(self, kind: DatabaseKind) -> str:
-        """Returns the path of the chunks of all data sets."""
+        """Returns the path of a merged table of chunks."""
         return os.path.join(self.database_folder, "merged", f"{kind}.hdf5")
 
     def index_folder(self, index_type: str, index_string: str) -> str:
-        """Returns the folder of a vector index, such as that of ("faiss-par-add", "IVF4096,Flat")."""
+        """Returns the folder of a vector index, such as ("faiss-par-add", "IVF4096,Flat")."""
         return os.path.join(self.folder, "index", index_type, index_string)
 
     def neighbor_folder(self, key: str, dataset: Any) -> str:
-        """Returns the folder with the neighbors of a split, `key`, whose samples have `unique_description_hash`."""
+        """Returns the folder with the neighbors of a split; `dataset` needs `unique_description_hash`."""
         return os.path.join(self.query_folder, f"{key}_{dataset.unique_description_hash}")
 
     @cached_property
     def infos(self) -> tuple[DatasetInfo, ...]:
-        """The data sets of the chunk database."""
+        """Returns the datasets of the chunk database."""
         path = self.infos_path
         recover(os.path.join(self.database_folder, MANIFEST))
         try:
@@ -135,12 +134,12 @@ class RetroProject:
             return tuple(from_members(DatasetInfo, info, f"[{number}]") for number, info in enumerate(found))
         except UnusableJsonError as error:
             message = f"`{path}`{'' if str(error).startswith((':', ' in')) else ': '}{error}"
-            hint = "the database is unfinished, or of another program"
+            hint = "the database is incomplete or was written by another program"
             raise DatasetFormatError(message, hint=hint) from error
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The recorded settings by the reference's names; empty without a file."""
+        """Returns the recorded settings by Megatron's names; empty without a file."""
         path = self.config_path
         if not os.path.exists(path):
             return {}
@@ -148,85 +147,84 @@ class RetroProject:
             return _read(path, dict)
         except UnusableJsonError as error:
             message = f"`{path}`{'' if str(error).startswith(':') else ': '}{error}"
-            raise DatasetFormatError(message, hint="preprocessing writes it; copy a whole one") from error
+            raise DatasetFormatError(message, hint="copy the file from the build again") from error
 
     @property
     def recorded_folder(self) -> str:
-        """Path of the folder at the start of the build, which is part of the names of folders of neighbors."""
+        """Returns the project's path at the time of the build, on which the names of neighbor folders depend."""
         ours = self.config.get(OURS)
         found = ours.get("folder") if isinstance(ours, dict) else None
         return found if isinstance(found, str) else self.folder
 
     @cached_property
     def datasets(self) -> tuple[IndexedDataset, ...]:
-        """The opened pairs of the data sets, compared with their infos."""
+        """Returns the opened pairs of the datasets; checks their number of documents."""
         pairs = tuple(IndexedDataset(self.data_prefix(info.prefix)) for info in self.infos)
         for info, pair in zip(self.infos, pairs, strict=True):
-            if info.n_docs not in (len(pair), pair.num_documents):  # we count those with a sequence, the reference all
+            if info.n_docs not in (len(pair), pair.num_documents):  # Megatron also counts empty documents
                 message = f"`{pair.path_prefix}`: expected {info.n_docs} documents, found {len(pair)}"
-                hint = f"`{self.infos_path}` is of other data; build the database again"
+                hint = f"the data changed since `{self.infos_path}` was written; rebuild the database"
                 raise DatasetFormatError(message, hint=hint)
         return pairs
 
     def database(self, kind: DatabaseKind, *, chunk_length: int, eod_token_id: int) -> DBDataset:
-        """Returns the chunks of all data sets, compared with the counts of the infos.
+        """Opens a merged table of chunks; checks its number of rows.
 
         Args:
-            kind: which chunks.
-            chunk_length: tokens of a chunk; shorter ones are padded.
-            eod_token_id: the padding.
+            kind: the table.
+            chunk_length: tokens of a chunk; shorter chunks are padded.
+            eod_token_id: end-of-document id, used for padding.
 
         Raises:
-            StorageError: the file cannot be read, or is unfinished.
-            DatasetFormatError: it is of other data than the infos.
+            StorageError: the file is unreadable or incomplete.
+            DatasetFormatError: the table does not match the list of datasets.
         """
         path = self.merged_path(kind)
         chunks = DBDataset.open(path, self.datasets, chunk_length=chunk_length, eod_token_id=eod_token_id)
         num_written = int(open_array(path, "n_written", shape=(1,))[0])
         expected = sum(len(merged_rows(info, kind)) for info in self.infos)
         if num_written != len(chunks):
-            message = f"`{path}`: {num_written} of {len(chunks)} chunks were written"
-            raise StorageError(message, hint="the build was interrupted; build the database again")
+            message = f"`{path}`: only {num_written} of {len(chunks)} chunks were written"
+            raise StorageError(message, hint="the build was interrupted; rebuild the database")
         if expected != len(chunks):
             message = f"`{path}`: expected the {expected} chunks of `{self.infos_path}`, found {len(chunks)}"
-            raise DatasetFormatError(message, hint="the two are of different builds; build the database again")
+            raise DatasetFormatError(message, hint="the files are from different builds; rebuild the database")
         return chunks
 
 
 def _read(path: str, kind: type[T]) -> T:
-    """Returns the value of a JSON file, of this type and not empty."""
+    """Returns a non-empty JSON list or object."""
     with storage_errors("read", path):
         found = read_json(path)
     if type(found) is not kind or not found:
-        raise UnusableJsonError(
-            f": must be {'a list of data sets' if kind is list else 'an object'}, got {str(found)[:60]}"
-        )
+        name = "list of datasets" if kind is list else "object"
+        raise UnusableJsonError(f": must be a non-empty {name}, got {str(found)[:60]}")
     return found
 
 
 def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[float | None, str], ...]:
-    """Returns weight and prefix of each data set for `RetroBuildSettings`; links other pairs into `PROJECT/data`.
+    """Links datasets into `PROJECT/data`; returns (weight, prefix) of each for `RetroBuildSettings`.
 
     Args:
         project: the project folder, which is created if necessary.
-        entries: weights and entries by turns, or one entry; see `parse_blend`.
+        entries: alternating weights and entries, or one entry; see `parse_blend`.
 
     Raises:
-        ConfigError: weights are missing, two pairs have the same name, or one is no pair of local files.
+        ConfigError: weights are missing, two pairs have the same name, or a pair is not local.
         DatasetNotFoundError: an entry names no pair.
-        OutputExistsError: the project has another pair of that name.
+        OutputExistsError: the project already has another pair with that name.
         StorageError: a link cannot be created.
     """
     prefixes, weights = parse_blend(list(entries))["blend"]
     if weights is None and len(prefixes) > 1:
-        message = f"each of {len(prefixes)} data sets needs a weight before it"
-        raise ConfigError(message, hint="such as `30 books 70 web`; that of a folder or glob is divided by tokens")
+        message = f"each of {len(prefixes)} datasets needs a weight"
+        raise ConfigError(message, hint="write each weight before its prefix, such as `30 books 70 web`")
     names: dict[str, str] = {}
     for prefix in prefixes:
         name = _name_in(project, prefix)
         if name in names and os.path.realpath(bin_path(names[name])) != os.path.realpath(bin_path(prefix)):
             message = f"`{names[name]}` and `{prefix}` have the same name in the project, `{name}`"
-            raise ConfigError(message, hint="rename one")
+            raise ConfigError(message, hint="rename one of them")
         names[name] = prefix
     for name, prefix in names.items():
         _link(project, prefix, name)
@@ -235,7 +233,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
 
 def _name_in(project: RetroProject, prefix: str) -> str:
-    """Returns the prefix of a pair in the project: its path below `data`, or its own name."""
+    """Returns the prefix of a pair in the project: its path below `data`, or else its file name."""
     folder, name = os.path.split(prefix)
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(project.data_folder))
     if below == os.pardir or below.startswith(os.path.join(os.pardir, "")):
@@ -246,8 +244,8 @@ def _name_in(project: RetroProject, prefix: str) -> str:
 def _link(project: RetroProject, prefix: str, name: str) -> None:
     files = [bin_path(prefix), idx_path(prefix)]
     if missing := [path for path in files if not os.path.isfile(path)]:
-        message = f"no file `{missing[0]}`: data of RETRO must be pairs of local files"
-        raise ConfigError(message, hint="copy pairs from object storage; join the pairs of a catalogue")
+        message = f"no file `{missing[0]}`: datasets of RETRO must be pairs of local files"
+        raise ConfigError(message, hint="copy pairs from object storage; merge the pairs of a catalogue")
     if os.path.realpath(project.data_prefix(name)) == os.path.realpath(prefix):
         return
     if os.path.isfile(manifest_path(prefix)):
@@ -255,10 +253,10 @@ def _link(project: RetroProject, prefix: str, name: str) -> None:
     links = {path: project.data_prefix(name) + path.removeprefix(prefix) for path in files}
     for path, link in links.items():
         if os.path.lexists(link) and os.path.realpath(link) != os.path.realpath(path):
-            message = f"`{link}` exists, and is no link to `{path}`"
-            raise OutputExistsError(message, hint="rename one of the two data sets, or take another project")
+            message = f"`{link}` exists and is not a link to `{path}`"
+            raise OutputExistsError(message, hint="rename one of the datasets, or use another project folder")
     for path, link in links.items():
         make_folder_of(link)
-        with storage_errors("link", link), suppress(FileExistsError):  # by another process, at the same time
+        with storage_errors("link", link), suppress(FileExistsError):  # another process may create it at the same time
             os.symlink(os.path.abspath(path), link)
             sync_folder(os.path.dirname(link))

@@ -1,4 +1,4 @@
-"""The neighbors of all chunks of the samples of a split, block by block."""
+"""Finds the neighbors of all chunks of the samples of a split, block by block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborTask(BlockTask):
-    """The neighbors of the chunks of samples; a row is a chunk."""
+    """The task of finding the neighbors of chunks of samples; a row is a chunk."""
 
     chunks: ChunkMaker
     project: str
@@ -36,7 +36,7 @@ class NeighborTask(BlockTask):
     settings: RetroBuildSettings
 
     def maker(self, num_threads: int) -> MakeBlock:
-        """Returns the search of a block."""
+        """Returns the function that finds the neighbors of a block."""
         chunks, settings, project = self.chunks, self.settings, RetroProject(self.project)
         database = project.database("train", chunk_length=chunks.chunk_length, eod_token_id=chunks.eod)
         database.load_doc_tuples()
@@ -64,13 +64,13 @@ class NeighborTask(BlockTask):
             ids = np.arange(first, min(first + CHUNKS_AT_ONCE, stop))
             tokens, documents = self.samples.queried(ids)
             texts = chunks.texts(tokens)
-            says = np.flatnonzero(chunks.count_tokens(texts))
-            vectors = chunks.embed([texts[row] for row in says.tolist()])
+            has_text = np.flatnonzero(chunks.count_tokens(texts))
+            vectors = chunks.embed([texts[row] for row in has_text.tolist()])
             near = index.search(vectors, settings.num_searched, num_threads=num_threads)
-            found[first - start + says] = without_own_documents(
+            found[first - start + has_text] = without_own_documents(
                 near.ids,
                 database.doc_tuples,
-                groups=ids[says] // self.samples.n_chunks_per_sample,
+                groups=ids[has_text] // self.samples.n_chunks_per_sample,
                 own_documents=documents,
                 num_saved=settings.num_neighbors,
             )
@@ -87,7 +87,9 @@ def neighbor_task(
     samples: GPTChunkDataset,
     num_samples: int,
 ) -> NeighborTask:
-    """Returns the task of finding the neighbors of a split's first samples; `index` the filled one's manifest."""
+    """Returns the task of finding neighbors of the first samples of a split; `index` is the manifest of the filled
+    index.
+    """
     description_hash = recorded_hash(project, samples.sample_dataset)
     num_rows = num_samples * samples.n_chunks_per_sample
     identity = {
@@ -125,21 +127,21 @@ def without_own_documents(
     own_documents: Int64s,
     num_saved: int,
 ) -> Int64s:
-    """Returns the first neighbors of each query outside of its own documents, in their order.
+    """Returns the first neighbors of each query that are not in its own documents, in order.
 
     Example:
         >>> neighbors = np.array([[0, 3, -1], [2, 1, 3]])
         >>> chunk_documents = np.array([[0, 7], [0, 8], [1, 7], [1, 7]], dtype=np.uint32)
-        >>> own = np.array([[0, 0, 7], [1, 1, 7]])  # query 0 is of document 7 of data set 0, query 1 of that of 1
+        >>> own = np.array([[0, 0, 7], [1, 1, 7]])  # query 0: document 7 of dataset 0; query 1: document 7 of dataset 1
         >>> queries = np.arange(2)
         >>> without_own_documents(neighbors, chunk_documents, groups=queries, own_documents=own, num_saved=2).tolist()
         [[3, -1], [1, -1]]
 
     Args:
         neighbors: int64[num_queries, num_found], rows of the chunk table; -1 for none.
-        chunk_documents: integers[num_chunks, 2], data set and document of each row of the table.
+        chunk_documents: integers[num_chunks, 2], dataset and document of each row of the table.
         groups: int64[num_queries], the sample of each query, whose documents are its own.
-        own_documents: int64[num_pairs, 3], sample, data set and document; in any order, with repeats.
+        own_documents: int64[num_pairs, 3], sample, dataset and document; in any order, with repeats.
         num_saved: neighbors per query in the result, int64[num_queries, num_saved]; -1 after the last.
     """
     saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)
@@ -147,7 +149,7 @@ def without_own_documents(
     for group in np.unique(groups) if len(chunk_documents) else ():
         rows = np.flatnonzero(groups == group)
         own = _keys(own_documents[own_documents[:, 0] == group, 1:])
-        is_kept[rows] &= ~np.isin(_keys(chunk_documents[neighbors[rows]]), own)  # -1 is dropped already
+        is_kept[rows] &= ~np.isin(_keys(chunk_documents[neighbors[rows]]), own)  # -1 is already dropped
     places = np.cumsum(is_kept, axis=1) - 1
     found = np.nonzero(is_kept & (places < num_saved))
     saved[found[0], places[found]] = neighbors[found]
@@ -155,6 +157,6 @@ def without_own_documents(
 
 
 def _keys(documents: NDArray[np.integer]) -> Int64s:
-    """Returns a number per data set and document: int64[...] of integers[..., 2]."""
+    """Returns one number per (dataset, document): int64[...] for integers[..., 2]."""
     keys: Int64s = (documents[..., 0].astype(np.int64) << 32) | documents[..., 1].astype(np.int64)
     return keys

@@ -1,4 +1,4 @@
-"""A decoded sample with the neighbors of its chunks, as values and as lines."""
+"""Decodes a sample with the neighbors of its chunks, as plain values or as lines of text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from tokenloom_retro.dataset import RetroDataset
 from tokenloom_retro.project import RetroProject
 from tokenloom_retro.settings import SPLITS, recorded_settings, tokenizer_of_project
 
-EOD_MARK = "[EOD]"
-"""Stands for the end of a document."""
-
+EOD_MARK = "[EOD]"  # shown for an end-of-document token
 _HEADING = "bold"
 _FAINT = "dim"
 _RULE = "─"
@@ -40,35 +38,34 @@ def retro_sample(
     num_neighbors: int = 2,
     num_retrieved: int = 1,
 ) -> dict[str, Any]:
-    """Returns a decoded sample of a project with its neighbors, as values for JSON.
+    """Decodes a sample of a project with its neighbors, as values for JSON.
 
     Args:
         project: path of the project folder.
-        sample: number of the sample; negative ones count from the end.
+        sample: index of the sample, which may be negative.
         split: "train", "valid" or "test".
         tokenizer: tokenizer of the data, its path or name; None for the recorded one.
-        num_neighbors: neighbors of each chunk at most.
-        num_retrieved: chunks per neighbor: itself and the next ones.
+        num_neighbors: maximum number of neighbors per chunk.
+        num_retrieved: chunks per neighbor: the neighbor and the chunks that follow it.
 
     Returns:
-        split, sample, num_samples: number of the sample, and of all with neighbors.
-        documents: prefix and number of each of its documents.
+        split, sample, num_samples: index of the sample, and number of samples with neighbors.
+        documents: prefix and index of each of its documents.
         num_retrieved: as given.
-        chunks: start and stop in the sample, text, and in neighbors the chunks of each, itself first: chunk (number in
-            the database), data, document, start, stop and text. Empty for a missing neighbor.
+        chunks: start, stop, text and neighbors of each chunk of the sample. A neighbor is a list of retrieved chunks,
+            each with chunk (its index in the database), data, document, start, stop and text; empty if it is missing.
 
     Raises:
         ConfigError: the project has no recorded settings, or no neighbors of the split.
-        TokenizerError: there is no tokenizer, or it is not that of the build.
+        TokenizerError: there is no tokenizer, or it is not the one of the build.
         TokenloomError: the project cannot be read.
     """
     folder = RetroProject(project)
     recorded = recorded_settings(folder)
     if split not in recorded.neighbor_dirs:
-        message = (
-            f"`{folder.folder}` has no neighbors of {split}, only of: {', '.join(recorded.neighbor_dirs) or 'none'}"
-        )
-        raise ConfigError(message, hint="build them: `query-neighbors` is a task of a build")
+        splits = ", ".join(recorded.neighbor_dirs) or "no split"
+        message = f"`{folder.folder}` has no neighbors of {split}, only of {splits}"
+        raise ConfigError(message, hint="build them with the task `query-neighbors`")
     decoder = tokenizer_of_project(folder, recorded, tokenizer)
     build = recorded.build
     sizes = tuple(size if name == split else None for name, size in zip(SPLITS, build.sizes, strict=True))
@@ -128,14 +125,14 @@ def _decoded_sample(
 
 
 def _document_of(pair: IndexedDataset, sequence: int) -> int:
-    """Returns the number of a sequence's document, which counts empty ones, unlike tables and samples."""
+    """Returns the index of a sequence's document; tables and samples count only non-empty documents."""
     if len(pair) == pair.num_documents:
         return sequence
     return int(bisect_right(pair.document_indices, sequence)) - 1
 
 
 def _text(ids: Sequence[int], tokenizer: Any) -> str:
-    """Returns the text of tokens, with a mark at each end of a document, without padding."""
+    """Decodes tokens; marks ends of documents and drops padding."""
     eod = tokenizer.eod
     texts, part = [], list[int]()
     for number in ids:
@@ -148,7 +145,7 @@ def _text(ids: Sequence[int], tokenizer: Any) -> str:
 
 
 def retro_lines(sample: dict[str, Any], look: Look) -> Iterator[str]:
-    """Yields each chunk of a sample, and below it its neighbors, indented, as lines with escaped control characters."""
+    """Yields a sample as lines: each chunk followed by its neighbors, indented; control characters are escaped."""
     yield from _lines(
         f"sample {sample['sample']:,} of {sample['num_samples']:,} ({sample['split']})", look, style=_HEADING
     )
@@ -172,7 +169,7 @@ def _neighbor_lines(neighbors: Sequence[Any], num_retrieved: int, look: Look) ->
             yield from _lines(f"then {_tokens_of(other)}", look, style=_FAINT, indent=_INDENT)
             yield from _lines(other["text"], look, indent=2 * _INDENT)
         if len(retrieved) < num_retrieved:
-            yield from _lines("then the document ends", look, style=_FAINT, indent=_INDENT)
+            yield from _lines("end of the document", look, style=_FAINT, indent=_INDENT)
 
 
 def _tokens_of(chunk: dict[str, Any]) -> str:
@@ -181,7 +178,7 @@ def _tokens_of(chunk: dict[str, Any]) -> str:
 
 
 def _documents_in_words(documents: Sequence[Sequence[Any]]) -> str:
-    """Returns the documents of a sample in words, by data set, in order."""
+    """Returns the documents of a sample as text, grouped by dataset."""
     words = []
     for data, group in groupby(documents, key=lambda each: each[0]):
         numbers = [f"{number:,}" for _, number in group]
@@ -197,7 +194,7 @@ def _rule(heading: str, look: Look) -> Iterator[str]:
 
 
 def _lines(text: str, look: Look, *, style: str = "", indent: int = 0) -> Iterator[str]:
-    """Yields text as lines, wrapped at the width."""
+    """Yields text as lines, wrapped to the width."""
     for line in text.expandtabs(_TAB_COLUMNS).removesuffix("\n").split("\n"):
         for part in lines_of([(printable(line), style)], max(look.width - indent, 2), colour=look.colour):
             yield (" " * indent + part).rstrip(" ")

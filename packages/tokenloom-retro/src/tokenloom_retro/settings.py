@@ -1,4 +1,4 @@
-"""The settings of a build, and their record in a project's `config.json`, by the reference's names or ours."""
+"""Settings of a build, and their record in the project's `config.json`."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from tokenloom_retro.project import OURS, RetroProject
 SPLITS = ("train", "valid", "test")
 
 Task = Literal["db-build", "index-build", "query-neighbors"]
-"""The parts of a build, in order; each needs those before it."""
+"""The tasks of a build in order; each needs the previous ones."""
 
 TASKS: tuple[Task, ...] = get_args(Task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroIndexSettings:
-    """Settings of the chunks, the index and the neighbors of a project.
+    """Settings of chunks, index and neighbors of a project.
 
     Attributes:
         sequence_length: tokens of a sample; a multiple of `chunk_length`.
-        index: string of `faiss.index_factory`, such as "Flat" or "IVF4096,Flat".
-        num_index_chunks: chunks to train the index on.
-        split: documents for train, valid and test, in percent, such as "98,2,0"; those of train are retrieved.
-        seed: seed of the samples.
+        index: argument of `faiss.index_factory`, such as "Flat" or "IVF4096,Flat".
+        num_index_chunks: number of chunks to train the index on.
+        split: percentages of documents for train, valid and test, such as "98,2,0"; train documents are retrieved.
+        seed: seed for shuffling the samples.
         chunk_length: tokens of a chunk.
-        num_neighbors: neighbors of each chunk in the result.
-        num_searched: neighbors of the search, before those of the same documents are dropped.
-        nprobe: searched lists, for IVF (default: the index's own).
-        ef_search: candidates, for HNSW (default: the index's own).
-        block_size: chunks of a block.
-        document_block_size: documents of a block.
+        num_neighbors: number of neighbors stored per chunk.
+        num_searched: number of neighbors to search for, including those in the sample's own documents.
+        nprobe: number of IVF lists to search (default: the index's own).
+        ef_search: number of HNSW candidates (default: the index's own).
+        block_size: chunks per block.
+        document_block_size: documents per block.
     """
 
     sequence_length: Count
@@ -62,13 +62,13 @@ class RetroIndexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroBuildSettings(RetroIndexSettings):
-    """The settings of a build.
+    """All settings of a build.
 
     Attributes:
-        data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`. A single one may have the
-            weight None: its samples are those of the data set, other than those of a blend of one.
-        sizes: samples of train, valid and test with neighbors; None or 0 for none.
-        cache: folder of the index cache of the samples; None for one in the project.
+        data: (weight, prefix) of each dataset, relative to `PROJECT/data`. A single dataset may have the weight None:
+            its samples are then those of the dataset instead of a blend of one.
+        sizes: number of train, valid and test samples that get neighbors; None or 0 for none.
+        cache: folder of the index cache of the samples; None for `PROJECT/cache`.
         of_samples: further settings of `MultiSplitGPTDatasetConfig`, which are not recorded.
     """
 
@@ -78,29 +78,29 @@ class RetroBuildSettings(RetroIndexSettings):
     of_samples: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks the settings without the data."""
+        """Validates the settings without reading the data."""
         if len(self.data) != 1 and any(weight is None for weight, _ in self.data):
-            raise ConfigError(f"`data`: each of {len(self.data)} data sets needs a weight, got None")
+            raise ConfigError(f"`data`: each of {len(self.data)} datasets needs a weight, got None")
         if len(self.sizes) != len(SPLITS):
-            raise ConfigError(f"`sizes`: must be three, of train, valid and test, got {list(self.sizes)}")
+            raise ConfigError(f"`sizes` must be three numbers, for train, valid and test, got {list(self.sizes)}")
         checked_integer("num_index_chunks", self.num_index_chunks, at_least=0)
         train_fraction(self.split)
         num_sampled_chunks(self.num_index_chunks, self.ratios)
         prefixes = [os.path.normpath(prefix) for _, prefix in self.data]
         for prefix in prefixes:
             if os.path.isabs(prefix) or prefix.split(os.sep)[0] == os.pardir or prefixes.count(prefix) > 1:
-                message = f"`data`: prefixes must differ and lie below the project's `data`, got {prefix!r}"
-                raise ConfigError(message, hint="move or link the pair into that folder; add up weights of equal ones")
+                message = f"`data`: prefixes must differ and be below the project's folder `data`, got {prefix!r}"
+                raise ConfigError(message, hint="move or link the pair into that folder; add up weights of equal pairs")
 
     @property
     def blend_weights(self) -> list[float] | None:
-        """The weights; None for a single data set without."""
+        """Returns the weights; None for a single dataset without a weight."""
         weights = [float(weight) for weight, _ in self.data if weight is not None]
         return weights or None
 
     @property
     def ratios(self) -> list[float]:
-        """The weights; 1 for a single data set without."""
+        """Returns the weights; [1.0] for a single dataset without a weight."""
         return [1.0 if weight is None else float(weight) for weight, _ in self.data]
 
 
@@ -119,26 +119,19 @@ _SETTINGS = {
     "retro_query_nprobe": "nprobe",
     "retro_query_ef_search": "ef_search",
 }
-"""Our settings by the reference's names."""
+"""Our names of settings, by Megatron's names."""
 
 _DIRS = "retro_neighbor_dirs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSettings:
-    """The recorded settings of a project.
-
-    Attributes:
-        build: the settings of the build.
-        neighbor_dirs: names of the existing folders of neighbors, by split.
-        tokenizer: the tokenizer, if recorded.
-        embedder: the name of the embedder for `as_embedder`, if recorded.
-    """
+    """The recorded settings of a project."""
 
     build: RetroBuildSettings
-    neighbor_dirs: Mapping[str, str]
+    neighbor_dirs: Mapping[str, str]  # names of neighbor folders, by split
     tokenizer: TokenizerIdentity | None
-    embedder: str | None
+    embedder: str | None  # name for `as_embedder`
 
 
 def record_settings(
@@ -149,9 +142,9 @@ def record_settings(
     embedder: Any,
     neighbor_dirs: Mapping[str, str],
 ) -> None:
-    """Records settings in a project, for comparison in training; an embedder only by name.
+    """Writes settings to the project's `config.json`; an embedder object is not recorded.
 
-    If all else is unchanged, recorded folders of neighbors stay beside `neighbor_dirs`.
+    Existing neighbor folders stay recorded, besides `neighbor_dirs`, if no other setting changed.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -173,15 +166,15 @@ def record_settings(
 
 
 def recorded_settings(project: RetroProject) -> RecordedSettings:
-    """Returns the recorded settings of a project of ours or of the reference.
+    """Reads the settings of a project made by us or by Megatron.
 
     Raises:
-        ConfigError: it has no `config.json`, or a setting is missing in it.
+        ConfigError: `config.json` or a setting in it is missing.
         StorageError, DatasetFormatError: the file cannot be read.
     """
     config, path = project.config, project.config_path
     if not config:
-        raise ConfigError(f"no file `{path}`", hint="a build writes it; is this the project folder?")
+        raise ConfigError(f"no file `{path}`", hint="check the project folder; a build writes this file")
     try:
         ours = config.get(OURS, {})
         made_by = ours.get("tokenizer")
@@ -196,35 +189,35 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
             embedder=ours.get("embedder"),
         )
     except KeyError as error:
-        raise ConfigError(f"`{path}`: no setting {error}", hint="preprocessing writes it; copy a whole one") from error
+        raise ConfigError(f"`{path}`: missing setting {error}", hint="copy the file from the build again") from error
     except (AttributeError, IndexError, TypeError, ValueError, UnusableJsonError) as error:
-        message = f"`{path}` has no settings of a project: {error}"
-        raise ConfigError(message, hint="preprocessing writes it; copy a whole one") from error
+        message = f"`{path}`: invalid settings: {error}"
+        raise ConfigError(message, hint="copy the file from the build again") from error
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the tokenizer of a project: the named one, else the recorded one.
+    """Returns the named tokenizer, or else the recorded one.
 
     Raises:
-        TokenizerError: none is recorded, or the recorded one is missing or changed.
+        TokenizerError: no tokenizer is recorded, or the recorded one is missing or changed.
     """
     if named is not None:
         return as_tokenizer(named)
     if recorded.tokenizer is None:
         message = f"`{project.config_path}` has no tokenizer"
-        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`")
+        raise TokenizerError(message, hint="pass the tokenizer of the data as `tokenizer=…`")
     try:
         return recorded_tokenizer(recorded.tokenizer, prefix=os.path.join(project.data_folder, "any"))
     except TokenizerError as error:
-        message = f"the tokenizer of `{project.config_path}` cannot be used: {error.message}"
-        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`") from error
+        message = f"cannot load the tokenizer of `{project.config_path}`: {error.message}"
+        raise TokenizerError(message, hint="pass the tokenizer of the data as `tokenizer=…`") from error
 
 
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the embedder of a project, for `as_embedder`: the named one, else the recorded one."""
+    """Returns the named embedder, or else the recorded one, as an argument of `as_embedder`."""
     if named is None and recorded.embedder is None:
         message = f"`{project.config_path}` has no embedder"
-        raise ConfigError(message, hint="name the one that it was made with as `embedder=…`")
+        raise ConfigError(message, hint="pass the embedder of the build as `embedder=…`")
     return recorded.embedder if named is None else named
 
 
@@ -234,21 +227,21 @@ def _eod_of(tokenizer: Any) -> SpecialToken | None:
 
 
 def _entries_of(settings: RetroBuildSettings) -> list[str]:
-    """Returns weights and prefixes by turns, or one prefix."""
+    """Returns alternating weights and prefixes, or one prefix."""
     if settings.blend_weights is None:
         return [prefix for _, prefix in settings.data]
     return [each for weight, prefix in settings.data for each in (str(float(weight or 0)), prefix)]
 
 
 def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
-    """Returns the data of entries; the inverse of `_entries_of`."""
+    """Parses the result of `_entries_of`."""
     if len(entries) == 1:
         return ((None, str(entries[0])),)
     return tuple((float(weight), str(prefix)) for weight, prefix in zip(entries[::2], entries[1::2], strict=True))
 
 
 def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Returns the samples of each split; the reference records valid and test as evaluations."""
+    """Returns the number of samples of each split; Megatron records valid and test samples by evaluation settings."""
     train = config["retro_gpt_train_samples"]
     names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
     if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):

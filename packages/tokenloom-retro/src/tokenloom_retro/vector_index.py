@@ -1,16 +1,17 @@
 """A vector index of `faiss` on the CPU: trained on a sample, filled with codes of blocks, searched.
 
-Bit-for-bit reproducibility, measured with faiss 1.15 on AVX-512 (other processors or versions may differ in last bits):
+Bit-for-bit reproducibility, measured with faiss 1.15 on AVX-512 (the last bits may differ on other processors or
+versions):
 
-- training: always on one thread, with fixed seeds. With more threads k-means (IVF, PQ, SQ) gave the same bits in every
-  trial; rotations (OPQ, PCA) only with the same number of threads;
-- codes of a block: those of a projection, or of PQ without lists, depend on shapes, as linear algebra does. So blocks
-  are cut into pieces of 1,024, each on one thread: the same block gives the same codes on any number of threads;
-- adding codes gives the same bits as adding vectors;
-- HNSW graphs: on one thread, in the same pieces;
-- search: in the same pieces; else distances differ in last bits, and near ties change places.
+- Training uses one thread and fixed seeds. With more threads, k-means (IVF, PQ, SQ) gave the same bits in every trial,
+but rotations (OPQ, PCA) only with the same number of threads.
+- Codes of projections, and of PQ without lists, depend on the shape of the input, like all linear algebra. So blocks
+are split into pieces of 1,024 vectors, each encoded on one thread: the codes do not depend on the number of threads.
+- Adding codes gives the same bits as adding vectors.
+- HNSW graphs are built on one thread in the same pieces.
+- Searches use the same pieces; otherwise the last bits of distances would differ, and near ties would swap.
 
-`faiss` raises `RuntimeError` for everything, with the C++ function that failed.
+`faiss` raises `RuntimeError` for all errors, with the C++ function that failed.
 """
 
 from __future__ import annotations
@@ -40,19 +41,18 @@ _WITH_CODES = (
     *("IndexFlat", "IndexFlatL2", "IndexPQ", "IndexScalarQuantizer", "IndexLSH", "IndexResidualQuantizer"),
     *("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer", "IndexIVFRaBitQ", "IndexIVFResidualQuantizer"),
 )
-"""Kinds that take codes of other processes, each tested; IndexIVFPQFastScan corrupts the heap."""
+"""Index types that accept codes of other processes, each tested; IndexIVFPQFastScan corrupts the heap."""
 
-_PIECE = 1024
-"""Vectors that are encoded, added or searched together; fixed, for reproducible results."""
+_PIECE = 1024  # vectors encoded, added or searched together; fixed for reproducible results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neighbors:
-    """The results of a search.
+    """The result of a search.
 
     Attributes:
-        ids: int64[num_queries, k], numbers of vectors, the nearest first; -1 after the last.
-        distances: float32[num_queries, k], squared Euclidean distances of the index; infinite at -1.
+        ids: int64[num_queries, k], indices of vectors, nearest first; -1 after the last.
+        distances: float32[num_queries, k], squared Euclidean distances; infinite at -1.
     """
 
     ids: Int64s
@@ -62,11 +62,11 @@ class Neighbors:
 class VectorIndex:
     """An index over vectors, numbered from 0 in the order of insertion; made by `train` or `open`.
 
-    `search` and `encode` are thread-safe; `set_effort` is not during a search.
+    `search` and `encode` are thread-safe; `set_effort` must not run during a search.
 
     Attributes:
-        string: its string of `faiss.index_factory`.
-        dimension: width of the vectors.
+        string: the argument of `faiss.index_factory`.
+        dimension: dimension of the vectors.
     """
 
     def __init__(self, string: str, index: Any) -> None:
@@ -86,7 +86,7 @@ class VectorIndex:
             ([[1, 0]], [[1.0, 18.0]])
 
         Args:
-            string: for `faiss.index_factory`, such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32", "Flat".
+            string: for `faiss.index_factory`, such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32" or "Flat".
             sample: float32[num_vectors, dimension]; at least 40 vectors per list and per code are recommended.
             num_threads: threads of `faiss`; the bits of rotations depend on it.
 
@@ -108,10 +108,10 @@ class VectorIndex:
     def open(
         cls, path: str | os.PathLike[str], *, string: str, dimension: int, num_vectors: int | None = None
     ) -> VectorIndex:
-        """Returns the index of a local file of `faiss`, which does not contain its string.
+        """Opens an index file of `faiss`; `string` must be given, since the file does not contain it.
 
         Raises:
-            StorageError: there is no such file, it is damaged, or has another dimension or number of vectors.
+            StorageError: the file is missing or damaged, or has another dimension or number of vectors.
             MissingExtraError: `faiss` is not installed.
         """
         path = os.fspath(path)
@@ -120,14 +120,14 @@ class VectorIndex:
         try:
             index = _library().read_index(path)
         except (RuntimeError, MemoryError) as error:
-            message = f"`{path}` is no whole index of `faiss`: {_message_of(error)}"
-            raise StorageError(message, hint="it was truncated, or is another file; make it again") from error
+            message = f"`{path}` is not a complete index of `faiss`: {_message_of(error)}"
+            raise StorageError(message, hint="rebuild the index") from error
         if index.d != dimension:
             message = f"`{path}`: expected vectors of dimension {dimension}, found {index.d}"
-            raise StorageError(message, hint="it was made with another embedder")
+            raise StorageError(message, hint="use the embedder of the build")
         if num_vectors not in (None, index.ntotal):
             message = f"`{path}`: expected {num_vectors} vectors, found {index.ntotal}"
-            raise StorageError(message, hint="it was made of other data, or is unfinished")
+            raise StorageError(message, hint="rebuild the index: it is incomplete or from other data")
         return cls(string, index)
 
     def __len__(self) -> int:
@@ -138,13 +138,13 @@ class VectorIndex:
 
     @property
     def code_bytes(self) -> int:
-        """Bytes of a vector's code; for kinds without codes (HNSW, fast scan, refined), of the vector."""
+        """Returns the bytes of a vector's code; for indices without codes (HNSW, fast scan, refined), of the vector."""
         if _takes_codes(self._index):
             return int(self._index.sa_code_size())
         return self.dimension * np.dtype(np.float32).itemsize
 
     def encode(self, embeddings: Float32s, *, num_threads: int = 1) -> Bytes:
-        """Returns the codes of a block, uint8[num_vectors, code_bytes], bit for bit the same for any `num_threads`."""
+        """Returns the codes of vectors, uint8[num_vectors, code_bytes]; the bits do not depend on `num_threads`."""
         if not _takes_codes(self._index):
             return np.ascontiguousarray(embeddings).view(np.uint8)
         codes = np.empty((len(embeddings), self.code_bytes), dtype=np.uint8)
@@ -156,10 +156,10 @@ class VectorIndex:
         return codes
 
     def assemble(self, blocks: Iterable[Bytes]) -> VectorIndex:
-        """Returns a copy with vectors added, from blocks of codes of `encode`, one in memory at a time.
+        """Returns a copy of the index with vectors added from blocks of codes, with one block in memory at a time.
 
         Raises:
-            ConfigError: vectors cannot be added to an index of its kind.
+            ConfigError: the index does not support adding vectors.
         """
         action = f"vectors cannot be added to the index {self.string!r}"
         with _refusals(action):
@@ -181,11 +181,11 @@ class VectorIndex:
         return VectorIndex(self.string, index)
 
     def set_effort(self, *, nprobe: int | None = None, ef_search: int | None = None) -> None:
-        """Sets the effort of later searches, also in files written later.
+        """Sets the effort of later searches, which files written later also contain.
 
         Args:
-            nprobe: searched lists, for IVF.
-            ef_search: candidates, for HNSW, of the index or its coarse quantizer.
+            nprobe: number of IVF lists to search.
+            ef_search: number of HNSW candidates, of the index or its coarse quantizer.
 
         Raises:
             ConfigError: the index has no such setting.
@@ -198,10 +198,10 @@ class VectorIndex:
                 _library().ParameterSpace().set_index_parameter(self._index, name, value)
             except RuntimeError as error:
                 message = f"the index {self.string!r} has no `{name}`"
-                raise ConfigError(message, hint="leave it out, or choose an index with IVF or HNSW") from error
+                raise ConfigError(message, hint="drop the setting, or use an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the k nearest vectors of queries, float32[num_queries, dimension], the same for any `num_threads`."""
+        """Returns the k nearest vectors of queries, float32[num_queries, dimension], for any `num_threads` the same."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
@@ -214,38 +214,38 @@ class VectorIndex:
         return Neighbors(ids=ids, distances=distances)
 
     def write(self, pending: PendingFile) -> None:
-        """Writes the index into a pending file."""
+        """Writes the index to a pending file."""
         faiss = _library()
-        try:  # through our stream: with a path, `faiss` only prints that the disk is full
+        try:  # given a path, `faiss` only prints a message if the disk is full
             faiss.write_index(self._index, faiss.PyCallbackIOWriter(pending.write))
         except RuntimeError as error:
-            raise StorageError(f"cannot write `{pending.path}`: {_message_of(error)}") from error
+            raise StorageError(f"`{pending.path}`: cannot write it: {_message_of(error)}") from error
 
 
 def make_index(string: str, dimension: int) -> Any:
-    """Returns the empty index of a string of `index_factory`.
+    """Returns an empty, untrained index.
 
     Raises:
-        ConfigError: the string is invalid, or not for this dimension.
+        ConfigError: the string is invalid, or does not support the dimension.
         MissingExtraError: `faiss` is not installed.
     """
     try:
         return _library().index_factory(dimension, string)
     except RuntimeError as error:
         message = f"index {string!r} is invalid for vectors of dimension {dimension}: {_message_of(error)}"
-        raise ConfigError(message, hint='such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32" or "Flat"') from error
+        raise ConfigError(message, hint='try "Flat", "IVF4096,Flat" or "OPQ32_256,IVF65536_HNSW32,PQ32"') from error
 
 
 def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-    """Returns the k nearest vectors of each query by comparison with all.
+    """Returns the k nearest vectors of each query, by comparison with all vectors.
 
-    Distances are rounded to some 1e-7 of the squared lengths, so equal vectors may come in either order.
+    Distances are rounded to about 1e-7 of the squared norms, so equal vectors may come in any order.
 
     Args:
         queries: float32[num_queries, dimension].
         vectors: float32[num_vectors, dimension].
-        k: neighbors of each.
-        num_threads: threads; results are the same for any number.
+        k: number of neighbors per query.
+        num_threads: number of threads; it does not change the result.
     """
     ids = np.full((len(queries), checked_integer("k", k, at_least=1)), -1, dtype=np.int64)
     distances = np.full(ids.shape, np.inf, dtype=np.float32)
@@ -262,9 +262,9 @@ def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads
 
 
 def recall(found: Int64s, exact: Int64s) -> float:
-    """Returns the share of exact neighbors among the found ones; 1 if there are none.
+    """Returns the share of exact neighbors that were found; 1 if there are none.
 
-    Of equal vectors, one may be exact and another found, which counts as missed.
+    Equal vectors may count as missed, since either may be exact or found.
 
     Example:
         >>> recall(np.array([[4, 2, 9], [1, 0, -1]]), np.array([[2, 4], [1, 5]]))
@@ -281,7 +281,7 @@ def recall(found: Int64s, exact: Int64s) -> float:
 
 
 def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
-    """Calls `work` with the pieces of `count` vectors, from several threads, each with one thread of `faiss`."""
+    """Calls `work` with slices of `count` vectors in several threads, each with one thread of `faiss`."""
 
     def alone(piece: slice) -> None:
         with _threads(1):  # OpenMP counts threads per calling thread
@@ -297,13 +297,13 @@ def _library() -> Any:
 
 
 def _message_of(error: BaseException) -> str:
-    """Returns the message of an error without its place in C++."""
+    """Returns the message of an error without its C++ source location."""
     return _CALL.sub("", str(error)).strip() or str(error) or type(error).__name__
 
 
 @contextmanager
 def _refusals(action: str) -> Iterator[None]:
-    """Turns errors of `faiss` into a `ConfigError` with the action."""
+    """Turns errors of `faiss` into ConfigError with the action."""
     try:
         yield
     except RuntimeError as error:
@@ -312,7 +312,7 @@ def _refusals(action: str) -> Iterator[None]:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Sets the threads of `faiss` and its linear algebra for calls of this thread."""
+    """Sets the number of `faiss` threads for calls of this thread."""
     faiss = _library()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
@@ -336,12 +336,12 @@ def _innermost(index: Any) -> Any:
 
 
 def _takes_codes(index: Any) -> bool:
-    """Whether codes of another process can be added."""
+    """Returns whether the index accepts codes of other processes."""
     return type(_innermost(index)).__name__ in _WITH_CODES
 
 
 def _quieten(index: Any) -> None:
-    """Disables warnings of `faiss` on stderr about small training samples, one per centroid table."""
+    """Disables the warnings of `faiss` on stderr about small training samples."""
     inner = _innermost(index)
     for part in (inner, getattr(inner, "pq", None)):
         if (settings := getattr(part, "cp", None)) is not None:

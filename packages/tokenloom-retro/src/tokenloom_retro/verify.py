@@ -1,4 +1,4 @@
-"""Verifies a project: checksums of its files, and some blocks that are made again."""
+"""Verifies a project: compares checksums of its files, and recomputes some blocks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tokenloom_retro.settings import RetroBuildSettings
 
 
 def damaged_files(project: RetroProject) -> list[str]:
-    """Compares all files of a project with the checksums of their manifests, and returns problems, a sentence each.
+    """Compares all files of a project with the checksums in its manifests; returns problems, a sentence each.
 
-    Data sets are not read, see `verify_dataset`; nor are projects of the reference, which have no manifests.
+    Datasets are not checked (see `verify_dataset`), and neither are projects of Megatron, which have no manifests.
     """
     outputs, problems = [], []
     for path in _manifest_paths(project):
@@ -50,24 +50,24 @@ def verify_retro(
     fraction: float = 0.01,
     seed: int = 0,
 ) -> list[str]:
-    """Verifies a project, and returns problems, a sentence each; nothing is written.
+    """Verifies a project; returns problems, a sentence each. Nothing is written.
 
-    First `damaged_files`. Without damage, the identity of each output (data sets, tokenizer, embedder, settings) is
-    compared with today's, and a fraction of the blocks is made again bit for bit: chunks, vectors to train on, codes,
-    neighbors. Outputs after one with another identity are skipped. An index is not trained again: its bits depend on
-    threads.
+    First runs `damaged_files`. If no file is damaged, it compares the identity of each output (datasets, tokenizer,
+    embedder, settings) with the current one, and recomputes a fraction of the blocks bit for bit: chunks, vectors to
+    train on, codes, neighbors. It stops at outputs whose inputs have changed. The index is not trained again, since its
+    bits depend on the number of threads.
 
     Args:
         project: path of the project folder.
         settings: the settings of the build.
         tokenizer: tokenizer of the pairs: an object, a path or a name.
         embedder: see `as_embedder`.
-        fraction: fraction of the blocks of each output, above 0 and at most 1; at least one block.
-        seed: seed of their choice.
+        fraction: fraction of the blocks of each output to recompute, in (0, 1]; at least one block.
+        seed: seed for choosing the blocks.
 
     Raises:
         ConfigError: a setting is invalid, or the fraction out of range.
-        DatasetNotFoundError: a data set does not exist.
+        DatasetNotFoundError: a dataset does not exist.
         TokenloomError: reading failed.
     """
     folder = RetroProject(project)
@@ -80,16 +80,16 @@ def verify_retro(
         if manifest is None:
             problems.append(f"`{path}`: no manifest of {output.task}")
         elif differences := differences_of(manifest.identity, json.loads(json.dumps(output.identity))):
-            problems.append(f"`{path}`: {output.task} has another identity now: {differences}")
+            problems.append(f"`{path}`: the inputs of {output.task} have changed: {differences}")
         elif task is not None:
             for start, stop in differing_blocks(task, manifest.blocks, fraction=fraction, seed=seed):
                 rows = f"{task.unit} {start:,} to {stop:,}"
-                problems.append(f"`{path}`: {rows} differ when they are made again")
+                problems.append(f"`{path}`: {rows} differ when recomputed")
     return problems
 
 
 def _manifest_paths(project: RetroProject) -> Iterator[str]:
-    """Yields the path of each manifest of a project, in the order of paths."""
+    """Yields the paths of all manifests of a project, sorted."""
     for each in (project.database_folder, project.index_folder("", ""), project.query_folder):
         for folder, inner, names in os.walk(each):
             inner[:] = sorted(name for name in inner if not name.endswith((".job", ".job.removed")))
@@ -99,8 +99,8 @@ def _manifest_paths(project: RetroProject) -> Iterator[str]:
 
 def _problems_of(path: str, num_bytes: int, crc32: int) -> Iterator[str]:
     if not os.path.isfile(path):
-        yield f"no file `{path}`, which has {num_bytes:,} bytes"
+        yield f"no file `{path}`, expected {num_bytes:,} bytes"
     elif (found := os.path.getsize(path)) != num_bytes:
         yield f"`{path}`: expected {num_bytes:,} bytes, found {found:,}"
-    elif (sum_of := crc32_of(path)) != crc32:
-        yield f"`{path}`: expected the checksum {crc32:08x}, found {sum_of:08x}"
+    elif (checksum := crc32_of(path)) != crc32:
+        yield f"`{path}`: expected checksum {crc32:08x}, found {checksum:08x}"

@@ -1,4 +1,4 @@
-"""`tokenloom retro`: projects of retrieval-augmented training, built, checked and looked at; a module per command."""
+"""`tokenloom retro`: build, verify and show projects; each command has a module."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tokenloom.cli.commands import Groups
 
 RETRO_COMMANDS: Groups = {
     "commands": {
-        "build": ("tokenloom_retro.commands.build", "cut documents, index chunks and find their neighbors"),
-        "verify": ("tokenloom_retro.commands.verify", "make a part of a project again, and compare"),
+        "build": ("tokenloom_retro.commands.build", "cut documents into chunks, index them and find neighbors"),
+        "verify": ("tokenloom_retro.commands.verify", "compare files with checksums, and recompute some blocks"),
         "show": ("tokenloom_retro.commands.show", "decode a sample with the neighbors of its chunks"),
     },
 }
@@ -19,9 +19,8 @@ def add_parser(commands: Any) -> None:
     """Declares the commands."""
     parser = commands.add_parser(
         "retro",
-        description="A project of retrieval-augmented training (RETRO): a folder with chunks of documents, a vector "
-        "index of them, and for each chunk of the training samples the chunks of other documents that are most like "
-        "it. The exit status is 0 if all is well, 1 if something is refused or a problem is found, and 2 for wrong "
-        "usage.",
+        description="Projects of retrieval-augmented training (RETRO): a folder with chunks of documents, a vector "
+        "index of them, and for each chunk of the training samples the most similar chunks of other documents. The "
+        "exit status is 0 for success, 1 for an error or a problem that was found, and 2 for wrong usage.",
     )
     parser.add_commands(RETRO_COMMANDS)

@@ -1,4 +1,4 @@
-"""`tokenloom retro build`: the chunks, the index and the neighbors of a project."""
+"""`tokenloom retro build`: builds chunks, index and neighbors of a project."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _SETTINGS = Written(
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SizeOptions, TokenizerOptions, RunnerOptions):
-    """Build a project, or what of it is missing: cut documents into chunks (db-build), embed them and make a vector
-    index (index-build), and find the neighbors of all chunks of the samples that are trained on (query-neighbors). A
-    build that was stopped goes on with the same command, and machines that see the project folder share it.
+    """Build the missing parts of a project: cut documents into chunks (db-build), embed them and build a vector index
+    (index-build), and find the neighbors of all chunks of the training samples (query-neighbors). The same command
+    resumes a stopped build, and machines that see the project folder can share it.
 
     Attributes:
-        project: the project folder, which is made if it is not there.
-        data: a weight before each prefix, glob or folder, or a single prefix; what lies outside PROJECT/data is linked
+        project: the project folder, which is created if necessary.
+        data: a weight before each prefix, glob or folder, or a single prefix; pairs outside of PROJECT/data are linked
             into it.
-        overwrite: replace what was made with other settings.
+        overwrite: replace outputs of other settings.
         embedder: wordllama, wordllama:DIMENSION or bert:PATH.
-        tasks: what is done, with what it needs (default db-build,index-build,query-neighbors).
-        json: print one JSON object: project, data, database (its counts), num_vectors of the index, neighbors
-            (num_chunks by split), seconds; null for what was not asked for.
+        tasks: tasks to run, with the tasks they need (default db-build,index-build,query-neighbors).
+        json: print one JSON object: project, data, database (counts), num_vectors of the index, neighbors (num_chunks
+            by split), seconds; null for parts that were not built.
     """
 
     project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]
@@ -61,7 +61,7 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
 
 
 def run(options: Options) -> int:
-    """Builds, and prints what is there then."""
+    """Builds the project and prints its counts."""
     from tokenloom_retro.build import build_retro
     from tokenloom_retro.project import RetroProject, linked_data
 
@@ -70,12 +70,12 @@ def run(options: Options) -> int:
     data = linked_data(RetroProject(options.project), options.data)
     settings = RetroBuildSettings(**asdict(options.settings), data=data, sizes=sizes)
     made = build_retro(**options.job_arguments(build_retro, settings=settings, tokenizer=tokenizer))
-    told = _told(options.project, settings.data, made, time.monotonic() - started)
-    (print_json if options.json else _print)(told)
+    summary = _summary(options.project, settings.data, made, time.monotonic() - started)
+    (print_json if options.json else _print)(summary)
     return 0
 
 
-def _told(project: str, data: Any, made: Mapping[str, OutputManifest], seconds: float) -> dict[str, Any]:
+def _summary(project: str, data: Any, made: Mapping[str, OutputManifest], seconds: float) -> dict[str, Any]:
     index = made.get("index-build")
     return {
         "project": project,
@@ -92,17 +92,16 @@ def _told(project: str, data: Any, made: Mapping[str, OutputManifest], seconds: 
     }
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any]) -> None:
     numbers = {
-        "documents": told["database"]["num_docs"],
-        "chunks": told["database"]["num_chunks"],
-        "chunks that are retrieved": told["database"]["num_chunks_train"],
-        "chunks without any text": told["database"]["num_chunks_invalid"],
-        "vectors in the index": told["num_vectors"],
-        **{
-            f"chunks of {split} with neighbors": each["num_chunks"] for split, each in (told["neighbors"] or {}).items()
-        },
+        "documents": summary["database"]["num_docs"],
+        "chunks": summary["database"]["num_chunks"],
+        "chunks to retrieve": summary["database"]["num_chunks_train"],
+        "chunks without text": summary["database"]["num_chunks_invalid"],
+        "vectors in the index": summary["num_vectors"],
     }
-    rows = [("data sets", ", ".join(each["prefix"] for each in told["data"]))]
+    for split, each in (summary["neighbors"] or {}).items():
+        numbers[f"{split} chunks with neighbors"] = each["num_chunks"]
+    rows = [("datasets", ", ".join(each["prefix"] for each in summary["data"]))]
     rows += [(name, f"{number:,}") for name, number in numbers.items() if number is not None]
-    print_lines(table((told["project"], ""), [*rows, ("seconds", f"{told['seconds']:.2f}")]))
+    print_lines(table((summary["project"], ""), [*rows, ("seconds", f"{summary['seconds']:.2f}")]))

@@ -1,4 +1,4 @@
-"""`tokenloom retro show`: a sample with the neighbors of its chunks, decoded."""
+"""`tokenloom retro show`: decodes a sample with the neighbors of its chunks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from tokenloom.setting_types import Count
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Decode a training sample of a project chunk by chunk, and below each chunk its neighbors, with the document that
-    each is of. A project that was made by Megatron needs --tokenizer.
+    """Decode a training sample chunk by chunk; each chunk is followed by its neighbors with their documents. A project
+    made by Megatron needs --tokenizer.
 
     Attributes:
         project: the project folder.
-        sample: show sample K of a split.
-        split: split to show.
-        neighbors: neighbors of each chunk to show.
-        retrieved_chunks: chunks of each neighbor: itself, and those that follow it (default 1; Megatron trains with 2).
-        tokenizer: tokenizer of the data (default: what the project names).
-        json: print one JSON object: split, sample, num_samples, documents, num_retrieved, and in chunks start, stop,
-            text and neighbors of each; a neighbor is a list of chunks with chunk, data, document, start, stop and text,
-            empty where there is none.
+        sample: index of the sample.
+        split: split of the sample.
+        neighbors: number of neighbors to show per chunk.
+        retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it (default 1; Megatron trains
+            with 2).
+        tokenizer: tokenizer of the data (default: the recorded one).
+        json: print one JSON object: split, sample, num_samples, documents, num_retrieved, and chunks with start, stop,
+            text and neighbors; a neighbor is a list of chunks with chunk, data, document, start, stop and text, empty
+            if it is missing.
     """
 
     project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]

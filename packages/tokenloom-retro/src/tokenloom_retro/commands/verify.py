@@ -1,4 +1,4 @@
-"""`tokenloom retro verify`: whether a project is what was made."""
+"""`tokenloom retro verify`: compares a project with its checksums and recomputes some of its blocks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from tokenloom.setting_types import Number
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Compare all files of a project with their checksums, and what it was made of with what is there now; then make a
-    part of its blocks again (chunks, vectors, codes, neighbors) and compare these bit for bit. Nothing is written. The
-    exit status is 1 if anything differs.
+    """Compare all files of a project with their checksums, and its settings and data with the current ones. Then
+    recompute some blocks (chunks, vectors, codes, neighbors) and compare them bit for bit. Nothing is written. Exits
+    with 1 if anything differs.
 
     Attributes:
         project: the project folder.
-        task_validate: share of the blocks of each task that is made again, at least one block (default 0.01; 1 for
-            all).
-        seed: decides which blocks (default 0).
-        tokenizer: tokenizer of the data (default: what the project names).
-        embedder: what it was made with (default: what the project names).
+        task_validate: share of the blocks of each task to recompute, at least one block (default 0.01; 1 for all).
+        seed: seed for choosing the blocks (default 0).
+        tokenizer: tokenizer of the data (default: the recorded one).
+        embedder: embedder of the build (default: the recorded one).
         json: print one JSON object: project, ok, problems.
     """
 
@@ -36,7 +35,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints what is wrong, and returns 1 if anything is."""
+    """Prints the problems; returns 1 if there are any."""
     from tokenloom_retro.project import RetroProject
     from tokenloom_retro.settings import embedder_of_project, recorded_settings, tokenizer_of_project
     from tokenloom_retro.verify import verify_retro
@@ -57,6 +56,6 @@ def run(options: Options) -> int:
     for problem in problems:
         print(f"{options.project}: {problem}")
     share = "some" if options.task_validate < 1 else "all"
-    ok = f"ok: all files, and {share} blocks that were made again, are what they were"
+    ok = f"ok: all files and {share} recomputed blocks are unchanged"
     print(f"{options.project}: {counted(len(problems), 'problem') if problems else ok}")
     return 1 if problems else 0

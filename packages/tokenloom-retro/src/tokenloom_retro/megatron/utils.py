@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.retro.utils`: blocks, chunks, and texts of them."""
+"""`megatron.core.datasets.retro.utils`: blocks, chunks, and their texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Block(TypedDict):
-    """A range of items, and the path of the file that has them."""
+    """A range of items and the path of its file."""
 
     range: tuple[int, int]
     path: str
@@ -42,19 +42,19 @@ def log_retro_rank_0(message: str) -> None:
 
 
 def retro_makedir(config: Any, path: str) -> None:
-    """Makes a folder, unless the task only validates what is there."""
+    """Creates a folder, unless the task only validates a project."""
     if config.retro_task_validate is None:
         os.makedirs(path, exist_ok=True)
 
 
 def extract_data_config(config: Any) -> MultiSplitGPTDatasetConfig:
-    """Returns the settings of the samples that neighbors are found for."""
+    """Returns the settings of the samples that get neighbors."""
     found: MultiSplitGPTDatasetConfig = config.retro_gpt_chunk_datasets.train["dataset"].sample_dataset.config
     return found
 
 
 class GPTToTextDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
-    """The texts of samples, or of chunks.
+    """The decoded texts of samples or chunks.
 
     Args:
         gpt_dataset: samples with a `text` of token ids.
@@ -67,9 +67,9 @@ class GPTToTextDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch
         self.gpt_tokenizer = gpt_tokenizer
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
         return len(self.gpt_dataset)
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Returns the `text` of a sample, in words."""
+        """Returns the decoded `text` of a sample."""
         return {"text": self.gpt_tokenizer.detokenize(self.gpt_dataset[idx]["text"].tolist())}

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.retro.config` and the modules in it: containers of what preparing a project works with."""
+"""`megatron.core.datasets.retro.config` and its modules: containers used to prepare a project."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Embedder", "RetroBertEmbedders", "RetroGPTChunkDatasets", "RetroToke
 
 
 class Embedder(abc.ABC):
-    """What a class that embeds texts has, under the reference's names."""
+    """The interface of classes that embed texts, with Megatron's names."""
 
     @abc.abstractmethod
     def embed_text_dataset(self, text_dataset: Any) -> NDArray[np.float32]:
-        """Returns the embeddings of a dataset whose samples have a `text`: float32[num_texts, dimension]."""
+        """Returns the vectors of a dataset whose samples have a `text`: float32[num_texts, dimension]."""
 
     @abc.abstractmethod
     def embed_text(self, text: str) -> NDArray[np.float32]:
-        """Returns the embedding of a text: float32[dimension]."""
+        """Returns the vector of a text: float32[dimension]."""
 
 
 @dataclass
 class RetroBertEmbedders:
-    """Two embedders: one that keeps what it made on disk, and one that does not."""
+    """Two embedders: one that caches vectors on disk, and one that does not."""
 
     disk: Embedder
     mem: Embedder
@@ -34,7 +34,7 @@ class RetroBertEmbedders:
 
 @dataclass
 class RetroGPTChunkDatasets:
-    """What `build_gpt_chunk_datasets_from_gpt_datasets` gives for each split; None for one without samples."""
+    """The result of `build_gpt_chunk_datasets_from_gpt_datasets` for each split; None for a split without samples."""
 
     train: dict[str, Any] | None = None
     valid: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ class RetroGPTChunkDatasets:
 
 @dataclass
 class RetroTokenizers:
-    """The tokenizer of the data, and that of the embedder."""
+    """The tokenizer of the data and the tokenizer of the embedder."""
 
     gpt: Any = None
     bert: Any = None

@@ -1,6 +1,6 @@
 """`megatron.core.datasets.retro.db` and its modules: the chunks of a project.
 
-Errors are those of `tokenloom_retro.RetroProject`.
+Errors are the same as those of `tokenloom_retro.RetroProject`.
 """
 
 from __future__ import annotations
@@ -42,79 +42,79 @@ __all__ = [
 ]
 
 Infos = Sequence[dict[str, Any]]
-"""The data sets of a project, each by the names of `DatasetInfo`, with the pair as `dataset`."""
+"""The datasets of a project: the fields of `DatasetInfo`, and the opened pair as `dataset`."""
 
 _KINDS: tuple[DatabaseKind, ...] = ("sampled", "train", "valid")
 
 
 def get_db_dir(project_dir: str) -> str:
-    """Returns the folder of the chunks of a project."""
+    """Returns the folder of a project's chunk database."""
     return RetroProject(project_dir).database_folder
 
 
 def init_indexed_dataset_infos(config: Any) -> list[dict[str, Any]]:
-    """Returns the data sets of a configuration: `ratio`, `prefix` and the opened pair as `dataset`."""
+    """Returns the datasets of a configuration: `ratio`, `prefix` and the opened pair as `dataset`."""
     blend = list(config.retro_gpt_data_path)
     if len(blend) % 2:
-        message = f"`retro_gpt_data_path`: must be weights and prefixes by turns, got {blend!r}"
-        raise ConfigError(message, hint="a single pair needs a weight too")
+        message = f"`retro_gpt_data_path` must be alternating weights and prefixes, got {blend!r}"
+        raise ConfigError(message, hint="write a weight before each prefix, even for a single pair")
     infos = [{"ratio": float(ratio), "prefix": prefix} for ratio, prefix in zip(blend[::2], blend[1::2], strict=True)]
     load_indexed_datasets(config.retro_project_dir, infos)
     return infos
 
 
 def get_indexed_dataset_infos_path(project_dir: str) -> str:
-    """Returns the path of the list of data sets."""
+    """Returns the path of the list of datasets."""
     return RetroProject(project_dir).infos_path
 
 
 def save_indexed_dataset_infos(project_dir: str, indexed_dataset_infos: Infos) -> None:
-    """Writes the list of data sets, without the opened pairs; the file appears whole."""
+    """Writes the list of datasets atomically, without the opened pairs."""
     infos = [{name: value for name, value in info.items() if name != "dataset"} for info in indexed_dataset_infos]
     publish_bytes(get_indexed_dataset_infos_path(project_dir), json.dumps(infos, indent=4).encode(), durable=True)
 
 
 def load_indexed_datasets(project_dir: str, indexed_dataset_infos: Infos) -> None:
-    """Opens the pairs of data sets, as `dataset` of each."""
+    """Opens the pair of each dataset as `dataset`."""
     project = RetroProject(project_dir)
     for info in indexed_dataset_infos:
         info["dataset"] = IndexedDataset(project.data_prefix(info["prefix"]))
 
 
 def get_indexed_dataset_infos(project_dir: str) -> list[dict[str, Any]]:
-    """Returns the data sets of a project, with the opened pairs."""
+    """Returns the datasets of a project with opened pairs."""
     infos = [dataclasses.asdict(info) for info in RetroProject(project_dir).infos]
     load_indexed_datasets(project_dir, infos)
     return infos
 
 
 def get_individual_db_dir(project_dir: str, prefix: str) -> str:
-    """Returns the folder with the chunks of one data set."""
+    """Returns the folder with the chunks of one dataset."""
     return RetroProject(project_dir).individual_folder(prefix)
 
 
 def get_individual_db_paths(project_dir: str, prefix: str) -> list[str]:
-    """Returns the paths of the files with the chunks of one data set, in their order."""
+    """Returns the paths of the block files of one dataset, in order."""
     return individual_paths(RetroProject(project_dir), prefix)
 
 
 def get_individual_chunk_db(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint32]:
-    """Returns the chunks of one data set, uint32[num_chunks, 5]."""
+    """Returns the chunks of one dataset, uint32[num_chunks, 5]."""
     chunks = individual_chunks(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
     if len(chunks) != ds_info["n_chunks"]:
         folder = get_individual_db_dir(project_dir, ds_info["prefix"])
         message = f"`{folder}`: expected {ds_info['n_chunks']} chunks, found {len(chunks)}"
-        raise DatasetFormatError(message, hint="its files are of another build, or not all are there")
+        raise DatasetFormatError(message, hint="the files are incomplete or from another build")
     return chunks
 
 
 def get_individual_doc_offsets(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint64]:
-    """Returns data set, document, and chunks up to its end, of each document: uint64[num_documents, 3]."""
+    """Returns dataset, document, and number of chunks up to its end, for each document: uint64[num_documents, 3]."""
     return individual_document_offsets(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
 
 
 def get_merged_db_path_map(project_dir: str) -> dict[str, str]:
-    """Returns the paths of the databases, by "sampled", "train" and "valid"."""
+    """Returns the paths of the merged tables by "sampled", "train" and "valid"."""
     project = RetroProject(project_dir)
     return {kind: project.merged_path(kind) for kind in _KINDS}
 
@@ -126,17 +126,17 @@ def get_merged_dataset(
     db_type: str,
     indexed_dataset_infos: Infos | None = None,
 ) -> DBDataset:
-    """Returns the chunks of all data sets.
+    """Returns the chunks of all datasets.
 
     Args:
         project_dir: path of the project folder.
         chunk_length: tokens of a chunk.
-        eod_token_id: padding of shorter ones.
+        eod_token_id: padding of shorter chunks.
         db_type: "sampled", "train" or "valid".
-        indexed_dataset_infos: the data sets, if opened already.
+        indexed_dataset_infos: the datasets, if they are already open.
     """
     if db_type not in _KINDS:
-        raise ConfigError(f"`db_type`: must be one of {', '.join(_KINDS)}, got {db_type!r}")
+        raise ConfigError(f"`db_type` must be one of {', '.join(_KINDS)}, got {db_type!r}")
     project = RetroProject(project_dir)
     if not indexed_dataset_infos:
         return project.database(db_type, chunk_length=chunk_length, eod_token_id=eod_token_id)
@@ -154,17 +154,17 @@ def get_merged_sampled_dataset(
 def get_merged_train_dataset(
     project_dir: str, chunk_length: int, eod_token_id: int, indexed_dataset_infos: Infos | None = None
 ) -> DBDataset:
-    """Returns the chunks of the documents to train on; see `get_merged_dataset`."""
+    """Returns the chunks of train documents; see `get_merged_dataset`."""
     return get_merged_dataset(project_dir, chunk_length, eod_token_id, "train", indexed_dataset_infos)
 
 
 def get_merged_valid_dataset(
     project_dir: str, chunk_length: int, eod_token_id: int, indexed_dataset_infos: Infos | None = None
 ) -> DBDataset:
-    """Returns the chunks of the documents after those to train on; see `get_merged_dataset`."""
+    """Returns the chunks of documents after the train documents; see `get_merged_dataset`."""
     return get_merged_dataset(project_dir, chunk_length, eod_token_id, "valid", indexed_dataset_infos)
 
 
 def get_merged_datasets(project_dir: str, chunk_length: int, eod_token_id: int) -> dict[str, DBDataset]:
-    """Returns all three, by kind; see `get_merged_dataset`."""
+    """Returns all three tables by kind; see `get_merged_dataset`."""
     return {kind: get_merged_dataset(project_dir, chunk_length, eod_token_id, kind) for kind in _KINDS}

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.retro.query` and the modules in it: samples, and the neighbors of their chunks."""
+"""`megatron.core.datasets.retro.query` and its modules: samples, and the neighbors of their chunks."""
 
 from __future__ import annotations
 
@@ -53,21 +53,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @dataclass
 class MultiSplitGPTDatasetConfig(multi_split.MultiSplitGPTDatasetConfig, GPTDatasetConfig):
-    """`tokenloom_retro.MultiSplitGPTDatasetConfig`, those of GPT datasets checked as the reference checks them."""
+    """`tokenloom_retro.MultiSplitGPTDatasetConfig` with Megatron's validation of GPT dataset settings."""
 
 
 class MultiSplitGPTDataset(multi_split.MultiSplitGPTDataset, GPTDataset):
-    """`tokenloom_retro.MultiSplitGPTDataset` in which every hook of the reference is called.
-
-    Args and errors are those of that class.
-    """
+    """`tokenloom_retro.MultiSplitGPTDataset` that calls every overridable method of Megatron's class."""
 
     config: MultiSplitGPTDatasetConfig
 
     @property
     def item_hook(self) -> str | None:
-        """What kernels would pass by: index arrays that nobody could have built; None if there are none."""
-        order = self.__dict__.get("order")  # one that is not there yet is ours
+        """Returns "sample_index" if index arrays were set by the user, which kernels would ignore; else None."""
+        order = self.__dict__.get("order")  # unset: the order is built by us
         return "sample_index" if type(order) is GivenOrder and not order.is_regular else None
 
     def __getitem__(self, idx: int | None) -> Sample:
@@ -85,11 +82,5 @@ def get_query_dir(project_dir: str) -> str:
 
 
 def get_neighbor_dir(project_dir: str, key: str, dataset: Any) -> str:
-    """Returns the folder of the neighbors of a split.
-
-    Args:
-        project_dir: path of the project folder.
-        key: "train", "valid" or "test".
-        dataset: its samples.
-    """
+    """Returns the folder of the neighbors of a split ("train", "valid" or "test") with the samples `dataset`."""
     return RetroProject(project_dir).neighbor_folder(key, dataset)
