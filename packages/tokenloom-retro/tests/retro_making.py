@@ -1,4 +1,4 @@
-"""What tests make databases with: a tokenizer of characters, and an embedder that counts them."""
+"""A tokenizer of letters and an embedder that counts them, for tests that build databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIMENSION = 16
 
 
 class LetterTokenizer:
-    """Token i is letter i; 0 ends a document."""
+    """Token i is letter i; token 0 ends a document."""
 
     sha256 = hashlib.sha256(b"letters").hexdigest()
     unique_identifiers: ClassVar = {"class": "letters"}
@@ -30,7 +30,7 @@ class LetterTokenizer:
 
 
 class LetterEmbedder:
-    """Counts letters by their place in the alphabet; a text of z alone says nothing."""
+    """Counts letters; the letter z is no token."""
 
     name = "letters"
     dimension = DIMENSION
@@ -51,12 +51,11 @@ def maker(chunk_length: int = 4) -> ChunkMaker:
 
 
 def letters(text: str, *, ends: bool = True) -> list[int]:
-    """Returns the tokens of a text of small letters."""
     return [ord(letter) - ord("a") + 1 for letter in text] + ([EOD] if ends else [])
 
 
 def project_of(folder: Path, **corpora: Sequence[Sequence[int]]) -> RetroProject:
-    """Returns a project with pairs and nothing else."""
+    """Returns a project that only has pairs."""
     project = RetroProject(folder)
     for prefix, documents in corpora.items():
         path = Path(project.data_prefix(prefix))

@@ -1,4 +1,4 @@
-"""Project folders for tests: pairs, their chunks worked out one by one, and neighbors of one's choice."""
+"""Project folders for tests: pairs, their chunks computed one by one, and given neighbors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Documents = Sequence[Sequence[int] | np.ndarray]
 
 
 def chunks_of(documents: Documents, *, dataset: int = 0, chunk_length: int = CHUNK_LENGTH, eod: int = EOD) -> list[Any]:
-    """Returns the rows of a chunk table, as the reference makes them of documents without empty embeddings."""
+    """Returns the rows of a chunk table, for documents without empty chunks."""
     rows = []
     for number, document in enumerate(documents):
         length = len(document)
@@ -65,14 +65,13 @@ def write_project(
 
 
 def write_chunks(path: Path, rows: Sequence[Any], *, num_written: int | None = None) -> None:
-    """Writes a merged database."""
     with h5py.File(path, "w") as file:
         file.create_dataset("chunks", data=np.array(rows, dtype=np.uint32).reshape(-1, 5))
         file.create_dataset("n_written", data=np.array([len(rows) if num_written is None else num_written], np.uint64))
 
 
 def write_neighbors(folder: Path, neighbors: np.ndarray, *, block_size: int, digits: int = 5) -> str:
-    """Writes the neighbors of chunks, a file for each block; returns the folder."""
+    """Writes the neighbors of chunks, a file per block; returns the folder."""
     folder.mkdir(parents=True)
     for start in range(0, len(neighbors), block_size):
         stop = min(start + block_size, len(neighbors))
@@ -84,7 +83,7 @@ def write_neighbors(folder: Path, neighbors: np.ndarray, *, block_size: int, dig
 def split_datasets(
     project: str, prefixes: Sequence[str], sizes: Sequence[int | None], **changes: Any
 ) -> dict[str, Any]:
-    """Returns (samples, how many count) of each split, as `get_retro_datasets` takes them."""
+    """Returns (samples, number of active ones) by split, for `get_retro_datasets`."""
     weights = changes.pop("weights", [1.0] * len(prefixes) if len(prefixes) > 1 else None)
     settings = {
         "random_seed": 7,

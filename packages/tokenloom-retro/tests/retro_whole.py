@@ -1,4 +1,4 @@
-"""Whole small projects for tests: two data sets of letters, and the settings that they are built with."""
+"""Whole small projects for tests: two datasets of letters, and settings to build them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = RetroBuildSettings(
 
 
 def project(folder: Path, rng: np.random.Generator, *, num_documents: int = 30) -> RetroProject:
-    """Returns a project with data and nothing else; lengths of documents differ."""
+    """Returns a project that only has data."""
     corpora = {
         name: [[*rng.integers(1, 26, rng.integers(4, 25)).tolist(), EOD] for _ in range(num_documents)]
         for name in PREFIXES
@@ -40,13 +40,12 @@ def project(folder: Path, rng: np.random.Generator, *, num_documents: int = 30) 
 
 
 def build(made: RetroProject, settings: RetroBuildSettings = SETTINGS, **options: Any) -> dict[str, OutputManifest]:
-    """Builds a project."""
     who = {"tokenizer": LetterTokenizer(), "embedder": LetterEmbedder()}
     return build_retro(made.folder, settings, **(who | options))
 
 
 def copy_of(made: RetroProject, folder: Path) -> RetroProject:
-    """Returns a project with the same data and nothing else."""
+    """Returns another project with the same data."""
     other = RetroProject(folder)
     for path in Path(made.data_folder).rglob("*.*"):
         target = Path(other.data_folder) / path.relative_to(made.data_folder)
@@ -56,7 +55,7 @@ def copy_of(made: RetroProject, folder: Path) -> RetroProject:
 
 
 def outputs_of(made: RetroProject) -> dict[str, bytes]:
-    """Returns all files that were made, by path; folders of neighbors by their split alone: their names tell paths."""
+    """Returns all output files by path, with neighbor folders named by their split."""
     found = {}
     for folder in (made.database_folder, made.index_folder("", ""), made.query_folder):
         for path in Path(folder).rglob("*"):

@@ -1,4 +1,4 @@
-"""`tokenloom retro`: a project is built, looked at and checked."""
+"""`tokenloom retro`: builds, shows and verifies a project."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ pytest.importorskip("wordllama")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("retro")
     write_data(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def project(folder):
     assert cli.main([str(word) for word in build_words(folder)]) == 0
     return folder / "project"
 
 
-def test_it_builds_then_finds_all_of_it_done(project, folder, capsys):
+def test_a_second_build_finds_everything_done(project, capsys):
+    folder = project.parent
     status, out, err = run(capsys, *build_words(folder), "--json")
     told = json.loads(out)
     assert (status, err) == (0, "")
@@ -71,7 +67,7 @@ def test_a_sample_is_shown_with_its_neighbors(project, capsys):
 
 
 def test_a_project_is_what_was_made_until_a_file_changes(project, capsys):
-    head = f"{project}: ok: all files, and all blocks"
+    head = f"{project}: ok: all files and all recomputed blocks are unchanged"
     assert run(capsys, "retro", "verify", project, "--task-validate", 1)[1].startswith(head)
     [path] = project.glob("query/train_*/*.hdf5")
     before = path.read_bytes()
@@ -87,7 +83,7 @@ def test_a_project_is_what_was_made_until_a_file_changes(project, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["verify", "PROJECT", "--task-validate", 1.5], "`fraction`: must be above 0 and at most 1, got 1.5"),
+        (["verify", "PROJECT", "--task-validate", 1.5], "`fraction` must be in (0, 1], got 1.5"),
         (["show", "PROJECT", "--sample", 12], "sample index 12 out of range: 12 samples of train have neighbors"),
         (["show", "PROJECT", "--sample", 0, "--tokenizer", "null:300"], "expected the tokenizer that made the data"),
         (["show", ".", "--sample", 0], "no file `./config.json`"),

@@ -21,7 +21,7 @@ STRINGS = ["Flat", "IVF16,Flat", "OPQ4_16,IVF16_HNSW8,PQ4x4", "HNSW8"]
 
 @pytest.fixture(scope="module")
 def vectors():
-    """Vectors in clusters, of which some are equal; as many as make several pieces."""
+    """Vectors in clusters, some of them equal."""
     rng = np.random.default_rng(7)
     centres = rng.standard_normal((40, 32))
     found = (centres[rng.integers(0, 40, 3000)] + 0.3 * rng.standard_normal((3000, 32))).astype(np.float32)
@@ -29,16 +29,10 @@ def vectors():
     return found
 
 
-@pytest.fixture(scope="module")
-def trained(vectors):
-    """Empty indices by string."""
-    return {string: VectorIndex.train(string, vectors[:300]) for string in STRINGS}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("string", STRINGS)
-def test_the_same_blocks_give_the_same_bits_on_any_number_of_threads(string, trained, vectors, tmp_path):
-    index = trained[string]
+def test_the_same_blocks_give_the_same_bits_on_any_number_of_threads(string, vectors, tmp_path):
+    index = VectorIndex.train(string, vectors[:300])
     codes = [index.encode(vectors, num_threads=threads) for threads in (1, 3)]
     assert codes[0].tobytes() == codes[1].tobytes()
     assert codes[0].shape == (3000, index.code_bytes)

@@ -1,4 +1,4 @@
-"""Texts of samples: the tokens of GPT samples and one more, of splits that meet those of a preparation."""
+"""Texts of samples, and splits restricted to those of preprocessing."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ def prefix(tmp_path):
 def test_a_text_is_a_sample_and_the_token_after_it(prefix):
     texts = make_texts(prefix, documents=[0, 1])
     sample = texts[0]
-    assert list(sample) == ["text"]
-    assert isinstance(sample["text"], np.ndarray)
-    assert (sample["text"].dtype, sample["text"].tolist()) == (np.int64, [1, 2, 3, EOD, 4])
-    assert texts.sample(0)["text"].tolist() == [1, 2, 3, EOD, 4]
+    assert (list(sample), sample["text"].dtype, sample["text"].tolist()) == (["text"], np.int64, [1, 2, 3, EOD, 4])
     assert texts.batch([0, 0])["text"].tolist() == [[1, 2, 3, EOD, 4]] * 2
 
 
@@ -91,15 +88,14 @@ def test_a_split_has_the_documents_that_both_give_it(split, preprocessing, matri
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"return_document_ids": None}, "`return_document_ids`: required, got None"),
-        ({"split_preprocessing": "x"}, "split"),
-        ({"blend_per_split": [None, None, ["a"]], "split": None}, "`blend_per_split`: neighbors need `split`"),
+        ({"return_document_ids": None}, "`return_document_ids` is required, got None"),
+        ({"blend_per_split": [None, None, ["a"]]}, "`blend_per_split` is not supported: neighbors need `split`"),
     ],
 )
-def test_wrong_settings_are_told(changes, said):
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_settings_are_errors(changes, message):
+    with pytest.raises(ConfigError, match=message):
         make_settings(**{"blend": None, "split": None, **changes})
 
 

@@ -21,16 +21,11 @@ def open_table(folder, *, block_size=2, num_neighbors=2, num_database_chunks=8):
     return NeighborTable(blocks, num_neighbors=num_neighbors, num_database_chunks=num_database_chunks)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    write_neighbors(tmp_path / "train_x", NEIGHBORS, block_size=2)
-    return tmp_path / "train_x"
-
-
 @pytest.mark.parametrize("number", [5, -1])
-def test_chunks_without_neighbors_are_told(folder, number):
-    with pytest.raises(DatasetFormatError, match=f"chunk {number} out of range: 5 have neighbors\n"):
-        open_table(folder).rows([0, number])
+def test_chunks_without_neighbors_are_errors(tmp_path, number):
+    write_neighbors(tmp_path / "train_x", NEIGHBORS, block_size=2)
+    with pytest.raises(DatasetFormatError, match=f"chunk {number} out of range: 5 chunks have neighbors\n"):
+        open_table(tmp_path / "train_x").rows([0, number])
 
 
 @pytest.mark.parametrize("wrong", [8, 2**40, -2])

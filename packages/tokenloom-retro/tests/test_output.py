@@ -1,4 +1,4 @@
-"""Outputs of tasks: files that appear together with a manifest, whatever fails, dies, or happens at once."""
+"""Outputs of tasks: files that appear together with a manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def output_at(folder: Path, identity: object = None) -> Output:
 
 
 def publish(folder: Path, *texts: str, identity: object = None, overwrite: bool = False) -> OutputManifest:
-    """Makes files 0.txt, 1.txt, … with these texts appear."""
+    """Publishes files 0.txt, 1.txt and so on with these texts."""
     with NewOutput(output_at(folder, identity)) as output:
         for number, text in enumerate(texts):
             output.file(f"{number}.txt").write(text.encode())

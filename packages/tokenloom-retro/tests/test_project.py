@@ -1,4 +1,4 @@
-"""A project folder: where things are, and what does not belong together."""
+"""A project folder, and errors for files that do not belong together."""
 
 from __future__ import annotations
 
@@ -32,29 +32,24 @@ def test_databases_hold_the_chunks_of_their_documents(project):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("", "Expecting value"),
-        ("{}", "must be a list of data sets, got {}"),
-        ('[{"ratio": 1.0}]', "expected `[0].prefix`, found none"),
+        ("{}", "must be a non-empty list of datasets, got {}"),
         ('[{"ratio": 1.0, "prefix": "a", "n_docs": "3"}]', "expected `[0].n_docs` to be an integer, found '3'"),
     ],
 )
-def test_a_damaged_list_of_data_sets_is_told(project, text, said):
+def test_a_damaged_list_of_datasets_is_an_error(project, text, problem):
     with open(project.infos_path, "w") as stream:
         stream.write(text)
-    with pytest.raises(DatasetFormatError, match=f"^{re.escape(f'`{project.infos_path}`: {said}')}"):
+    with pytest.raises(DatasetFormatError, match=f"^{re.escape(f'`{project.infos_path}`: {problem}')}"):
         _ = project.infos
 
 
-def test_data_that_were_replaced_are_told(project):
-    write_corpus(project.data_prefix("books"), [[1, 2, 3]])
-    said = r"data/books`: expected 2 documents, found 1\nhint: .*is of other data"
-    with pytest.raises(DatasetFormatError, match=said):
-        open_database(project)
-
-
-def test_a_database_that_was_not_written_to_its_end_is_told(project):
+def test_replaced_data_and_an_incomplete_database_are_errors(project):
     write_chunks(project.merged_path("train"), chunks_of(CORPORA["books"]), num_written=2)
-    with pytest.raises(StorageError, match=r"train.hdf5`: 2 of 3 chunks were written"):
+    with pytest.raises(StorageError, match=r"train.hdf5`: only 2 of 3 chunks were written"):
         open_database(project)
+    write_corpus(project.data_prefix("books"), [[1, 2, 3]])
+    with pytest.raises(DatasetFormatError, match=r"data/books`: expected 2 documents, found 1\nhint: the data changed"):
+        open_database(RetroProject(project.folder))

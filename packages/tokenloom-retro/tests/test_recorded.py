@@ -1,4 +1,4 @@
-"""What a project says of how it was made is what it was made with; projects of the reference say it too."""
+"""Recorded settings of a project made by Megatron."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFERENCE = {
 def test_a_project_of_the_reference_tells_evaluations(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(REFERENCE))
     found = recorded_settings(RetroProject(tmp_path))
-    assert found.build.sizes == (1000, 5 * 30, 30)  # before the first of 100 steps, and after each 25
+    assert found.build.sizes == (1000, 5 * 30, 30)  # evaluations before the first of 100 steps and after each 25
     assert found.build.data == ((0.5, "books"), (0.5, "web"))
     assert (found.tokenizer, found.embedder) == (None, None)
     with pytest.raises(TokenizerError, match=r"`.*config.json` has no tokenizer"):

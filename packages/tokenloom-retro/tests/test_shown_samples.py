@@ -6,16 +6,16 @@ from tokenloom.inspect.shown import Look
 from tokenloom_retro.sample import retro_lines
 
 
-def retrieved(text: str, *, start: int = 64, stop: int = 128) -> dict[str, object]:
+def retrieved(text, *, start=64, stop=128):
     return {"chunk": 7, "data": "web", "document": 1234, "start": start, "stop": stop, "text": text}
 
 
-def sample(*chunks: dict) -> dict[str, object]:
+def sample(*chunks):
     which = {"split": "train", "sample": 5, "num_samples": 1000, "documents": [["books", 3]]}
     return {**which, "num_retrieved": 2, "chunks": chunks}
 
 
-def chunk(text: str, *neighbors: tuple[dict, ...], start: int = 0) -> dict[str, object]:
+def chunk(text, *neighbors, start=0):
     return {"start": start, "stop": start + 64, "text": text, "neighbors": neighbors}
 
 
@@ -41,7 +41,7 @@ def test_neighbors_stand_below_their_chunk():
         "    neighbor 1: document 1,234 of web,",
         "    tokens 64 to 127",
         "        last",
-        "    then the document ends",
+        "    end of the document",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tables of chunks and of documents: literal ones, and a slow twin."""
+"""Tables of chunks and documents, compared with literal ones and a slow twin."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from tests.support import write_sentences
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom_retro.chunk_table import (
-    chunk_block,
-    chunk_spans,
-    documents_in,
-    num_train_chunks,
-)
+from tokenloom_retro.chunk_table import chunk_block, chunk_spans, documents_in, num_train_chunks
 
 EOD = 9
 
@@ -48,5 +43,5 @@ def test_documents_of_several_sequences_are_told_where_they_are(tmp_path: Path):
     pair = IndexedDataset(write_sentences(tmp_path / "data", [[[1]], [], [[2], [3], [4]], []]))
     lengths, ends = documents_in(pair, 0, 1, eod=EOD)
     assert (lengths.tolist(), ends.tolist()) == ([1], [False])
-    with pytest.raises(ConfigError, match="document 2 has 3 sequences, must have one"):
+    with pytest.raises(ConfigError, match="document 2 must have one sequence, got 3"):
         documents_in(pair, 1, 4, eod=EOD)

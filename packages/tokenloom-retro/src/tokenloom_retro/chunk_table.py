@@ -161,7 +161,7 @@ def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
 
 
 def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:
-    """Returns rows of a merged table, uint32[num_chunks, 5]: the dataset index, followed by the columns of the block."""
+    """Returns rows of a merged table, uint32[num_chunks, 5]: the dataset index, then the columns of the block."""
     return np.insert(chunks_valid.astype(np.uint32, copy=False), 0, dataset, axis=1)
 
 

@@ -84,7 +84,7 @@ class NeighborTable:
         return found
 
     def check(self) -> None:
-        """Checks some files, spread over the blocks, which takes a millisecond each; others are checked on first use."""
+        """Checks some files, spread over the blocks, in a millisecond each; others are checked on first use."""
         for number in spread_evenly(len(self._blocks), _CHECKED_FILES).tolist():
             self._block(number)
 

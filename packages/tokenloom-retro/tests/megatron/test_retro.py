@@ -65,7 +65,7 @@ def test_hooks_of_the_reference_are_called(prefix):
     assert set(asked) == {12}
 
 
-@pytest.mark.parametrize("name", ["return_document_ids", "split_preprocessing", "tokenizer", "reset_position_ids"])
+@pytest.mark.parametrize("name", ["return_document_ids", "tokenizer"])
 def test_a_missing_setting_is_an_assertion_error(prefix, name):
     with pytest.raises(AssertionError, match=name):
         settings(([prefix], None), **{name: None})
