@@ -77,7 +77,7 @@ def test_writers_do_without(tmp_path, shim, missing, names):
     found = json.loads(done.stdout)
     without_locks = {name for name in names if "flock" in missing and found[name] != expected[name]}
     for name in without_locks:  # jobs, whose processes need locks
-        assert "its filesystem has no locks, and processes of a job need them\nhint: mount it with locks" in found[name]
+        assert "its filesystem does not support locks\nhint: mount it with locks" in found[name]
     assert {name.split(",")[0].split()[0] for name in without_locks} <= {"corpus", "chat", "multimodal"}
     assert {name: found[name] for name in names if name not in without_locks} == {
         name: expected[name] for name in names if name not in without_locks

@@ -53,8 +53,8 @@ TokenizerError: no `tokenizer` given, and no manifest beside `corpus` names one
 hint: pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
 
 >>> load("corpus", sequence_length=8, tokenizer=5)
-ConfigError: `tokenizer`: 5 is no tokenizer
-hint: the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
+ConfigError: `tokenizer`: must be a tokenizer, got 5
+hint: give a path, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, num_samples="many")
 ConfigError: `num_samples`: must be 3 sizes (train, valid, test), or one for train, got 'many'
@@ -186,8 +186,8 @@ ConfigError: `settings`: must be `CorpusSettings`, got {'append_eod': True}
 hint: such as `CorpusSettings(append_eod=True)`
 
 >>> preprocess_chat("lines.jsonl", "out", "byte")
-TokenizerError: `byte` is no Hugging Face tokenizer, but of the kind 'byte'
-hint: the tokens of an answer are found by their offsets, which other libraries do not give
+TokenizerError: `byte` must be a Hugging Face tokenizer, got kind 'byte'
+hint: only `tokenizers` returns token offsets, which locate the answers
 
 >>> Run.open("nowhere.toml")
 DatasetNotFoundError: no file `nowhere.toml`
@@ -205,8 +205,8 @@ hint: write ['corpus']
 ConfigError: there is no dataset to merge
 
 >>> load_tokenizer(None)
-ConfigError: `tokenizer`: None is no tokenizer
-hint: the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
+ConfigError: `tokenizer`: must be a tokenizer, got None
+hint: give a path, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
 """  # noqa: E501 - the text of an error is one line
 """Each call, with its error."""
 

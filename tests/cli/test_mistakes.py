@@ -111,7 +111,7 @@ FAILED = [
     (
         "show corpus_text_document --document 0 --tokenizer null:9",
         "the tokenizer cannot decode these tokens: id 111 at index 0 out of range: tokenizer `null:9` has 10 ids",
-        *("was the data made with this tokenizer?", "configerror"),
+        *("use the tokenizer that made the data", "configerror"),
     ),
 ]
 

@@ -178,7 +178,7 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
     ]
     write_lines(tmp_path / "pairs.jsonl", lines)
     (tmp_path / "out").mkdir()
-    for name, unit, left_out in (("pairs.jsonl", "line", (2, 5)), ("pairs", "pair", (4,))):
+    for name, unit, skipped in (("pairs.jsonl", "line", (2, 5)), ("pairs", "pair", (4,))):
         for shard_bytes in (30 if name == "pairs.jsonl" else 1, 1 << 20):
             options = {"document_hashes": True, "shard_bytes": shard_bytes, "overwrite": True, "num_processes": 1}
             preprocess_multimodal(tmp_path / name, tmp_path / "out" / "p", BYTES, skip_bad_lines=True, **options)
@@ -186,7 +186,7 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
             hashes = read_hashes(str(tmp_path / "out" / "p"))
             assert hashes is not None
             places = located(tmp_path / "out" / "p")
-            assert [record for _, record in places] == [number + 1 for number in range(9) if number not in left_out]
+            assert [record for _, record in places] == [number + 1 for number in range(9) if number not in skipped]
             [file] = origins_of(tmp_path / "out" / "p").files
             assert (file.path, file.unit, file.num_records) == (str(tmp_path / name), unit, 9)
             for document, (_, record) in enumerate(places):
@@ -237,7 +237,7 @@ def test_a_damaged_list_of_records_is_found(tmp_path: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         preprocess(paths, tmp_path / "out", BYTES, **OPTIONS)
     [message] = caplog.messages
-    assert message.endswith(f": `{damaged}` does not hold what its report says")
+    assert message.endswith(f": `{damaged}` does not match the checksum in its report")
     check(tmp_path / "out_text_document")
 
 
@@ -256,7 +256,7 @@ def test_what_was_made_without_origins_stays_as_it_is_and_is_told(tmp_path: Path
     assert leftovers(tmp_path, *paths) == ["out.rejected.jsonl", *written]
     with caplog.at_level(logging.WARNING):
         assert preprocess(path, tmp_path / "out", BYTES, **options).was_complete
-    assert "was made without origins and stays so" in caplog.text
+    assert "exists without origins and is not rewritten" in caplog.text
     preprocess(path, tmp_path / "out", BYTES, **options, restart=True, overwrite=True)
     check(tmp_path / "out_text_document")
     preprocess(path, tmp_path / "out", BYTES, **options, origins=False, restart=True, overwrite=True)

@@ -68,7 +68,7 @@ def test_bad_rows_are_named_and_set_aside_like_lines(tmp_path: Path, tokenizer):
         preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, input_format="parquet")
     reason = "expected a string or an array of strings under 'text', found null"
     assert caught.value.message == f"`{tmp_path}/a.parquet` row 2: {reason}"
-    assert caught.value.hint.startswith("correct the row, or let bad rows be set aside")
+    assert caught.value.hint.startswith("correct the row, or set `bad_records` to write bad rows")
     options = {"input_format": "parquet", "skip_bad_records": True}
     summary = preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, **options)
     assert (summary.num_documents, summary.num_rejected) == (2, 1)
@@ -82,5 +82,5 @@ def test_a_bad_file_of_text_is_named_and_set_aside_by_its_path(tmp_path: Path, t
     with pytest.raises(InputError) as caught:
         preprocess(path, tmp_path / "out", tokenizer, input_format="text-files")
     assert caught.value.message == f"`{path}`: not UTF-8: byte 0xe9 at column 4"
-    with pytest.raises(InputError, match=r"holds no documents: .* 1 bad records; the first is `.*a\.txt`: not UTF-8"):
+    with pytest.raises(InputError, match=r"no documents found: .* 1 bad records; the first is `.*a\.txt`: not UTF-8"):
         preprocess(path, tmp_path / "out", tokenizer, input_format="text-files", skip_bad_records=True)

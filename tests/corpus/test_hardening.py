@@ -32,7 +32,7 @@ def test_more_bad_records_may_be_allowed_without_doing_anything_twice(tmp_path: 
     assert summary.num_shards_reused == num_done > 3
     assert (summary.num_documents, summary.num_rejected) == (30, 1)
     # And fewer may be allowed than were found.
-    with pytest.raises(InputError, match="of 31 records, 1 of them bad: `bad_records` allows 0"):
+    with pytest.raises(InputError, match="1 of 31 input records are bad, more than `bad_records` = 0"):
         preprocess(path, tmp_path / "out", words, shard_bytes=60)
 
 
@@ -41,7 +41,7 @@ def test_keys_with_slashes_are_written_with_underscores(tmp_path: Path, words):
     preprocess(path, tmp_path / "out", words, keys=["a/b", "ü b"])
     assert documents_of(tmp_path / "out_a_b_document") == [[[2]]]
     assert documents_of(tmp_path / "out_ü b_document") == [[[3]]]
-    with pytest.raises(ConfigError, match=r"'a_b' and of 'a/b' would both be written as `.*out_a_b_document`"):
+    with pytest.raises(ConfigError, match=r"'a_b' and of 'a/b' would both be written to `.*out_a_b_document`"):
         preprocess(path, tmp_path / "out", words, keys=["a/b", "a_b"])
     shares = {"x": 0.5, "x_b": 0.5}
     with pytest.raises(ConfigError, match="of 'a' and of 'b_a' of 'x' would both"):

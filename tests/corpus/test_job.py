@@ -49,7 +49,7 @@ def test_a_part_that_was_damaged_is_done_again(tmp_path: Path, words, caplog: py
         report = part.with_name(part.name.replace("_0.bin", ".json"))  # as another machine would have written it
         report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "another"}))
     preprocess(path, tmp_path / "out", words, shard_bytes=150)
-    [message] = [message for message in caplog.messages if "is done again" in message]
+    [message] = [message for message in caplog.messages if "redoing shard" in message]
     assert str(part.with_suffix("")) in message
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]]] * 40
 
@@ -70,7 +70,7 @@ def test_bad_records_are_numbered_from_the_beginning_of_their_file(tmp_path: Pat
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        (BadRecordBudget(most=2), "(3 of 30, 2 allowed|line 30: .*: one bad record more than 2 allowed)"),
+        (BadRecordBudget(most=2), "(3 of 30, 2 allowed|line 30: .*: more than 2 bad records)"),
         (BadRecordBudget(most=None, most_share=0.05), "too many bad records: 3 of 30, 5 % allowed"),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_pair_per_file(tmp_path: Path, tokenizer):
         assert pair_bytes(dataset.prefix) == expected
     (tmp_path / "other").mkdir()
     twin = write_lines(tmp_path / "other" / "part-0.jsonl", [{"text": "x"}])
-    with pytest.raises(ConfigError, match="would both be written as `part-0`"):
+    with pytest.raises(ConfigError, match="would both be written to `part-0`"):
         preprocess([*paths, twin], tmp_path / "pairs2", tokenizer, one_pair_per_file=True)
 
 
@@ -153,5 +153,5 @@ def test_budgets_are_counts_or_shares():
         assert str(BadRecordBudget.parse(text)) == shown
         assert BadRecordBudget.parse(text) == BadRecordBudget(most=most, most_share=share)
     for text in ("-1", "101%", "many", ""):
-        with pytest.raises(ConfigError, match=r"bad records '.*\nhint: write a number .* such as 100, or a share"):
+        with pytest.raises(ConfigError, match=r"bad records '.*\nhint: give a number .* such as 100, or a share"):
             BadRecordBudget.parse(text)

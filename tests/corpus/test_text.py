@@ -117,7 +117,7 @@ BAD_LINES = [
     (b'{"text": 3}', "expected a string or an array of strings under 'text', found a number"),
     (b'{"text": null}', "expected a string or an array of strings under 'text', found null"),
     (b'{"text": "caf\xe9"}', "not UTF-8: byte 0xe9 at column 14"),
-    (rb'{"text": ["fine", "\udfff"]}', "'text' is no Unicode text: lone surrogate U+DFFF at character 1"),
+    (rb'{"text": ["fine", "\udfff"]}', "'text' is not valid Unicode: lone surrogate U+DFFF at character 1"),
 ]
 
 
@@ -128,7 +128,7 @@ def test_the_first_bad_line_stops_the_run_and_leaves_nothing(tmp_path: Path, wor
     with pytest.raises(InputError) as caught:
         preprocess(path, tmp_path / "out", words, block_bytes=block_bytes, num_workers=4)
     assert caught.value.message == f"`{path}` line 102: {reason}"
-    assert "set aside" in str(caught.value.hint)
+    assert "`bad_records`" in str(caught.value.hint)
     assert leftovers(tmp_path, path) == []
 
 
@@ -150,9 +150,9 @@ def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no documents: 0 blank lines, 0 bad records"),
-        (b"\n\n  \n", "holds no documents: 3 blank lines, 0 bad records"),
-        (b"bad\n\n", "holds no documents: 1 blank lines, 1 bad records; the first is `.*` line 1: not JSON"),
+        (b"", "no documents found: 0 blank lines, 0 bad records"),
+        (b"\n\n  \n", "no documents found: 3 blank lines, 0 bad records"),
+        (b"bad\n\n", "no documents found: 1 blank lines, 1 bad records; the first is `.*` line 1: not JSON"),
     ],
 )
 def test_file_without_documents_is_an_error(tmp_path: Path, words, content: bytes, message: str):
@@ -208,7 +208,7 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
     assert caplog.messages == []
     preprocess(path, tmp_path / "other", words)
     [message] = caplog.messages
-    assert message.startswith("tokenizing with `tokenizers`, the slow engine: `gigatoken` does not support tokenizer")
+    assert message.startswith("tokenizing with the slow engine `tokenizers`: `gigatoken` does not support tokenizer")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
         ({"num_workers": 0}, "num_workers"),
         ({"block_bytes": 0}, "block_bytes"),
         ({"engine": "quick"}, "`engine`.* 'auto', 'gigatoken', 'tokenizers', .* 'quick'"),
-        ({"prepend_bos": True}, "has no token for `bos`"),
+        ({"prepend_bos": True}, "has no configured or well-known token for `bos`"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, words, options: dict, message: str):
@@ -281,7 +281,7 @@ def test_a_tokenizer_of_a_users_own_works_in_several_processes(tmp_path: Path):
 def test_the_longest_record_does_not_depend_on_the_memory(tmp_path: Path):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "a" * size} for size in (10, 1 << 20, (16 << 20) + 1)])
     for memory_bytes in (64 << 20, 8 << 30):
-        with pytest.raises(InputError, match=r"longer than 16777216 bytes, which `max_record_bytes` allows"):
+        with pytest.raises(InputError, match=r"longer than 16777216 bytes"):
             preprocess(path, tmp_path / "out", ByteTokenizer(), memory_bytes=memory_bytes, restart=True)
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), max_record_bytes=20 << 20, restart=True)
     assert (summary.num_documents, summary.num_rejected) == (3, 0)

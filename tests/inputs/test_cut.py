@@ -80,7 +80,7 @@ def test_parquet_is_cut_between_row_groups(tmp_path):
 def test_a_footer_that_is_cut_is_found_before_the_run(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", [{"text": "x"}])
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(InputError, match=r"`.*a\.parquet` is no Parquet file: ") as caught:
+    with pytest.raises(InputError, match=r"`.*a\.parquet` as Parquet: ") as caught:
         cut_inputs(find_inputs([str(path)]).files, shard_bytes=10)
     assert "truncated" in caught.value.hint
 

@@ -54,12 +54,14 @@ def test_a_list_names_files_folders_and_globs(tmp_path, monkeypatch):
 
 
 def test_nothing_found_is_an_error_that_lists_what_there_is(tmp_path):
-    with pytest.raises(InputError, match="no input files in nothing"):
+    with pytest.raises(InputError, match="no input files in an empty list"):
         find_inputs([])
-    with pytest.raises(InputError, match=r"no input files in `.*`; no other files either"):
+    with pytest.raises(InputError, match=r"no input files in `.*`; no other files found"):
         find_inputs([str(tmp_path)])
     write(tmp_path, "a.txt", "b.md", "c.jsonl")
-    with pytest.raises(InputError, match=r"no files of parquet in .*; 3 other files: `.*a\.txt`, `.*b\.md`, "):
+    with pytest.raises(
+        InputError, match=r"no files of the format parquet in .*; ignored 3 other files: `.*a\.txt`, `.*b\.md`, "
+    ):
         find_inputs([str(tmp_path)], input_format="parquet")
 
 
@@ -76,7 +78,7 @@ def test_a_file_may_be_named_once_whatever_its_names(tmp_path):
     path = str(tmp_path / "a.jsonl")
     with pytest.raises(ConfigError, match=rf"`{path}` is named twice\n"):
         find_inputs([path, str(tmp_path / "x"), path])
-    with pytest.raises(ConfigError, match=rf"`.*/link\.jsonl` is named twice, as `{path}` too"):
+    with pytest.raises(ConfigError, match=rf"`.*/link\.jsonl` is named twice, also as `{path}`"):
         find_inputs([path, str(tmp_path / "link.jsonl")])
     with pytest.raises(ConfigError, match="`-` is named twice"):
         find_inputs(["-", "-"])
@@ -90,7 +92,7 @@ def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path, caplog):
     expected = (["c/b.jsonl", "c/d/e.jsonl", "c/f1.jsonl"], ["c/a.jsonl", "c/d/b2.jsonl", "c/e/b2.jsonl"])
     found, ignored = found_in(tmp_path, find_inputs([str(tmp_path / "c")]))
     assert (found, ignored) == (expected[0], sorted([*expected[1], "c/e/e.jsonl", "c/f2.jsonl"]))
-    assert caplog.messages == [f"skipped 5 links to files that are read anyhow, such as `{tmp_path}/c/a.jsonl`"]
+    assert caplog.messages == [f"skipped 5 links to other input files, such as `{tmp_path}/c/a.jsonl`"]
 
 
 def test_a_folder_of_text_files_has_any_name_that_tells_no_other_format(tmp_path):
@@ -113,7 +115,7 @@ def test_links_are_followed_and_lead_neither_nowhere_nor_in_circles(tmp_path):
     with pytest.raises(StorageError, match=r"cannot open `.*gone\.jsonl`: No such file"):
         find_inputs([str(tmp_path / "c")])
     (tmp_path / "real" / "up").symlink_to("..")
-    with pytest.raises(InputError, match=r"has folders in folders 32 deep\n.*do links in it lead in a circle"):
+    with pytest.raises(InputError, match=r"has more than 32 levels of folders\n.*links that form a cycle"):
         find_inputs([str(tmp_path / "real")])
 
 
@@ -133,7 +135,7 @@ def test_standard_input_and_pipes_are_lines_unless_told(tmp_path):
     files = find_inputs(["-", str(tmp_path / "pipe")]).files
     assert [(file.format, file.is_stream, file.num_bytes) for file in files] == [("jsonl", True, 0)] * 2
     assert find_inputs(["-"], input_format="arrow").files[0].format == "arrow"
-    with pytest.raises(ConfigError, match="`-` can be read once only, and Parquet is read from its end"):
+    with pytest.raises(ConfigError, match="`-` is a pipe, and Parquet cannot be read from a pipe"):
         find_inputs(["-"], input_format="parquet")
 
 
@@ -190,10 +192,10 @@ def test_name_and_first_bytes_tell_format_and_compression(tmp_path, name, data, 
 @pytest.mark.parametrize(
     ("name", "data", "options", "message"),
     [
-        ("a.dat", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
-        ("a.dat.gz", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
-        ("a.txt", LINE, {}, "`{path}` is text: a document may be a line or the file"),
-        ("a.parquet.gz", LINE, {}, "`{path}` is a whole file in gzip: Parquet compresses inside"),
+        ("a.dat", LINE, {}, "cannot detect the format of `{path}` by its name or first bytes"),
+        ("a.dat.gz", LINE, {}, "cannot detect the format of `{path}` by its name or first bytes"),
+        ("a.txt", LINE, {}, "`{path}` is text: a document may be a line or the whole file"),
+        ("a.parquet.gz", LINE, {}, "`{path}` is compressed with gzip: Parquet has its own compression"),
         ("a", LINE, {"input_format": "xml"}, "`input_format`: must be one of jsonl, text-lines, text-files, "),
     ],
 )

@@ -73,7 +73,7 @@ def test_what_follows_compressed_data_must_be_compressed_too(tmp_path, suffix):
 def test_a_dictionary_of_xz_that_takes_too_much_memory_is_refused(tmp_path):
     path = tmp_path / "a.jsonl.xz"
     path.write_bytes(lzma.compress(b"{}\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]))
-    with pytest.raises(InputError, match="the xz data cannot be decompressed: Memory usage limit") as caught:
+    with pytest.raises(InputError, match="cannot decompress the xz data: Memory usage limit") as caught:
         parse_file(path)
     assert "`max_window_bytes`" in caught.value.hint
     assert bad(parse_file(path, max_window_bytes=1 << 30)) == [(1, "no key 'text'; found none")]
@@ -85,9 +85,9 @@ def test_window_that_takes_too_much_memory_is_refused(tmp_path):
         compressor = zstandard.ZstdCompressor(compression_params=parameters)
         with compressor.stream_writer(file) as stream:
             stream.write(LINES)
-    with pytest.raises(InputError, match=r"the zstd data cannot be decompressed: .*too much memory") as caught:
+    with pytest.raises(InputError, match=r"cannot decompress the zstd data: .*too much memory") as caught:
         blocks_of(tmp_path / "a.zst")
-    assert caught.value.hint.endswith("allow more than 128 MiB with `max_window_bytes`")
+    assert caught.value.hint.startswith("raise `max_window_bytes` above 128 MiB")
 
 
 @pytest.mark.parametrize("name", ["lines.jsonl.lzma", "lines.jsonl"])

@@ -98,7 +98,7 @@ def test_rows_that_are_too_long_keep_their_beginning(tmp_path, name):
     path = WRITERS[name](tmp_path / name, [{"text": "short"}, {"text": "x" * 5000}, {"text": "y" * 2000}])
     parsed = parse_file(path, max_record_bytes=2000)
     assert documents(parsed) == [["short"], ["y" * 2000]]
-    assert bad(parsed) == [(2, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept")]
+    assert bad(parsed) == [(2, "longer than 2000 bytes (`max_record_bytes`); only its start is kept")]
     [line] = [line for block in parsed for line in block.bad_lines]
     assert len(line.data) == 1024
 

@@ -61,7 +61,7 @@ class NumberPlan(ShardedJob):
     def counts_of(self, report: dict[str, int], shard: NumberShard) -> Counts:
         return {"written": 1}
 
-    def whereabouts(self, shard: NumberShard) -> str:
+    def location(self, shard: NumberShard) -> str:
         return f"the number {shard.number}"
 
     def square(
@@ -92,7 +92,7 @@ class NumberBook:
         self.told: dict[int, dict[str, int]] = {}
         self.done: list[int] = []
 
-    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+    def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         self.told[number] = dict(counts)
         if is_done:
             self.done.append(number)

@@ -69,7 +69,7 @@ def test_what_is_no_part_of_a_job_is_neither_joined_nor_removed(tmp_path: Path):
         folder.remove()
     assert os.listdir(folder.path) == ["mine.txt"]
     with (
-        pytest.raises(ConfigError, match=r"cannot be the folder of a job: it holds `mine\.txt`"),
+        pytest.raises(ConfigError, match=r"cannot be a job folder: it contains `mine\.txt`"),
         folder_at(tmp_path).joined(),
     ):
         raise AssertionError
@@ -78,14 +78,14 @@ def test_what_is_no_part_of_a_job_is_neither_joined_nor_removed(tmp_path: Path):
 def test_other_settings_go_on_with_nothing_and_are_refused_where_something_is_done(tmp_path: Path):
     folder, other = folder_at(tmp_path), folder_at(tmp_path, NumberPlan(3, settings="product"))
     with folder.joined():
-        with pytest.raises(ConfigError, match="another process works on another job"), other.joined():
+        with pytest.raises(ConfigError, match="another process is running a different job"), other.joined():
             raise AssertionError
-        with pytest.raises(ConfigError, match="another process is working on this job"):
+        with pytest.raises(ConfigError, match="another process is running this job"):
             other.restart()
         do(folder, 0)
-    with pytest.raises(ConfigError, match="unfinished job with other settings: what was 'sum', and is 'product'"):
+    with pytest.raises(ConfigError, match="unfinished job with other settings: what was 'sum', is 'product'"):
         other.joined().__enter__()
-    with pytest.raises(ConfigError, match="unfinished job with other inputs: 1 of them are not among"):
+    with pytest.raises(ConfigError, match="unfinished job with other inputs: 1 of its inputs are missing"):
         folder_at(tmp_path, NumberPlan(2)).joined().__enter__()
     other.restart()
     with other.joined():

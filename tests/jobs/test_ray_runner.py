@@ -111,5 +111,5 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path
 
 
 def test_standard_input_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="a stream cannot be read on other machines"):
+    with pytest.raises(ConfigError, match="other machines cannot read a pipe"):
         preprocess("-", tmp_path / "out", make_tokenizer(byte_level_json()), runner=RayRunner(), input_format="jsonl")

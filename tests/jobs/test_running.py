@@ -41,7 +41,7 @@ def test_a_process_that_is_killed_is_replaced(tmp_path: Path, caplog: pytest.Log
 
 def test_a_shard_that_kills_everybody_ends_the_job_and_keeps_the_others(tmp_path: Path):
     plan = NumberPlan(3, folder=str(tmp_path), dies_at=2, deaths=100)
-    with pytest.raises(WorkerError, match=r"shard 2 \(the number 2\) died \(signal 9\), as did 2 before it"):
+    with pytest.raises(WorkerError, match=r"shard 2 \(the number 2\) died \(signal 9\), as did 2 processes before it"):
         sum_of(plan, tmp_path / "job", runner(2))
     assert {path.name for path in (tmp_path / "job").glob("*.json")} == {"job.json", f"{0:024x}.json", f"{1:024x}.json"}
     (tmp_path / "deaths").write_text("x" * 100)
@@ -66,8 +66,8 @@ def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path)
     plan, is_at_the_end = NumberPlan(4), threading.Event()
 
     class Watched(NumberBook):
-        def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-            super().tell(number, counts, is_done=is_done)
+        def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+            super().update(number, counts, is_done=is_done)
             if number == 3 and is_done:
                 is_at_the_end.set()
 
@@ -86,7 +86,7 @@ def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path)
     assert book.done == [0, 2, 3, 1]
 
 
-HINT = "put functions and classes of your own into a module that can be imported, or use one process"
+HINT = "move your own functions and classes to an importable module, or use `num_processes=1`"
 
 SCRIPT = """
 import sys
@@ -118,7 +118,7 @@ class WithFunction(NumberPlan):
 def test_what_has_no_name_is_refused_before_a_process_is_started(tmp_path: Path, unnamed: object):
     plan = WithFunction(2, function=unnamed)
     folder: JobFolder = JobFolder(os.fspath(tmp_path / "job"), plan)
-    with folder.joined(), pytest.raises(ConfigError, match="cannot hand the job to another process: ") as caught:
+    with folder.joined(), pytest.raises(ConfigError, match="cannot pickle the job for another process: ") as caught:
         work_in_processes(plan, folder, num_processes=1, num_workers=1, book=NumberBook())
     assert caught.value.hint == HINT
     assert list(tmp_path.iterdir()) == []
@@ -130,7 +130,7 @@ def test_a_class_of_a_script_is_told_of_at_once(tmp_path: Path):
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.getcwd()}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     message, hint = done.stdout.strip().split("; ")
-    assert message.startswith("a new process cannot find what the job is made of: ")
+    assert message.startswith("cannot load the job in another process: ")
     assert "MyPlan" in message
     assert hint == HINT
     assert not (tmp_path / "job").exists()

@@ -86,13 +86,13 @@ def test_special_tokens_are_known_to_the_template(tmp_path):
 def test_markers_say_what_is_generated(tmp_path):
     expected = turns_of("<user>Hi<assistant>", "Ho<end>", "<user>More<assistant>", "No<end>")
     assert parts_of(MARKED, TWO_TURNS, tmp_path) == expected
-    with pytest.raises(UnusableLineError, match=r"noncharacters U\+FDD0 or U\+FDD1"):
+    with pytest.raises(UnusableLineError, match=r"U\+FDD0 or U\+FDD1"):
         parts_of(MARKED, talk(("user", "\ufdd0"), ("assistant", "x")), tmp_path)
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path):
     assert len(parts_of(FORGETFUL, talk(("user", "Hi"), ("assistant", "Ho")), tmp_path)) == 2
-    with pytest.raises(UnusableLineError, match="is not stable: the text of the first 2 turns is no prefix of"):
+    with pytest.raises(UnusableLineError, match="cannot locate answers: the text of the first 2 turns is not a"):
         parts_of(FORGETFUL, TWO_TURNS, tmp_path)
 
 
@@ -121,19 +121,19 @@ def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
     ],
 )
 def test_markers_that_do_not_pair_are_a_reason(tmp_path, template):
-    with pytest.raises(UnusableLineError, match="has nested `generation` blocks, or cuts them"):
+    with pytest.raises(UnusableLineError, match="has nested or cut `generation` blocks"):
         parts_of(template, TWO_TURNS, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("template", "text"),
     [
-        ("{{ raise_exception('roles must alternate') }}", "fails: roles must alternate"),
-        ("{{ messages[9].content + 1 }}", "fails: list object has no element 9"),
-        ("{{ messages.append(1) }}", "fails: access to attribute 'append' of 'list' object is unsafe"),
-        ("{{ ''.__class__.__mro__ }}", "fails: access to attribute '__class__' of 'str' object is unsafe"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails: RecursionError"),
-        ("{{ 1 / 0 }}", "fails: ZeroDivisionError"),
+        ("{{ raise_exception('roles must alternate') }}", "failed: roles must alternate"),
+        ("{{ messages[9].content + 1 }}", "failed: list object has no element 9"),
+        ("{{ messages.append(1) }}", "failed: access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "failed: access to attribute '__class__' of 'str' object is unsafe"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "failed: RecursionError"),
+        ("{{ 1 / 0 }}", "failed: ZeroDivisionError"),
         ("{{ messages | random }}", "is not a Jinja template: No filter named 'random'"),
         ("{% for m in messages %}", "is not a Jinja template: .* in line 1"),
         ("{% generation %}{{ x }}", "is not a Jinja template: "),

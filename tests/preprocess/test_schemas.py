@@ -49,15 +49,21 @@ def test_a_system_turn_opens_a_conversation():
         ([], "the conversation under 'messages' is empty"),
         (None, "expected an array under 'messages', found null"),
         (["hello"], "message 1: expected an object, found a string"),
-        ([USER, {"role": "narrator", "content": "x"}], "message 2: expected a role out of system, .* found 'narrator'"),
-        ([USER, {"role": ["user"], "content": "x"}], r"message 2: expected a role out of .* found \['user'\]"),
-        ([USER, {"role": "assistant", "content": 7}], r"message 2 \(assistant\): expected text as content, found a "),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "parts of type 'text', found 'image_url' as part 1"),
-        ([{"role": "user", "content": "a\ud83d"}], r"message 1 \(user\) is no Unicode text: lone surrogate U\+D83D at"),
-        ([ASSISTANT, USER], "message 1: no user turn before the assistant's"),
-        ([SYSTEM, ASSISTANT], "message 2: no user turn before the assistant's"),
-        ([SYSTEM, SYSTEM, USER, ASSISTANT], "message 1: a conversation without an assistant turn has nothing to train"),
-        ([USER, ASSISTANT, SYSTEM, USER], "messages 3 to 4: a conversation without an assistant turn"),
+        ([USER, {"role": "narrator", "content": "x"}], "message 2: `role` must be one of system, .* got 'narrator'"),
+        ([USER, {"role": ["user"], "content": "x"}], r"message 2: `role` must be one of .* got \['user'\]"),
+        (
+            [USER, {"role": "assistant", "content": 7}],
+            r"message 2 \(assistant\): expected a string as content, ",
+        ),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "parts of type 'text', found 'image_url' at part 1"),
+        (
+            [{"role": "user", "content": "a\ud83d"}],
+            r"message 1 \(user\) is not valid Unicode: lone surrogate U\+D83D",
+        ),
+        ([ASSISTANT, USER], "message 1: no user turn before the assistant turn"),
+        ([SYSTEM, ASSISTANT], "message 2: no user turn before the assistant turn"),
+        ([SYSTEM, SYSTEM, USER, ASSISTANT], "message 1: the conversation has no assistant turn to train on"),
+        ([USER, ASSISTANT, SYSTEM, USER], "messages 3 to 4: the conversation has no assistant turn"),
     ],
 )
 def test_what_is_no_conversation_is_named(messages, reason):
@@ -91,11 +97,11 @@ def test_other_schemas_become_turns_or_text():
 @pytest.mark.parametrize(
     ("record", "schema", "reason"),
     [
-        ({"conversations": [{"from": "narrator"}]}, "sharegpt", "message 1: expected a speaker .* found 'narrator'"),
+        ({"conversations": [{"from": "narrator"}]}, "sharegpt", "message 1: `from` must be one of .* got 'narrator'"),
         (
             {"conversations": [{"from": "human"}]},
             "sharegpt",
-            r"message 1 \(human\): expected text as content, found null",
+            r"message 1 \(human\): expected a string as content, found null",
         ),
         ({"messages": []}, "sharegpt", "no key 'conversations'; found 'messages'"),
         ({"instruction": "Hi", "output": None}, "alpaca", "no text under 'output' or 'response'"),

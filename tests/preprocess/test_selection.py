@@ -69,7 +69,7 @@ def test_bounds_are_exact(hashes: np.ndarray, seed: int, shares: list[float]):
 
 @pytest.mark.parametrize("shares", [[], [0, 0], [-1, 2], [float("nan")], [1] * 128])
 def test_shares_that_are_none_are_refused(shares: list):
-    with pytest.raises(ConfigError, match="`shares`: must be 1 to 127 numbers from 0 on, not all of them 0, got"):
+    with pytest.raises(ConfigError, match="`shares`: must be 1 to 127 numbers >= 0, not all 0, got"):
         split_of(np.empty((0, 2), dtype=np.uint64), seed=1, shares=shares)
 
 

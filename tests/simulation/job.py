@@ -69,7 +69,7 @@ class _Plan(ShardedJob):
         assert report == shard.key
         return {}
 
-    def whereabouts(self, shard: SimpleNamespace) -> str:
+    def location(self, shard: SimpleNamespace) -> str:
         return shard.key
 
     def content(self) -> bytes:
@@ -171,7 +171,7 @@ class _Jobs:
 class _Book:
     """Hears of shards, and keeps nothing."""
 
-    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+    def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         pass
 
 

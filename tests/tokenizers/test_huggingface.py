@@ -41,7 +41,7 @@ def test_config_names_the_roles(folder: Path):
     tokenizer = load_tokenizer(folder)
     assert tokenizer.special_tokens_dict == {"eos_token": 1, "pad_token": 0}
     assert (tokenizer.eod, tokenizer.eos, tokenizer.pad) == (1, 1, 0)
-    with pytest.raises(MissingTokenError, match="has no token for `bos`"):
+    with pytest.raises(MissingTokenError, match="has no configured or well-known token for `bos`"):
         _ = tokenizer.bos
     assert load_tokenizer(folder, eod_token=EOD).eod == 0
 
@@ -52,11 +52,9 @@ def test_single_well_known_token_ends_documents(token: str):
 
 
 def test_ambiguous_or_absent_eod_is_an_error_with_the_remedy():
-    with pytest.raises(
-        MissingTokenError, match=r"no token for `eod` .*\n.*`eod_token`; its special tokens are </s>, <e"
-    ):
+    with pytest.raises(MissingTokenError, match=r"token for `eod`\n.*`eod_token`; its special tokens are </s>, <eos>"):
         _ = make_tokenizer(with_added("</s>", "<eos>")).eod
-    with pytest.raises(MissingTokenError, match=r"by name or convention\n.*its special tokens are <x>"):
+    with pytest.raises(MissingTokenError, match=r"well-known token for `eod`\n.*its special tokens are <x>"):
         _ = make_tokenizer(with_added("<x>")).eod
     assert make_tokenizer(with_added("</s>", "<eos>"), eod_token="<eos>").eod == 2
 
@@ -64,7 +62,7 @@ def test_ambiguous_or_absent_eod_is_an_error_with_the_remedy():
 @pytest.mark.parametrize("content", [b"", b"not json", b"{}", b'{"model": 3}', b"\xff\xfe\x00"])
 def test_foreign_file_is_refused_at_once(tmp_path: Path, content: bytes):
     (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(TokenizerError, match="is not a tokenizer"):
+    with pytest.raises(TokenizerError, match=r"is not a (complete )?tokenizer"):
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
@@ -138,9 +136,9 @@ def test_the_fingerprint_is_of_files_and_settings(gpt2, pieces):
 def test_files_that_are_no_vocabulary_are_named(gpt2, pieces, tmp_path: Path):
     bad = tmp_path / "bad.txt"
     bad.write_text("one two three\n[CLS]\n[SEP]\n")
-    with pytest.raises(TokenizerError, match=r"`.*vocab.json` and `.*bad.txt` cannot be read as a vocabulary: "):
+    with pytest.raises(TokenizerError, match=r"`.*vocab.json` and `.*bad.txt`: invalid vocabulary: "):
         load_gpt2(gpt2[0], str(bad))
-    with pytest.raises(TokenizerError, match=r"`.*bad.txt` cannot be read as a vocabulary: it lacks \[PAD\], "):
+    with pytest.raises(TokenizerError, match=r"`.*bad.txt`: invalid vocabulary: missing \[PAD\], "):
         load_wordpiece(str(bad), lowercase=True)
     with pytest.raises(TokenizerError, match=r"cannot read `.*none.txt`"):
         load_gpt2(gpt2[0], str(tmp_path / "none.txt"))

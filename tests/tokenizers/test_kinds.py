@@ -64,9 +64,9 @@ def test_a_kind_is_added_by_one_object(folder: Path):
 
 def test_messages_know_it(folder: Path):
     with pytest.raises(
-        TokenizerError, match=r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or a folder with one"
+        TokenizerError, match=r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or of a folder with one"
     ):
         load_tokenizer(folder / "absent")
-    with pytest.raises(ConfigError, match=r"`special_tokens`: not for .* of the kind 'words'"):
+    with pytest.raises(ConfigError, match=r"`special_tokens`: not supported by .* of kind 'words'"):
         load_tokenizer(folder / "list.words", pattern="r50k")
     assert load_tokenizer(folder / "list.words", kind="words", eod_token="not").eod == 3

@@ -38,7 +38,7 @@ def test_folder_with_one_tokenizer_is_enough(tmp_path: Path):
 
 def test_rank_file_needs_a_pattern(tmp_path: Path):
     path = write(tmp_path, "ranks.tiktoken") / "ranks.tiktoken"
-    with pytest.raises(TokenizerError, match=r"no `pattern` given for .*\nhint: .*ranks\.tiktoken\.json`"):
+    with pytest.raises(TokenizerError, match=r"ranks\.tiktoken` needs a `pattern`\nhint: .*ranks\.tiktoken\.json`"):
         load_tokenizer(path)
     assert load_tokenizer(path, pattern="r50k").special_tokens == {}
 
@@ -67,11 +67,15 @@ def test_tokens_are_named(tmp_path: Path, name: str):
     ("spec", "options", "message"),
     [
         ("byte", {"kind": "bytes"}, "`kind`: must be one of auto, huggingface, .*, wordpiece, got 'bytes'"),
-        ("x", {"kind": "byte"}, "'x' is no tokenizer of the kind 'byte', which is `byte`"),
-        ("null", {"kind": "null"}, "'null' is no tokenizer of the kind 'null', which is `null:N`"),
-        ("null:5", {"eod_token": "4"}, r"`eod_token` and `bos_token`: not for 'null:5'.*\nhint: its eod is 5"),
-        ("byte", {"pattern": "r50k"}, "`pattern` and `special_tokens`: not for `byte`.*'byte'"),
-        ("null:5", {"special_tokens": {}}, "`pattern` and `special_tokens`: not for `null:5`"),
+        ("x", {"kind": "byte"}, "a tokenizer of kind 'byte' must be `byte`, got 'x'"),
+        ("null", {"kind": "null"}, "a tokenizer of kind 'null' must be `null:N` .*, got 'null'"),
+        (
+            "null:5",
+            {"eod_token": "4"},
+            r"`eod_token` and `bos_token`: not .* 'null:5'.*\nhint: .* the eod of 'null:5' is 5",
+        ),
+        ("byte", {"pattern": "r50k"}, "`pattern` and `special_tokens`: not supported by `byte`, .*'byte'"),
+        ("null:5", {"special_tokens": {}}, "`pattern` and `special_tokens`: not supported by `null:5`"),
     ],
 )
 def test_options_that_do_not_belong_are_refused(spec: str, options: dict[str, Any], message: str):
@@ -124,7 +128,7 @@ def test_a_name_that_is_not_there_is_said(hub, tmp_path, monkeypatch):
     with pytest.raises(TokenizerError) as caught:
         load_tokenizer("gpt2")
     assert caught.value.message == "cannot read tokenizer `gpt2`: No such file or directory"
-    words = "nothing is downloaded, and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
+    words = "the local caches of `huggingface_hub` and `tiktoken` contain no tokenizer of that name"
     assert caught.value.hint.endswith(words)
 
 
@@ -164,7 +168,7 @@ def test_the_tokenizer_of_a_manifest_is_found_where_a_project_was_moved_to(made_
 
 def test_another_tokenizer_than_that_of_a_manifest_is_refused(made_by, tmp_path):
     (tmp_path / "tokenizer.json").write_text(byte_level_json() + "\n")
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json` is not the tokenizer of the manifest of `corpus` any"):
+    with pytest.raises(TokenizerError, match=r"has changed: it is not the tokenizer that made `corpus`"):
         recorded_tokenizer(made_by, prefix="corpus")
 
 
@@ -173,5 +177,5 @@ def test_a_missing_tokenizer_of_a_manifest_is_said(made_by, tmp_path):
     with pytest.raises(TokenizerError, match=r"cannot read tokenizer `.*tokenizer\.json`: No such file"):
         recorded_tokenizer(made_by, prefix="corpus")
     nameless = TokenizerIdentity(kind="Mine", sha256=None, path=None, vocab_size=9)
-    with pytest.raises(TokenizerError, match="the manifest of `corpus` names no file of its tokenizer"):
+    with pytest.raises(TokenizerError, match="the manifest of `corpus` does not record the path"):
         recorded_tokenizer(nameless, prefix="corpus")

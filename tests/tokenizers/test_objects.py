@@ -79,7 +79,7 @@ def test_a_slow_tokenizer_is_refused():
         load_tokenizer(PreTrainedTokenizer())
     words = "PreTrainedTokenizer is a slow tokenizer of `transformers`, without a `tokenizer.json`"
     assert caught.value.message == words
-    assert caught.value.hint.startswith("most models have one")
+    assert caught.value.hint.startswith("load the fast tokenizer with")
 
 
 def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
@@ -98,7 +98,7 @@ def test_one_of_ours_is_returned_as_it_is(file):
     tokenizer = load_tokenizer(file)
     assert load_tokenizer(tokenizer) is tokenizer
     assert load_tokenizer(plain := load_tokenizer("byte")) is plain
-    with pytest.raises(ConfigError, match="`eod_token`: the tokenizer is loaded already, got 'x'"):
+    with pytest.raises(ConfigError, match="`eod_token`: has no effect on a loaded tokenizer, got 'x'"):
         load_tokenizer(tokenizer, eod_token="x")
 
 
@@ -129,7 +129,7 @@ def test_settings_take_all_of_them(file):
 def test_what_is_no_tokenizer_is_refused(given):
     with pytest.raises(ConfigError) as caught:
         as_tokenizer(given)
-    assert caught.value.message == f"`tokenizer`: {given!r} is no tokenizer"
-    assert caught.value.hint.startswith('the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`')
+    assert caught.value.message == f"`tokenizer`: must be a tokenizer, got {given!r}"
+    assert caught.value.hint.startswith('give a path, a name such as "gpt2", or an object of `tokenizers`')
     with pytest.raises(ConfigError):
         load_tokenizer(given)

@@ -119,7 +119,7 @@ WRONG |= {"9" * 30: "9" * 30, "9" * 5000: "9" * 37 + "..."}
 
 @pytest.mark.parametrize(("text", "found"), WRONG.items(), ids=range(len(WRONG)))
 def test_what_is_no_id_is_named(text: str, found: str):
-    with pytest.raises(TokenizerError, match=re.escape(f"'{found}' is no integer in [0, 51)\nhint")):
+    with pytest.raises(TokenizerError, match=re.escape(f"'{found}' is not an integer in [0, 51)\nhint")):
         NullTokenizer(50).tokenize(text)
 
 

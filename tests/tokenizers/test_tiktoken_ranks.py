@@ -55,7 +55,7 @@ def test_ids_of_any_text_are_those_of_the_library(pattern: str, parts: list[str]
 def test_roles_are_described():
     tokenizer = make_tiktoken(eod_token="<|end|>", bos_token="<|endof|>", pad_token=EOD)
     assert (tokenizer.eod, tokenizer.bos, tokenizer.pad) == (1003, 1001, 1000)
-    with pytest.raises(TokenizerError, match=r"no token '</s>' for `bos`\nhint: its special tokens are <\|endoftext"):
+    with pytest.raises(TokenizerError, match=r"no token '</s>' for `bos`\nhint: .* its special tokens: <\|endoftext"):
         make_tiktoken(bos_token="</s>")
 
 
@@ -72,21 +72,21 @@ def test_fingerprint_is_that_of_what_ids_depend_on():
 
 
 def test_text_that_the_expression_gives_up_on_is_named():
-    with pytest.raises(TokenizerError, match=r"cannot encode the text of 1000000 characters .* '    .*stack size"):
+    with pytest.raises(TokenizerError, match=r"cannot encode the text '    .*' of 1000000 characters: .*stack size"):
         make_tiktoken(pattern="o200k").tokenize(" " * 1_000_000)
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda lines: [*lines[:300], b"not base64 at all"], "`x` is no rank file of tiktoken: "),
-        (lambda lines: [*lines, b"YQ== 12.5"], "is no rank file of tiktoken: .*12.5"),
-        (lambda lines: [*lines, b"YQ== 5000"], "has a token or a rank twice"),
-        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "has a token or a rank twice"),
-        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh -1"], "`tiktoken` refuses `x` with the pattern"),
+        (lambda lines: [*lines[:300], b"not base64 at all"], "`x` is not a tiktoken rank file: "),
+        (lambda lines: [*lines, b"YQ== 12.5"], "is not a tiktoken rank file: .*12.5"),
+        (lambda lines: [*lines, b"YQ== 5000"], "contains a token or a rank twice"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "contains a token or a rank twice"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh -1"], "`tiktoken` cannot load `x` with the pattern"),
         (
             lambda lines: lines[:200],
-            "`x` has no rank for 56 of the 256 bytes, such as 0x00\nhint: was the file cut off",
+            "`x` has no rank for 56 of the 256 bytes, such as 0x00\nhint: the file may be truncated",
         ),
         (lambda _: [], "`x` has no rank for 256 of the 256 bytes"),
     ],
@@ -109,10 +109,10 @@ def test_description_beside_the_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "`.*ranks.json` does not describe a rank file: Expecting"),
-        ("[]", "does not describe a rank file: .*\\nhint: it is an object with `pattern` and"),
+        ("{", "`.*ranks.json` is not a description of a rank file: Expecting"),
+        ("[]", "is not a description of a rank file: .*\\nhint: write a JSON object with `pattern` and"),
         ("{}", "expected `pattern`, found none"),
-        ('{"pattern": "x", "specials": {}}', "it has 'specials'"),
+        ('{"pattern": "x", "specials": {}}', "unknown key 'specials'"),
         ('{"pattern": 3}', "`pattern`.* found 3"),
     ],
 )
@@ -123,7 +123,7 @@ def test_description_that_is_none_is_named(tmp_path: Path, text: str, message: s
 
 
 def test_pattern_that_is_none_is_named():
-    with pytest.raises(TokenizerError, match=r"refuses .* with the pattern '\('.*\nhint: .*r50k, p50k, cl100k, o200k"):
+    with pytest.raises(TokenizerError, match=r"with the pattern '\('.*\nhint: .*r50k, p50k, cl100k, o200k"):
         make_tiktoken(pattern="(")
 
 

@@ -1,4 +1,4 @@
-"""Input files of a corpus, and the slices of them that one shard of a job reads."""
+"""Input files of a corpus, slices of them, and limits for reading them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from tokenloom.numbers import checked_integer
 from tokenloom.setting_types import Bytes
 
 TEXT_KEY = "text"
-"""The one key of formats that have no names for their texts."""
+"""The only key of formats without named fields (plain text)."""
 
 STDIN = "-"
 
 RECORD_BYTES = 16 << 20
-"""While it is tokenized, a text costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
+"""Default `max_record_bytes`. Tokenizing a text takes 5 times its size with `gigatoken`, 120 with `tokenizers`."""
 
 WINDOW_BYTES = 128 << 20
-"""The default limit of the command `zstd`. Zstandard and xz allocate the window that a file names."""
+"""Default `max_window_bytes`, as in the `zstd` command. Decoders allocate the window that a file requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """Limits of reading an input.
+    """Size limits for reading an input.
 
     Attributes:
-        max_record_bytes: longest record (a line, a file of text, the texts of a row); longer ones are bad.
-        max_window_bytes: memory limit for the windows of zstd and xz; a file that needs more is an error.
-        memory_bytes: largest record batch of a table, decoded; a larger one is an error.
+        max_record_bytes: maximum size of a record (a line, a text file, the texts of a row); a longer record is bad.
+        max_window_bytes: memory limit for the decompression windows of zstd and xz; a file that needs more is an error.
+        memory_bytes: maximum size of a decoded record batch of a table; a larger batch is an error.
     """
 
     max_record_bytes: Bytes = RECORD_BYTES
@@ -35,14 +35,13 @@ class ReadLimits:
     memory_bytes: Bytes = 1 << 30
 
     def __post_init__(self) -> None:
-        """Checks the limits."""
         checked_integer("memory_bytes", self.memory_bytes, at_least=64 << 20)
         checked_integer("max_record_bytes", self.max_record_bytes, at_least=1, below=(1 << 30) + 1)
-        # the limit of Zstandard on every machine
+        # The upper bound is the limit of the Zstandard library.
         checked_integer("max_window_bytes", self.max_window_bytes, at_least=1 << 20, below=(1 << 31) + 1)
 
     def recorded(self) -> dict[str, int]:
-        """Returns what of these decides which records are bad, for the manifest; nothing where it is as ever."""
+        """Returns the non-default limits that decide which records are bad, for manifests."""
         return {} if self.max_record_bytes == RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
 
 
@@ -51,16 +50,16 @@ DEFAULT_LIMITS = ReadLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """A file of the corpus, as it was when the job was planned.
+    """An input file, with its size and version at planning time.
 
     Attributes:
         path: path of a local file, an address in object storage, or `-` for standard input.
-        format: format of its records, one of `FORMATS`.
-        compression: compression of the whole file, one of `CODECS` or "none"; formats that compress inside have none.
-            That of a stream is detected when it is read.
-        num_bytes: its size; 0 for a stream.
-        version: modification time in nanoseconds, or the etag of an object; empty if there is none.
-        is_stream: it can be read only once (standard input, a pipe).
+        format: format of the records, one of `FORMATS`.
+        compression: compression of the whole file, one of `CODECS` or "none"; "none" for formats with internal
+            compression, and for streams, whose compression is detected when they are read.
+        num_bytes: size of the file in bytes; 0 for a stream.
+        version: modification time in nanoseconds, or the etag of an object; empty if unknown.
+        is_stream: the file can be read only once (standard input, a pipe).
     """
 
     path: str
@@ -72,18 +71,18 @@ class InputFile:
 
     @property
     def is_cut_by_bytes(self) -> bool:
-        """Whether its slices are ranges of bytes."""
+        """Whether slices of the file are byte ranges."""
         return self.compression == "none" and not self.is_stream and FORMATS[self.format].has_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSlice:
-    """Consecutive records of a file.
+    """A range of consecutive records of a file.
 
     Attributes:
-        file: their file.
-        start, stop: of lines that are not compressed, those that begin in the bytes [start, stop); of a format with
-            units, such as the row groups of Parquet, the units [start, stop); else [0, 1), the whole file.
+        file: the file.
+        start, stop: the half-open range. For uncompressed lines, bytes: a line belongs to the slice in which it starts.
+            For formats with units (the row groups of Parquet), unit indices. Otherwise [0, 1), the whole file.
     """
 
     file: InputFile
@@ -92,5 +91,8 @@ class InputSlice:
 
     @property
     def numbers_records_from_its_start(self) -> bool:
-        """Whether its records are numbered from 1, as the number of lines before it is unknown; else as in the file."""
+        """Whether record numbers start at 1 in this slice; otherwise at the start of the file.
+
+        They start in the slice if the number of lines before it is unknown.
+        """
         return self.start > 0 and self.file.is_cut_by_bytes

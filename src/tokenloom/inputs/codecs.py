@@ -1,7 +1,7 @@
-"""The compressions of input files; their members (frames, streams) are decompressed one by one.
+"""Decompresses input files, member by member (a frame of zstd, a stream of gzip, bzip2 or xz).
 
-The file objects of the standard library and of `zstandard` do not suffice: those of bzip2 and xz drop the rest of a
-file silently after a damaged member, that of xz has no memory limit, and that of Zstandard accepts a truncated frame.
+The file objects of the libraries are not safe enough: those of bzip2 and xz silently drop the rest of a file after a
+damaged member, that of xz has no memory limit, and that of zstd accepts a truncated frame.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tokenloom.registry import Registry
 from tokenloom.storage.atomic import storage_errors
 
 Read = Callable[[int], bytes]
-"""Returns at most so many bytes of text, at least one, or b"" at the end."""
+"""`read(size)` returns 1 to `size` bytes of decompressed text; b"" at the end of the file."""
 
 Decoder = tuple[Callable[[], Any], tuple[type[Exception], ...]]
-"""Opens a member, with the methods of `bz2.BZ2Decompressor`; and its exceptions for damaged data."""
+"""A factory of decompressors with the interface of `bz2.BZ2Decompressor`, and the exceptions for damaged data."""
 
-_CHUNK_BYTES = 64 << 10  # compressed; bytes behind the end of a member are copied
-_LZMA_BYTES = 1 << 20  # memory of the decompressor of xz beside the window
+_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; the rest behind the end of a member is copied
+_LZMA_BYTES = 1 << 20  # memory of the xz decompressor without the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A compression of whole files, of one or more members each.
+    """A compression of whole files, which consist of one or more members.
 
     Attributes:
-        name: its name in messages.
-        suffixes: suffixes of its files, in lower case.
-        magic: first bytes of its files.
-        decoder: takes the largest window in bytes, returns the decoder.
+        name: name in messages.
+        suffixes: file name suffixes, in lower case.
+        magic: first bytes of a compressed file.
+        decoder: returns the decoder for a maximum window size in bytes.
     """
 
     name: str
@@ -48,18 +48,18 @@ class Codec:
 
 
 class _MemberReader:
-    """Reads members until the file ends; a file that ends inside one is an error."""
+    """A reader that decompresses all members of a file; a file that ends inside a member is an error."""
 
     def __init__(self, file: BufferedReader, path: str, codec: Codec, window_bytes: int) -> None:
         self._file, self._path, self._codec, self._window_bytes = file, path, codec, window_bytes
         self._open_member, self._errors = codec.decoder(window_bytes)
-        self._member: Any = None  # open while inside one
-        self._unread = b""  # compressed, behind the end of a member
-        self._text = memoryview(b"")  # more than was asked for
+        self._member: Any = None  # the decompressor of the current member
+        self._unread = b""  # compressed bytes behind the end of a member
+        self._text = memoryview(b"")  # decompressed but not returned yet
         self._is_empty = True
 
     def read(self, count: int) -> bytes:
-        """Returns `count` bytes of text; less only at the end."""
+        """Returns `count` bytes of decompressed text, fewer only at the end of the file."""
         parts: list[memoryview] = []
         while count and (self._text or self._advance(count)):
             parts.append(self._text[:count])
@@ -68,7 +68,7 @@ class _MemberReader:
         return b"".join(parts)
 
     def _advance(self, count: int) -> bool:
-        """Decompresses some text; whether there was any."""
+        """Decompresses more text; returns False at the end of the file."""
         while not self._text:
             data = b""
             if self._member is None or self._member.needs_input:
@@ -77,16 +77,16 @@ class _MemberReader:
                     break
             if self._member is None:
                 self._is_empty = False
-                if not (data := data.lstrip(b"\0")):  # padding, as xz has it between streams
+                if not (data := data.lstrip(b"\0")):  # padding between xz streams
                     continue
                 self._member = self._open_member()
             try:
                 self._text = memoryview(self._member.decompress(data, count))
             except self._errors as error:
-                message = f"`{self._path}`: the {self._codec.name} data cannot be decompressed: {error}"
-                more = f"compress it with a smaller window, or allow more than {self._window_bytes >> 20} MiB"
-                is_too_large = "emory" in str(error)  # in the words of both libraries that know a limit
-                raise InputError(message, hint=f"{more} with `max_window_bytes`" if is_too_large else None) from error
+                message = f"`{self._path}`: cannot decompress the {self._codec.name} data: {error}"
+                hint = f"raise `max_window_bytes` above {self._window_bytes >> 20} MiB, or use a smaller window"
+                is_too_large = "emory" in str(error)  # both libraries with a memory limit say "memory"
+                raise InputError(message, hint=hint if is_too_large else None) from error
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
         if not self._text and (self._member is not None or self._is_empty):
@@ -96,7 +96,7 @@ class _MemberReader:
 
 
 class _ZstdFrame:
-    """A frame of Zstandard; returns all text of some compressed bytes at once."""
+    """A decompressor of one zstd frame; decompresses all input of a call at once."""
 
     needs_input = True
 
@@ -142,36 +142,36 @@ XZ = Codec(name="xz", suffixes=(".xz",), magic=b"\xfd7zXZ\x00", decoder=_xz_deco
 CODECS: Registry[Codec] = Registry(
     "compression", {name: f"tokenloom.inputs.codecs:{name.upper()}" for name in ("gzip", "zstd", "bz2", "xz")}
 )
-"""Compressions by their name in messages and manifests."""
+"""Compressions by name."""
 
 MAGIC_BYTES = 64
-"""First bytes of a file to detect compression and format."""
+"""Number of first bytes of a file that are read to detect compression and format."""
 
 
 def compression_by_suffix(suffix: str) -> str:
-    """Returns the compression with this suffix; "none" if there is none."""
+    """Returns the compression of files with this suffix, or "none"."""
     return next((name for name, codec in CODECS.items() if suffix.lower() in codec.suffixes), "none")
 
 
 def compression_of(head: bytes) -> str:
-    """Returns the compression of a file by its first bytes; "none" if they show none."""
+    """Returns the compression that the first bytes of a file indicate, or "none"."""
     return next((name for name, codec in CODECS.items() if head.startswith(codec.magic)), "none")
 
 
 def read_from(file: BufferedReader, path: str, count: int) -> bytes:
-    """Returns up to `count` bytes without decompressing."""
+    """Reads up to `count` bytes of a file, without decompression."""
     with storage_errors("read", path):
         return file.read(count)
 
 
 def decompressed(file: BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
-    """Returns a reader of the text of a file; it raises an `InputError` for damage, else a `StorageError`.
+    """Returns a function that reads decompressed text; it raises `InputError` or `StorageError`.
 
     Args:
-        file: a binary stream.
+        file: binary stream to read from.
         path: path of the file, for messages.
         compression: one of `CODECS`, or "none".
-        max_window_bytes: memory limit for the windows of Zstandard and xz; more is an `InputError`.
+        max_window_bytes: memory limit for the windows of zstd and xz; a larger window is an `InputError`.
     """
     if compression == "none":
         return partial(read_from, file, path)

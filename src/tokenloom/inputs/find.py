@@ -1,4 +1,4 @@
-"""From what users name (files, globs, folders, prefixes of object stores, lists, stdin) to files, slices and shards."""
+"""Finds input files by name (paths, globs, folders, object store prefixes, lists, stdin) and cuts them into shards."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _LOGGER = logging.getLogger(__name__)
 Shard = tuple[InputSlice, ...]
 
 _NUM_THREADS = 16
-"""Threads that open files at the same time: each file costs a few round trips in remote storage."""
+"""Number of threads that open files: opening a remote file takes several round trips."""
 
 _MOST_FOLDERS_DEEP = 32
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """Returns a name without the suffix of its compression, and the compression.
+    """Splits a path into the path without the compression suffix, and the compression.
 
     Example:
         >>> split_suffix("a/part-0.jsonl.gz")
@@ -50,7 +50,7 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 
 def formats_by_name(path: str) -> tuple[str, ...]:
-    """Returns the formats with the suffix of a name; none if the suffix is unknown."""
+    """Returns the formats of files with the suffix of `path`; empty if the suffix is unknown."""
     suffix = os.path.splitext(split_suffix(path)[0])[1].lower()
     return tuple(name for name, found in FORMATS.items() if suffix in found.suffixes)
 
@@ -62,39 +62,39 @@ def inspect_input(
     default_format: str | None = None,
     version: ObjectVersion | None = None,
 ) -> InputFile:
-    """Returns format, compression, size and version of a file.
+    """Returns an input file with its format, compression, size and version.
 
-    Format and compression follow from the name, else from the first bytes; a suffix of several formats (`.txt`) needs
-    `input_format`. Standard input, and a pipe, are JSON lines by default.
+    Detects format and compression by the name, else by the first bytes. A suffix shared by several formats (`.txt`)
+    needs `input_format`. Standard input and pipes are JSON lines by default.
 
     Args:
         path: path of a file (not a folder), an address in object storage, or `-`.
         input_format: format of the file; None detects it.
-        default_format: format if it cannot be detected; None refuses the file.
+        default_format: format of a file whose format cannot be detected; None raises an error for such a file.
         version: version of the object, if known.
 
     Raises:
-        ConfigError: its format cannot be detected, or is compressed twice.
-        StorageError: it cannot be opened.
+        ConfigError: the format cannot be detected, or a file of a format with internal compression is compressed.
+        StorageError: the file cannot be opened.
     """
     if not is_remote(path) and (stream := _stream(path, input_format)) is not None:
         return stream
     compression = split_suffix(path)[1]
     names = formats_by_name(path)
     chosen = input_format or (names[0] if len(names) == 1 else None)
-    is_told = compression != "none" or (chosen is not None and FORMATS[chosen].compresses_inside)
-    num_bytes, change, head = _look(path, version, with_head=not is_told)
+    is_known = compression != "none" or (chosen is not None and FORMATS[chosen].compresses_inside)
+    num_bytes, change, head = _size_version_head(path, version, with_head=not is_known)
     if chosen is None:
         by_head = (name for name, found in FORMATS.items() if head.startswith(found.magics))
         chosen = next(by_head, default_format)
     if chosen is None and names:
-        hint = f"name the format: {' or '.join(names)}"
-        raise ConfigError(f"`{path}` is text: a document may be a line or the file", hint=hint)
+        hint = f"set `input_format` to {' or '.join(names)}"
+        raise ConfigError(f"`{path}` is text: a document may be a line or the whole file", hint=hint)
     if chosen is None:
-        hint = f"name the format: {', '.join(FORMATS)}"
-        raise ConfigError(f"neither the name nor the first bytes of `{path}` tell its format", hint=hint)
+        hint = f"set `input_format` to one of {', '.join(FORMATS)}"
+        raise ConfigError(f"cannot detect the format of `{path}` by its name or first bytes", hint=hint)
     if FORMATS[chosen].compresses_inside and compression != "none":
-        message = f"`{path}` is a whole file in {compression}: {FORMATS[chosen].title} compresses inside"
+        message = f"`{path}` is compressed with {compression}: {FORMATS[chosen].title} has its own compression"
         raise ConfigError(message, hint="decompress the file")
     if not FORMATS[chosen].compresses_inside and compression == "none":
         compression = compression_of(head)
@@ -115,32 +115,33 @@ def _stream(path: str, input_format: str | None) -> InputFile | None:
             return None
     found = input_format or "jsonl"
     if FORMATS[found].begins_at_the_end:
-        message = f"`{path}` can be read once only, and {FORMATS[found].title} is read from its end"
+        message = f"`{path}` is a pipe, and {FORMATS[found].title} cannot be read from a pipe"
         raise ConfigError(message, hint="save it as a file first")
     return InputFile(path=path, format=found, compression="none", num_bytes=0, version="", is_stream=True)
 
 
-def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple[int, str, bytes]:
-    """Returns size, version and, with `with_head`, the first bytes of a file."""
+def _size_version_head(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple[int, str, bytes]:
+    """Returns size and version of a file, and its first bytes if `with_head` is set."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
         return *version_of(remote.version), head
-    with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
+    with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # fails here if it is unreadable
         status = os.fstat(file.fileno())
         return status.st_size, str(status.st_mtime_ns), file.read(MAGIC_BYTES)
 
 
 def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, ...]:
-    """Returns the shards of a corpus: slices that together are all its records, in their order.
+    """Cuts input files into shards, which together contain all records in order.
 
-    A function of `shard_bytes` and the files alone: their order, formats, sizes and units, such as the row groups of
-    Parquet. Lines that are not compressed are cut into equal ranges of bytes, other files between their units.
-    Consecutive slices share a shard up to `shard_bytes`; a stream is a shard by itself.
+    The result depends only on `shard_bytes` and on the files: their order, formats, sizes and units (such as the row
+    groups of Parquet). Cuts uncompressed lines into equal byte ranges, and other files between units. Puts consecutive
+    slices into one shard up to `shard_bytes`; a stream is a shard of its own.
 
     Args:
-        files: files of the corpus.
-        shard_bytes: most bytes of a shard of several slices: of files as they are, of units decoded.
+        files: input files, in order.
+        shard_bytes: maximum bytes of a shard with several slices; counts file bytes for whole files and byte ranges,
+            decoded bytes for units.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -157,12 +158,12 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
 
 
 def whole_file(file: InputFile) -> InputSlice:
-    """Returns a file as one slice."""
+    """Returns the slice that covers a whole file."""
     return InputSlice(file=file, start=0, stop=file.num_bytes if file.is_cut_by_bytes else len(_unit_bytes(file)))
 
 
 def _slices(files: Sequence[InputFile], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
-    """Yields the slices of all files, each with its size."""
+    """Yields the slices of all files, each with its size in bytes."""
     with ThreadPoolExecutor(_NUM_THREADS) as executor:
         all_sizes = executor.map(_unit_bytes, [file for file in files if not file.is_cut_by_bytes])
     for file in files:
@@ -187,12 +188,12 @@ def _unit_bytes(file: InputFile) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundInputs:
-    """The files of a corpus.
+    """The input files of a corpus.
 
     Attributes:
-        files: in the order of their names; within a folder, a glob or a prefix sorted by path, within a dataset that
-            `datasets` saved by its own list.
-        ignored: paths of files in folders that are no input, sorted.
+        files: input files in the order of the given names. Files of a folder, glob or prefix are sorted by path; files
+            of a dataset saved by `datasets` are in its order.
+        ignored: paths of files in folders that are not input, sorted.
     """
 
     files: tuple[InputFile, ...]
@@ -200,36 +201,37 @@ class FoundInputs:
 
 
 def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> FoundInputs:
-    """Returns the input files that names stand for.
+    """Finds the input files for a list of names.
 
-    A name is a file; a folder, with all folders in it; a glob (`**` for any folders); the same of object storage
-    (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or of the Hugging Face hub
-    (`hf://datasets/org/name`); `@PATH`, a file with such names, one a line, relative to the current folder; or `-`,
-    standard input. Folders, and files in folders, whose names begin with a dot are left out. An existing file is never
-    taken for a glob. Links in folders to files that are read anyhow are skipped, with a warning.
+    A name is one of: a file; a folder, searched recursively; a glob, in which `**` matches any folders; a file, folder
+    or glob in object storage (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or on the Hugging
+    Face hub (`hf://datasets/org/name`); `@PATH`, a file that lists such names, one per line, relative to the current
+    folder; or `-`, standard input. The search skips hidden files and folders. The name of an existing file is never a
+    glob. Links in folders to files that are also read directly are skipped with a warning.
 
     Args:
-        names: names, at least one.
-        input_format: format of all files; None detects that of each, but for text: a document may be a line or a file.
+        names: one or more names.
+        input_format: format of all files; None detects the format of each file. Text needs an explicit format.
 
     Raises:
-        ConfigError: a format is unknown or cannot be detected, or a folder mixes several; a file is named twice.
-        InputError: there are no files, or a saved dataset is incomplete.
-        StorageError: something cannot be opened or listed.
+        ConfigError: a format is unknown or cannot be detected, a folder mixes formats, or a file is named twice.
+        InputError: no files were found, or a saved dataset is incomplete.
+        StorageError: a file or folder cannot be opened or listed.
     """
     if input_format is not None and input_format not in FORMATS:
         raise ConfigError(f"`input_format`: must be one of {', '.join(FORMATS)}, got {input_format!r}")
     finder = _Finder(input_format=input_format)
     for name in names:
         finder.add(name)
-    finder.read_each_once()
+    finder.drop_aliases()
     if not finder.paths:
-        listed = ", ".join(f"`{redacted(name)}`" for name in names) or "nothing"
-        what = "input files" if input_format is None else f"files of {input_format}"
+        listed = ", ".join(f"`{redacted(name)}`" for name in names) or "an empty list"
+        what = "input files" if input_format is None else f"files of the format {input_format}"
         ignored = [f"`{path}`" for path in sorted(finder.ignored)]
         shown = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-        others = f"{len(ignored)} other files: {shown}" if ignored else "no other files either"
-        raise InputError(f"no {what} in {listed}; {others}", hint="name the format")
+        others = f"ignored {len(ignored)} other files: {shown}" if ignored else "no other files found"
+        hint = "set `input_format`, for example to text-lines for `.txt` files"
+        raise InputError(f"no {what} in {listed}; {others}", hint=hint)
 
     def inspect(path: str) -> InputFile:
         return inspect_input(path, input_format=input_format, version=finder.versions.get(path))
@@ -241,37 +243,37 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
 
 @dataclass(slots=True, kw_only=True)
 class _Finder:
-    """Collects paths; `versions` of listed objects, and `met`, the paths that nobody named one by one."""
+    """Collects input paths, the versions of listed objects, and `found`: paths found by search, not named directly."""
 
     input_format: str | None
     paths: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    met: set[str] = field(default_factory=set)
+    found: set[str] = field(default_factory=set)
     versions: dict[str, ObjectVersion] = field(default_factory=dict)
 
-    def read_each_once(self) -> None:
-        """Skips further paths to a file, such as links in a folder; refuses those that are named.
+    def drop_aliases(self) -> None:
+        """Drops found paths that lead to a file a second time (links); raises `ConfigError` for named ones.
 
-        A named path is kept, else one that is no link, else the first.
+        Keeps the named path, else a path that is not a link, else the first path.
         """
-        by_place: dict[str, list[str]] = defaultdict(list)
+        aliases: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            by_place[path if is_remote(path) or path == STDIN else os.path.realpath(path)].append(path)
+            aliases[path if is_remote(path) or path == STDIN else os.path.realpath(path)].append(path)
         skipped = set()
-        for ways in by_place.values():
-            kept, *others = sorted(ways, key=lambda path: (path in self.met, os.path.islink(path)))
+        for paths in aliases.values():
+            kept, *others = sorted(paths, key=lambda path: (path in self.found, os.path.islink(path)))
             for path in others:
-                if path == kept or path not in self.met:
-                    message = f"`{path}` is named twice" + ("" if path == kept else f", as `{kept}` too")
-                    raise ConfigError(message, hint="a corpus is read once; give datasets weights in the blend instead")
+                if path == kept or path not in self.found:
+                    message = f"`{path}` is named twice" + ("" if path == kept else f", also as `{kept}`")
+                    raise ConfigError(message, hint="name each file once; to repeat data, set weights in the blend")
                 skipped.add(path)
         if skipped:
             self.paths = [path for path in self.paths if path not in skipped]
             self.ignored += skipped
-            _LOGGER.warning("skipped %d links to files that are read anyhow, such as `%s`", len(skipped), min(skipped))
+            _LOGGER.warning("skipped %d links to other input files, such as `%s`", len(skipped), min(skipped))
 
     def add(self, name: str, *, is_listed: bool = False) -> None:
-        """Adds the files that a name stands for."""
+        """Adds the files for a name; see `find_inputs`."""
         if name == STDIN:
             self.paths.append(name)
         elif name.startswith("@") and not is_listed:
@@ -293,8 +295,8 @@ class _Finder:
         for path in found:
             if not os.path.isdir(path):
                 self.paths.append(path)
-                self.met.add(path)
-            elif "**" not in pattern:  # else its files match by themselves
+                self.found.add(path)
+            elif "**" not in pattern:  # `**` already matches the files in the folder
                 self.add(path)
 
     def _add_remote(self, name: str) -> None:
@@ -323,8 +325,8 @@ class _Finder:
         return bool(versions)
 
     def _add_folder(self, folder: str, paths: Sequence[str]) -> None:
-        """Adds the input files out of all files in a folder."""
-        chosen: list[tuple[str, int, str]] = []  # the path that tells the place, the number there, the path
+        """Adds the input files among `paths`, all files in a folder, sorted."""
+        chosen: list[tuple[str, int, str]] = []  # sort key, index within a saved dataset, path
         parents: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             parents[posixpath.dirname(path)].append(path)
@@ -340,12 +342,12 @@ class _Finder:
         formats = {formats_by_name(path)[0] for *_, path in chosen if formats_by_name(path)}
         if self.input_format is None and len(formats) > 1:
             message = f"`{folder}` has files of several formats: {', '.join(sorted(formats))}"
-            raise ConfigError(message, hint="name the format, or the files")
+            raise ConfigError(message, hint="set `input_format`, or name the files")
         self.paths += [path for *_, path in sorted(chosen)]
-        self.met.update(path for *_, path in chosen)
+        self.found.update(path for *_, path in chosen)
 
     def _saved_files(self, folder: str, names: Sequence[str]) -> Sequence[str] | None:
-        """Returns the input files of a folder with its own list of them; else None."""
+        """Returns the input files of a folder that contains a saved dataset, else None."""
         formats = FORMATS if self.input_format is None else (self.input_format,)
         found = (FORMATS[name].saved_files(folder, names, _read) for name in formats)
         return next((files for files in found if files is not None), None)
@@ -353,7 +355,7 @@ class _Finder:
     def _is_input(self, path: str) -> bool:
         formats = formats_by_name(path)
         if self.input_format is None:
-            return len(formats) == 1 and not split_suffix(path)[0].endswith(".json")  # of metadata
+            return len(formats) == 1 and not split_suffix(path)[0].endswith(".json")  # `.json` is usually metadata
         return self.input_format in formats or (not formats and FORMATS[self.input_format].takes_any_name)
 
 
@@ -374,7 +376,7 @@ def _names_in_list(path: str) -> list[str]:
 
 
 def _walk(folder: str) -> list[str]:
-    """Returns the files in a folder and the folders in it, links followed; a hidden folder is one entry."""
+    """Lists the files in a folder recursively, following links; lists a hidden folder as one entry."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -386,8 +388,8 @@ def _walk(folder: str) -> list[str]:
             folders[:] = [name for name in folders if not name.startswith(".")]
             found += [os.path.join(parent, name) for name in [*names, *hidden]]
             if parent.count("/") > folder.count("/") + _MOST_FOLDERS_DEEP:
-                message = f"`{folder}` has folders in folders {_MOST_FOLDERS_DEEP} deep"
-                raise InputError(message, hint="do links in it lead in a circle?")
+                message = f"`{folder}` has more than {_MOST_FOLDERS_DEEP} levels of folders"
+                raise InputError(message, hint="look for links that form a cycle")
     return found
 
 
@@ -395,12 +397,12 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name is a glob; web addresses are none, as they have a `?` of their own."""
+    """Returns whether a name is a glob; a web address is not, since `?` starts its query."""
     return _SPECIAL.search(name) is not None and not name.startswith(("http://", "https://"))
 
 
 def literal_folder(pattern: str) -> str:
-    """Returns the longest folder of all matches of a glob, with a slash.
+    """Returns the deepest folder that contains all matches of a glob, with a trailing slash.
 
     Example:
         >>> literal_folder("s3://bucket/crawl/part-*/[0-9].jsonl")
@@ -412,7 +414,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Whether an address matches a glob: `**` is any number of segments, `*` is within one, hidden names are skipped.
+    """Returns whether an address matches a glob. `**` matches any segments, `*` within a segment, neither hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")
@@ -420,7 +422,7 @@ def matches(address: str, pattern: str) -> bool:
     """
     names, segments = address.split("/"), pattern.split("/")
 
-    @cache  # against many `**`
+    @cache  # avoids exponential time for many `**`
     def is_match(at: int, place: int) -> bool:
         if place == len(segments):
             return at == len(names)

@@ -1,4 +1,4 @@
-"""Files of lines as blocks of whole lines."""
+"""Reads files of lines in blocks of whole lines."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tokenloom.inputs.records import (
     NumberedRecord,
     ParsedBlock,
     UnusableLineError,
-    left_out_of,
     refuse_utf16,
+    skipped_array,
     without_mark,
 )
 from tokenloom.storage.resolve import open_source
 
 _COUNT_BYTES = 16 << 20
 _END_BYTES = 64 << 10
-"""Read at once behind a slice, for the end of its last line."""
+"""Bytes to read at once behind a slice, to find the end of its last line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineBlock(Block):
-    """Consecutive whole lines; the last one of the file may lack its newline. A byte order mark is no part of it."""
+    """A block of whole lines, without the byte order mark; the last line of the file may lack its newline."""
 
     unit: ClassVar[str] = "line"
 
     @abstractmethod
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts of lines; None if one is blank or otherwise unusual."""
+        """Extracts the texts of all lines at once; returns None if a line is blank or needs `parse_carefully`."""
 
     @abstractmethod
     def value_reader(self) -> Callable[[bytes], Any]:
-        """Returns a reader of lines that are not blank, as `NumberedRecord.value`; may raise `UnusableLineError`."""
+        """Returns a function that parses a nonblank line; it raises `UnusableLineError` for a bad line."""
 
     def lines(self) -> list[bytes]:
         """Returns the lines without their newlines."""
@@ -61,9 +61,9 @@ class LineBlock(Block):
             return None
         shorter = replace(self, data=b"\n".join([line for line in lines if line.strip()]))
         parsed = shorter.plain_texts(keys)
-        if parsed is None or parsed.bad_lines:  # whose numbers would be others
+        if parsed is None or parsed.bad_lines:  # bad lines would have wrong numbers
             return None
-        return replace(parsed, left_out=left_out_of(blank))
+        return replace(parsed, skipped=skipped_array(blank))
 
     def records(self) -> Iterator[NumberedRecord]:
         read = self.value_reader()
@@ -88,19 +88,19 @@ class LineBlock(Block):
 
 
 class LineReader(StreamReader):
-    """Reads a slice of a file of lines in blocks, each of the whole lines that fit.
+    """A reader of a slice of lines that yields blocks of as many whole lines as fit into `block_bytes`.
 
-    Only a newline ends a line. Memory: one block, or the longest line if that is longer.
+    Only `\\n` ends a line. Memory: one block, or the longest line if that is longer.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock]) -> None:
         super().__init__(slice_, options)
         self._new_block = block
-        self._is_behind = False  # only the rest of a line that began in the slice will be read
+        self._is_past_slice = False  # all bytes of the slice are read; only the end of its last line is missing
 
     def read_blocks(self) -> Iterator[LineBlock]:
-        """Yields the blocks; text in UTF-16 is an `InputError`."""
-        pending: list[bytes] = []  # the beginning of a line whose end is not read yet
+        """Yields the blocks in order; raises `InputError` for UTF-16."""
+        pending: list[bytes] = []  # the start of a line whose end is not read yet
         num_pending = 0
         chunks = self._without_mark(self._chunks())
         for chunk in chunks:
@@ -108,8 +108,8 @@ class LineReader(StreamReader):
             if num_pending + (len(chunk) if end < 0 else end) > self._limits.max_record_bytes:
                 yield self._block(b"".join([*pending, chunk])[:HEAD_BYTES], num_lines=1, too_long=True)
                 pending, num_pending = [], 0
-                # Of a line that goes on behind the slice, the rest is the next slices' to read: it is not read twice.
-                while chunk and end < 0 and not self._is_behind:
+                # Do not skip beyond the slice: the next slices skip the rest of this line themselves.
+                while chunk and end < 0 and not self._is_past_slice:
                     chunk = next(chunks, b"")
                     end = chunk.find(b"\n")
                 if end < 0:
@@ -117,7 +117,7 @@ class LineReader(StreamReader):
                 chunk = chunk[end + 1 :]
             cut = chunk.rfind(b"\n") + 1
             if cut:
-                data = b"".join([*pending, memoryview(chunk)[:cut]])  # copied once, not twice
+                data = b"".join([*pending, memoryview(chunk)[:cut]])  # a single copy
                 yield self._block(data, num_lines=_num_newlines(data))
                 pending, num_pending = [], 0
             pending.append(chunk[cut:])
@@ -131,7 +131,7 @@ class LineReader(StreamReader):
         return self._new_block(path=self._path, first_record=first, data=data, max_record_bytes=most, too_long=too_long)
 
     def _without_mark(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yields all chunks, without the byte order mark at the beginning of a file."""
+        """Yields all chunks, without the byte order mark at the start of the file."""
         if not self._slice.numbers_records_from_its_start:
             head = b""
             while len(head) < MARK_BYTES and (chunk := next(chunks, b"")):
@@ -141,13 +141,13 @@ class LineReader(StreamReader):
         yield from chunks
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yields the bytes of the lines that begin in the slice, of all of the file if it is not cut by bytes."""
+        """Yields the bytes of the lines that start in the slice; all bytes if the file is not cut by bytes."""
         slice_ = self._slice
         if not slice_.file.is_cut_by_bytes:
             while chunk := self._read(self.block_bytes):
                 yield chunk
             return
-        is_within_line = slice_.start > 0  # of the slice before
+        is_within_line = slice_.start > 0  # possibly in a line of the previous slice
         is_ours = not is_within_line
         left = slice_.stop - max(0, slice_.start - 1)
         while left > 0 and (chunk := self._read(min(left, self.block_bytes))):
@@ -157,7 +157,7 @@ class LineReader(StreamReader):
                 is_ours, is_within_line = bool(newline), not newline
             if is_ours and chunk:
                 is_within_line = not chunk.endswith(b"\n")
-                self._is_behind = left <= 0
+                self._is_past_slice = left <= 0
                 yield chunk
         while is_ours and is_within_line and (chunk := self._read(_END_BYTES)):
             line, newline, _ = chunk.partition(b"\n")
@@ -171,7 +171,7 @@ class LineReader(StreamReader):
 
 
 class LineFormat(RecordFormat):
-    """A format whose records are lines, in blocks of a class."""
+    """A base class for formats whose records are lines; `block` parses them."""
 
     has_lines = True
     block: type[LineBlock]
@@ -181,14 +181,14 @@ class LineFormat(RecordFormat):
 
 
 def _num_newlines(data: bytes | np.ndarray[Any, Any]) -> int:
-    """Counts newlines; four times as fast as `bytes.count` in Python 3.11, and without its lock."""
+    """Counts newlines; four times as fast as `bytes.count` in Python 3.11, and releases the GIL."""
     return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
 
 
 def count_lines_before(slice_: InputSlice) -> int:
-    """Returns the number of lines of a file before a slice; reads the file up to there, for errors."""
+    """Counts the lines that start before a slice, by reading the file up to the slice. Used for error messages."""
     source = open_source(slice_.file.path)
-    stop = slice_.start - 1  # a newline there ends the last of them
+    stop = slice_.start - 1  # a newline at this byte ends the last of these lines
     if stop < 0:
         return 0
     return 1 + sum(_num_newlines(source.read(at, min(_COUNT_BYTES, stop - at))) for at in range(0, stop, _COUNT_BYTES))

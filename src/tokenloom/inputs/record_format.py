@@ -1,4 +1,4 @@
-"""The interface of a format of input files, and of the readers of its slices."""
+"""The interface of input formats and of the readers of their slices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_HEAD_BLOCKS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Settings of reading a slice.
+    """Options for reading a slice.
 
     Attributes:
-        block_bytes: size of a block, unless a single record has more.
-        keys: keys of the texts; only their columns are read. None for all columns.
-        limits: limits of records and memory.
+        block_bytes: size of a block in bytes; a longer record is a block of its own.
+        keys: keys of the texts; tables read only these columns. None for all columns.
+        limits: size limits.
     """
 
     block_bytes: int
@@ -33,13 +33,13 @@ class ReadOptions:
 
 
 class SliceReader(ABC):
-    """Reads a slice from beginning to end, once, in blocks of whole records. Not safe from several threads.
+    """A reader of a slice that yields blocks of whole records, once, in order. Not thread-safe.
 
     Attributes:
-        block_bytes: size of a block, unless a single record has more; may be changed between blocks.
-        num_bytes: size of the slice in the file; 0 if unknown (a pipe).
-        num_text_bytes: bytes of text read so far, after decompression; of tables, of the columns in memory.
-        num_rows: records in the blocks so far, blank and bad ones included: lines, rows or files.
+        block_bytes: size of a block in bytes; a longer record is a block of its own. May be changed between blocks.
+        num_bytes: size of the slice in the file, in bytes; 0 for a pipe.
+        num_text_bytes: bytes of text read so far, after decompression; for tables, bytes of the columns in memory.
+        num_rows: number of records in the blocks so far, including blank and bad ones.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
@@ -55,18 +55,18 @@ class SliceReader(ABC):
     @property
     @abstractmethod
     def position(self) -> int:
-        """Bytes of the slice, compressed as they may be, read so far."""
+        """Bytes of the slice read so far, before decompression."""
 
     @abstractmethod
     def read_blocks(self) -> Iterator[Block]:
-        """Yields the blocks, in order, as the file is now; see `blocks`."""
+        """Yields the blocks in order, without the check of `blocks` that the file did not change."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes the file; harmless when repeated."""
+        """Closes the file; may be called repeatedly."""
 
     def first_block(self) -> Block | None:
-        """Returns the first block with a whole record, before `blocks` yields it; None if it is not near the start."""
+        """Returns the first block with a whole record, None for an empty slice; `blocks` yields all blocks again."""
         head, rest = list[Block](), self._guarded()
         for block in islice(rest, _MOST_HEAD_BLOCKS):
             head.append(block)
@@ -76,16 +76,16 @@ class SliceReader(ABC):
         return head[-1] if head else None
 
     def blocks(self) -> Iterator[Block]:
-        """Yields the blocks, in order.
+        """Yields the blocks in order.
 
         Raises:
-            InputError: the file is damaged, truncated, or changed since the job was planned.
+            InputError: the file is damaged or truncated, or changed after planning.
             StorageError: reading failed.
         """
         return self._guarded() if self._blocks is None else self._blocks
 
     def _guarded(self) -> Iterator[Block]:
-        """Yields the blocks, and checks at the end that the file did not change."""
+        """Yields the blocks; checks after the last one that the file did not change."""
         file = self._slice.file
         try:
             yield from self.read_blocks()
@@ -98,7 +98,7 @@ class SliceReader(ABC):
 
 
 class StreamReader(SliceReader):
-    """A reader of the decompressed bytes of a slice."""
+    """A base class for readers of decompressed text."""
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
@@ -106,7 +106,7 @@ class StreamReader(SliceReader):
 
     @property
     def position(self) -> int:
-        """See `SliceReader`; 0 where the system does not tell (a pipe)."""
+        """Bytes of the slice read so far, before decompression; 0 for a pipe."""
         return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
 
     def close(self) -> None:
@@ -114,20 +114,20 @@ class StreamReader(SliceReader):
 
 
 class RecordFormat(Protocol):
-    """A format: how its files are recognized, cut and read. Derive from it to inherit the usual answers.
+    """The interface of an input format; subclass it to inherit the defaults.
 
-    A file whose records are lines (`has_lines`) is cut at any byte, unless it is compressed; any other between its
-    units (`unit_bytes`). All methods are safe from several threads, and return the same in every process.
+    An uncompressed file of lines (`has_lines`) may be cut at any byte; any other file only between its units
+    (`unit_bytes`). All methods are thread-safe and return the same result in every process.
 
     Attributes:
-        title: its name in messages ("Parquet").
-        suffixes: suffixes of its files, in lower case, without those of a compression. Several formats may share one;
-            the user then names the format.
-        takes_any_name: where a user names this format, files in folders have it unless their name tells another.
-        magics: first bytes of its files, for names without a known suffix.
-        compresses_inside: its files are never compressed as a whole.
-        begins_at_the_end: reading begins at the end of a file, so that pipes cannot be read.
-        has_lines: a record is a line, independent of the lines before it.
+        title: name in messages ("Parquet").
+        suffixes: file name suffixes in lower case, without suffixes of compressions. If several formats share a suffix,
+            the user must set `input_format`.
+        takes_any_name: with `input_format` set to this format, read files in folders even if their suffix is unknown.
+        magics: first bytes of files of this format, to detect it if the suffix is unknown.
+        compresses_inside: the format has its own compression, so that whole files are never compressed.
+        begins_at_the_end: reading starts at the end of the file, so that pipes cannot be read.
+        has_lines: each record is a line, which can be parsed without the lines before it.
     """
 
     title: str
@@ -140,53 +140,55 @@ class RecordFormat(Protocol):
 
     @property
     def unit(self) -> str:
-        """A record, as `Block.unit`: a `line`, a `row`, or the whole `file`."""
+        """Name of a record, as in `Block.unit`: `line`, `row` or `file`."""
         return "line" if self.has_lines else "row"
 
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
-        """Returns the sizes of the units between which a file may be cut, decoded; a whole file is one.
+        """Returns the decoded size in bytes of each unit of a file; a file may be cut between units.
+
+        By default, the whole file is one unit.
 
         Raises:
-            StorageError: it cannot be read.
-            InputError: it is not of the format.
+            StorageError: the file cannot be read.
+            InputError: the file does not have this format.
         """
         return [file.num_bytes]
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the names of the input files in a folder with its own list of them, in order; else None.
+        """Returns the input file names of a folder that lists its own files (a saved dataset), in order; else None.
 
         Args:
-            folder: its path or address, without a slash at the end.
-            names: names of the files right in it.
-            read: returns the bytes of a file.
+            folder: path or address of the folder, without a trailing slash.
+            names: names of the files directly in the folder.
+            read: returns the bytes of a file at a path.
 
         Raises:
-            ConfigError, InputError: it cannot be read as a whole.
+            ConfigError, InputError: the listed files cannot be read as one dataset.
         """
         return None
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
-        """Raises a `ConfigError` for keys that no record can have."""
-        return  # every key, unless a format knows better
+        """Raises `ConfigError` for keys that no record of the format can have; by default, all keys are valid."""
+        return
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> SliceReader:
-        """Returns the reader of a slice.
+        """Opens a slice for reading.
 
         Raises:
-            InputError: the file is not of the format, or has no column for a key.
-            StorageError: it cannot be opened.
-            MissingExtraError: its library is not installed.
+            InputError: the file does not have this format, or has no column for a key.
+            StorageError: the file cannot be opened.
+            MissingExtraError: the library of the format is not installed.
         """
 
 
 def open_slice(
     slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
-    """Returns the reader of a slice; see `ReadOptions`.
+    """Opens a slice for reading; see `ReadOptions` for the arguments.
 
     Raises:
-        ConfigError: the format has no such keys.
-        InputError, StorageError, MissingExtraError: see `RecordFormat.open`; or the file changed since it was planned.
+        ConfigError: the format does not support one of the keys.
+        InputError, StorageError, MissingExtraError: see `RecordFormat.open`; also if the file changed after planning.
     """
     file = slice_.file
     found = FORMATS[file.format]

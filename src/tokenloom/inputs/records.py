@@ -1,7 +1,7 @@
-"""Blocks of records, the texts in them, and a reason for every record without texts.
+"""Parses blocks of records into texts; gives a reason for each record without texts.
 
-Readers yield blocks unparsed. Nearly all blocks hold only good records with one text under each key, which their
-formats take out at once. Any other block is parsed record by record, in worker threads.
+Readers yield unparsed blocks, which worker threads parse. Nearly all blocks contain only good records with one text per
+key; their formats extract all texts at once. Other blocks are parsed record by record.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tokenloom.errors import InputError
 from tokenloom.inputs import RECORD_BYTES
 
 HEAD_BYTES = 1 << 10
-"""Kept of a record that is too long."""
+"""Number of bytes that are kept of a record that is too long."""
 
-LeftOut = NDArray[np.int64]
-"""int64[num_left_out], rising: numbers of records, from 0, that gave no document."""
+SkippedRecords = NDArray[np.int64]
+"""int64[num_skipped], ascending: indices of the records without a document, from 0."""
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 MARK_BYTES = len(_UTF8_MARK)
-"""Most bytes of a byte order mark."""
+"""Maximum length of a byte order mark, in bytes."""
 
 _KINDS = {
     dict: "an object",
@@ -44,15 +44,16 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block(ABC):
-    """Consecutive records of a file; see `parse_block` and `records_of`.
+    """A block of consecutive records of a file, not parsed yet; see `parse_block` and `records_of`.
 
     Attributes:
-        unit: a record: `line`, `row` or `file`.
+        unit: name of a record: `line`, `row` or `file`.
         path: path of the file.
-        first_record: number of the first record, from 1: see `InputSlice.numbers_records_from_its_start`.
-        max_record_bytes: longer records are bad.
-        too_long: whether the block is the beginning of a longer record; the rest was dropped.
-        data: its bytes, if it is text.
+        first_record: number of the first record, from 1; counted from the start of the file or of the slice, see
+            `InputSlice.numbers_records_from_its_start`.
+        max_record_bytes: maximum record size in bytes; longer records are bad.
+        too_long: whether the block is only the start of a record that is too long.
+        data: bytes of the block, for text formats.
     """
 
     unit: ClassVar[str]
@@ -65,35 +66,34 @@ class Block(ABC):
 
     @property
     def num_text_bytes(self) -> int:
-        """Size of the text; of a table, of its columns in memory."""
+        """Size of the text in bytes; for tables, of the columns in memory."""
         return len(self.data)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts of all records at once; None if anything is unusual."""
+        """Extracts the texts of all records at once; returns None if a record needs `parse_carefully`."""
         return None
 
     @abstractmethod
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the records of a block that is not too long; see `records_of`."""
+        """Yields the parsed records of a block whose `too_long` is False; see `records_of`."""
 
     def halves(self) -> tuple[Self, Self] | None:
-        """Returns the first and the second half of the records; None for a single record."""
+        """Splits the block into two halves; returns None if it has only one record."""
         return None
 
 
-def left_out_of(numbers: Sequence[int] | NDArray[np.int64]) -> LeftOut:
-    """Returns the numbers of records, from 0 and rising, as an array."""
+def skipped_array(numbers: Sequence[int] | NDArray[np.int64]) -> SkippedRecords:
     return np.array(numbers, dtype=np.int64)
 
 
-def documents_between(left_out: LeftOut, start: int, stop: int) -> NDArray[np.int64]:
-    """Returns the records [start, stop) that gave documents: int64[num_runs, 2], first record and count of each run.
+def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
+    """Returns the runs of documents among records [start, stop): int64[num_runs, 2], first record and count per run.
 
     Example:
         >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
         [[0, 1], [3, 2], [6, 2]]
     """
-    inside = left_out[slice(*np.searchsorted(left_out, [start, stop]))]
+    inside = skipped[slice(*np.searchsorted(skipped, [start, stop]))]
     starts, stops = np.append(start, inside + 1), np.append(inside, stop)
     runs = np.stack([starts, stops - starts], axis=1).astype(np.int64)
     kept: NDArray[np.int64] = runs[runs[:, 1] > 0]
@@ -102,11 +102,12 @@ def documents_between(left_out: LeftOut, start: int, stop: int) -> NDArray[np.in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The texts under one key.
+    """The texts of several documents for one key.
 
     Attributes:
-        texts: one per document, or one per sentence; without lone surrogates.
-        document_ends: int64[num_documents], the number of texts before each document's end; None if each text is one.
+        texts: texts of all documents, without lone surrogates; a document may have several (sentences).
+        document_ends: int64[num_documents], the index of the first text after each document; None if each document has
+            one text.
     """
 
     texts: Sequence[str]
@@ -114,70 +115,70 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsDone:
-    """Counts of consecutive records.
+class RecordCounts:
+    """The counts of good, bad and blank records in a sequence of records.
 
     Attributes:
-        num_documents: documents, one per good record.
-        bad_lines: records without a document that are not blank.
-        left_out: numbers of the blank and the bad records.
+        num_documents: number of documents, one per good record.
+        bad_lines: bad records, in order.
+        skipped: indices of the blank and bad records.
     """
 
     num_documents: int
     bad_lines: list[BadLine] = field(default_factory=list)
-    left_out: LeftOut = field(default_factory=partial(left_out_of, ()))
+    skipped: SkippedRecords = field(default_factory=partial(skipped_array, ()))
 
     @property
     def num_records(self) -> int:
-        """All records, blank and bad ones included."""
-        return self.num_documents + len(self.left_out)
+        """Number of all records, including blank and bad ones."""
+        return self.num_documents + len(self.skipped)
 
     @property
     def num_blank_lines(self) -> int:
-        """Lines of white space."""
-        return len(self.left_out) - len(self.bad_lines)
+        """Number of lines that contain only white space."""
+        return len(self.skipped) - len(self.bad_lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedBlock(RecordsDone):
-    """The documents of a block: one `Texts` per key in `columns`, all with the same number of documents."""
+class ParsedBlock(RecordCounts):
+    """The documents of a block: `columns` has one `Texts` per key, all with the same number of documents."""
 
     columns: tuple[Texts, ...]
 
 
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Returns the texts of a block, and lists records without them. Thread-safe.
+    """Parses a block into texts, and lists records without texts. Thread-safe.
 
-    Text without keys, in lines or whole files, is unchanged but for the newline that ends a line (a carriage return
-    before it stays) and the byte order mark at the beginning of a file.
+    Plain text (lines or whole files) is unchanged except that the newline of a line and the byte order mark of a file
+    are dropped. A carriage return before the newline stays.
 
     Args:
-        block: a block of any format.
-        keys: keys of the texts, see `value_at`; `text` for text without keys.
+        block: block of any format.
+        keys: keys of the texts, see `value_at`; `text` for plain text.
     """
     parsed = block.texts(keys)
     return parse_carefully(block, keys) if parsed is None else parsed
 
 
 def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Returns the texts of a block, record by record, with the end of each document."""
+    """Parses a block into texts record by record; always sets `document_ends`."""
     longest = block.max_record_bytes
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
     bad_lines: list[BadLine] = []
-    left_out: list[int] = []
+    skipped: list[int] = []
     for number, record in enumerate(records_of(block)):
         if record.is_blank:
-            left_out.append(number)
+            skipped.append(number)
             continue
         try:
             values = _values(record.value, keys)
-            # The length of a row is not known before it is read.
+            # The length of a row is known only after parsing.
             if not record.data and sum(len(text.encode()) for value in values for text in value) > longest:
                 raise too_long(longest)
         except UnusableLineError as error:
             bad_lines.append(bad_line(block, record, str(error)))
-            left_out.append(number)
+            skipped.append(number)
             continue
         for value, column, column_ends in zip(values, columns, ends, strict=True):
             column.extend(value)
@@ -189,12 +190,12 @@ def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
         ),
         num_documents=len(ends[0]),
         bad_lines=bad_lines,
-        left_out=left_out_of(left_out),
+        skipped=skipped_array(skipped),
     )
 
 
 def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
-    """Returns the texts of one document under each key."""
+    """Returns the texts of one record for each key."""
     if isinstance(record, UnusableLineError):
         raise record
     if type(record) is not dict:
@@ -217,15 +218,15 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """A record without a document.
+    """A bad record: a record without a document that is not blank.
 
     Attributes:
         path: path of its file.
         unit: `line`, `row` or `file`.
-        line: its number from 1, as `Block.first_record` counts.
-        reason: why it has none.
-        data: its bytes without the newline, or as JSON; only the beginning if it is too long.
-        error: class to raise where bad records are not set aside.
+        line: number of the record from 1, counted as `Block.first_record`.
+        reason: the reason why it has no document.
+        data: bytes of the record without the newline; a row as JSON; only the start of a record that is too long.
+        error: exception class to raise if the job accepts no bad records.
     """
 
     path: str
@@ -237,22 +238,22 @@ class BadLine:
 
     @property
     def place(self) -> str:
-        """Its place in words."""
+        """The path and record number, for messages."""
         return f"`{self.path}`" if self.unit == "file" else f"`{self.path}` {self.unit} {self.line}"
 
 
 class UnusableLineError(Exception):
-    """A record has no document; carries the reason."""
+    """A record is bad; the message is the reason."""
 
 
 def refuse_record(reason: str) -> NoReturn:
-    """Raises an `UnusableLineError`."""
+    """Raises `UnusableLineError`."""
     raise UnusableLineError(reason)
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedRecord:
-    """A record, its number, and its bytes; `value` is an error if the bytes cannot be read."""
+    """A record with its number and bytes; `value` is an `UnusableLineError` if the bytes cannot be parsed."""
 
     number: int
     value: Any
@@ -261,7 +262,7 @@ class NumberedRecord:
 
 
 def records_of(block: Block) -> Iterator[NumberedRecord]:
-    """Yields the records of a block: objects, None for a blank one, an `UnusableLineError` for an unreadable one."""
+    """Yields the parsed records of a block; `value` is None for blank and an error for unreadable records."""
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
@@ -269,7 +270,7 @@ def records_of(block: Block) -> Iterator[NumberedRecord]:
 
 
 def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
-    """Returns a record to set aside, with its bytes or their beginning."""
+    """Returns the `BadLine` of a record; keeps only the start of long data."""
     data = data_of(record)
     if len(data) > block.max_record_bytes:
         data = data[:HEAD_BYTES]
@@ -277,42 +278,41 @@ def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
 
 
 def data_of(record: NumberedRecord) -> bytes:
-    """Returns the bytes of a record, of a row as JSON; none of an unreadable row."""
+    """Returns the bytes of a record; a row as JSON; b"" for an unreadable row."""
     if record.data or record.value is None or isinstance(record.value, Exception):
         return record.data
     return json.dumps(record.value, ensure_ascii=False, default=repr).encode("utf-8", "replace")
 
 
 def too_long(max_record_bytes: int) -> UnusableLineError:
-    """Returns the error for a record with more bytes."""
-    limit = f"{max_record_bytes} bytes, which `max_record_bytes` allows"
-    return UnusableLineError(f"longer than {limit}; only its beginning is kept")
+    """Returns the error for a record that exceeds `max_record_bytes`."""
+    return UnusableLineError(f"longer than {max_record_bytes} bytes (`max_record_bytes`); only its start is kept")
 
 
 def checked_text(text: str, where: str) -> str:
-    """Returns a text; raises an `UnusableLineError` for a lone surrogate."""
+    """Returns `text`; raises `UnusableLineError` if it contains a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         found = f"lone surrogate U+{ord(text[error.start]):X} at character {error.start + 1}"
-        raise UnusableLineError(f"{where} is no Unicode text: {found}") from error
+        raise UnusableLineError(f"{where} is not valid Unicode: {found}") from error
     return text
 
 
 def kind_of(value: Any) -> str:
-    """Returns the type of a JSON value in words."""
+    """Returns a phrase for the type of a JSON value, such as "an array"."""
     return _KINDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
 def value_at(record: Any, key: str) -> Any:
-    """Returns the value under a key, or under the path that its dots spell; a key with the dot itself wins.
+    """Returns the value of a key. A dotted key is a path into nested objects, unless the record has the key itself.
 
     Example:
         >>> value_at({"meta": {"text": "a"}}, "meta.text"), value_at({"meta.text": "b", "meta": {}}, "meta.text")
         ('a', 'b')
 
     Raises:
-        LookupError: there is none.
+        LookupError: the record has no such key.
     """
     while type(record) is dict:
         if key in record:
@@ -325,19 +325,19 @@ def value_at(record: Any, key: str) -> Any:
 
 
 def refuse_utf16(path: str, head: bytes) -> None:
-    """Refuses a file that begins as text in UTF-16 does."""
+    """Raises `InputError` if a file starts with a UTF-16 byte order mark."""
     if head.startswith(_UTF16_MARKS):
         message = f"`{path}`: expected UTF-8, found the byte order mark of UTF-16"
-        raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
+        raise InputError(message, hint="convert the file: `iconv -f UTF-16 -t UTF-8`")
 
 
 def without_mark(head: bytes) -> bytes:
-    """Returns the beginning of a file of UTF-8 without the byte order mark."""
+    """Removes the UTF-8 byte order mark from the start of a file."""
     return head.removeprefix(_UTF8_MARK)
 
 
 def decoded(data: bytes) -> str:
-    """Returns text from UTF-8; raises an `UnusableLineError` for other bytes."""
+    """Decodes UTF-8; raises `UnusableLineError` for invalid bytes."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -345,5 +345,5 @@ def decoded(data: bytes) -> str:
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
-    """Returns the reason why bytes are no text."""
+    """Returns the reason text for a decoding error."""
     return f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}"

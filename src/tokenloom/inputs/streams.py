@@ -1,4 +1,4 @@
-"""The bytes of an input file, decompressed; and its version, to compare with that of the plan."""
+"""Reads decompressed bytes of input files, and checks that files did not change after planning."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _BUFFER_BYTES = 256 << 10
 
 
 def version_of(version: ObjectVersion) -> tuple[int, str]:
-    """Returns size and etag of an object, as in an `InputFile`."""
+    """Returns size and etag of an object, as stored in an `InputFile`."""
     return version.num_bytes, version.etag or ""
 
 
 def object_version(file: InputFile) -> ObjectVersion:
-    """Returns the version of an object when the job was planned."""
+    """Returns the version that an object had at planning time."""
     return ObjectVersion(num_bytes=file.num_bytes, etag=file.version or None)
 
 
 class SliceStream:
-    """The text of a file, decompressed; of a slice of lines, from the byte before it on.
+    """A stream of the decompressed text of a slice; a byte-range slice starts one byte early.
 
     Args:
         slice_: slice of a file of lines or text.
         max_window_bytes: see `decompressed`.
 
     Attributes:
-        read: returns at most so many bytes, b"" at the end of the file.
+        read: `read(size)` returns at most `size` bytes; b"" at the end of the file.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:
         file = slice_.file
         by_bytes = file.is_cut_by_bytes
-        self._start = max(0, slice_.start - 1) if by_bytes else 0  # from the newline before it, if there is one
+        self._start = max(0, slice_.start - 1) if by_bytes else 0  # one byte early, to see a newline there
         self._file = open_bytes(file, start=self._start, stop=slice_.stop if by_bytes else None)
         self._end: int | None = None
         try:
@@ -55,20 +55,20 @@ class SliceStream:
 
     @property
     def position(self) -> int:
-        """Bytes of the file read so far, before decompression; 0 if unknown (a pipe)."""
+        """Bytes read from the file so far, before decompression; 0 for a pipe."""
         if self._end is not None:
             return self._end
         return self._file.tell() - self._start if self._file.seekable() else 0
 
     def close(self) -> None:
-        """Closes the file; the position stays."""
+        """Closes the file; `position` stays available."""
         if not self._file.closed:
             self._end = self.position
             self._file.close()
 
 
 def open_bytes(file: InputFile, *, start: int = 0, stop: int | None = None) -> io.BufferedReader:
-    """Returns the bytes of a file as they are, some of them or all, to be read from beginning to end."""
+    """Opens the bytes [start, stop) of a file for sequential reading, without decompression."""
     if file.path == STDIN:
         return io.BufferedReader(io.FileIO(0, closefd=False), _BUFFER_BYTES)
     version = object_version(file) if is_remote(file.path) else None
@@ -76,22 +76,22 @@ def open_bytes(file: InputFile, *, start: int = 0, stop: int | None = None) -> i
 
 
 def check_unchanged(file: InputFile) -> None:
-    """Raises if size or version of a file changed after the job was planned."""
+    """Raises `InputError` if the size or version of a file changed after planning."""
     if file.is_stream:
         return
     try:
         num_bytes, version = size_and_version(file.path)
     except (FileNotFoundError, MissingObjectError) as error:
-        raise changed_file(file, "it is gone") from error
+        raise changed_file(file, "it no longer exists") from error
     if num_bytes != file.num_bytes:
         what = "grew" if num_bytes > file.num_bytes else "shrank"
         raise changed_file(file, f"it {what} from {file.num_bytes} to {num_bytes} bytes")
     if version != file.version:
-        raise changed_file(file, "it was replaced or written to")
+        raise changed_file(file, "it was replaced or modified")
 
 
 def size_and_version(path: str) -> tuple[int, str]:
-    """Returns size and version of a file, as in an `InputFile`; `FileNotFoundError` or `MissingObjectError` if gone."""
+    """Returns the current size and version of a file; raises `FileNotFoundError` or `MissingObjectError` if missing."""
     if is_remote(path):
         return version_of(RemoteFile(path).version)
     status = os.stat(path)
@@ -99,6 +99,6 @@ def size_and_version(path: str) -> tuple[int, str]:
 
 
 def changed_file(file: InputFile, what: str) -> InputError:
-    """Returns the error for a file that changed after the job was planned."""
+    """Returns the error for a file that changed after planning."""
     message = f"`{file.path}` changed after the job was planned: {what}"
-    return InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")
+    return InputError(message, hint="run the job again, and do not modify the input during the job")

@@ -1,4 +1,4 @@
-"""A table of any format as blocks of rows: what Parquet, Arrow and CSV have in common."""
+"""Reads tables in blocks of rows; the common part of the Parquet, Arrow and CSV readers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import RemoteStream
 
 _PLAIN_ROWS = 8 << 10
-"""Rows converted from dictionaries to strings at once."""
+"""Number of rows to convert from dictionaries to strings at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBlock(Block):
-    """Consecutive rows of a table.
+    """A block of table rows.
 
     Attributes:
-        batches: `pyarrow.RecordBatch`es of the columns to read, at least one.
-        bad_rows: unreadable rows, by number; `batches` have empty rows in their place.
+        batches: one or more `pyarrow.RecordBatch` objects with the requested columns.
+        bad_rows: unreadable rows by record number; `batches` contain empty rows in their place.
     """
 
     unit: ClassVar[str] = "row"
@@ -67,7 +67,7 @@ class TableBlock(Block):
 
 
 class TableReader(SliceReader):
-    """Reads a slice of a table in blocks of rows; the unit of decoding is a record batch."""
+    """A base class for readers of tables, which decode one record batch at a time."""
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
@@ -76,7 +76,7 @@ class TableReader(SliceReader):
         self._arrow = require("pyarrow", extra="parquet")
         self._source = self._open_source(slice_, options)
         try:
-            with self._worded():
+            with self._arrow_errors():
                 self._first_record = 1 + self._open(slice_, options.keys)
         except BaseException:
             self._source.close()
@@ -87,11 +87,11 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
-        """Opens the table; returns the number of rows before the slice."""
+        """Opens the table for the columns `keys`; returns the number of rows before the slice."""
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches; adds to `_bad_rows` before it yields the empty row in place of a bad one."""
+        """Yields record batches; adds a bad row to `_bad_rows` before it yields the empty row in its place."""
 
     def close(self) -> None:
         self._source.close()
@@ -101,14 +101,14 @@ class TableReader(SliceReader):
         pending: list[Any] = []
         num_pending_bytes = 0
         while True:
-            with self._worded():
+            with self._arrow_errors():
                 batch = next(batches, None)
             if batch is None:
                 break
             if batch.nbytes > (most := self._limits.memory_bytes):
                 row = self._first_record + self._num_read_rows
-                hint = "write smaller batches or row groups, or allow more with `memory_bytes`"
-                problem = f"a batch takes {batch.nbytes} bytes, more than {most}"
+                hint = "write smaller record batches or row groups, or raise `memory_bytes`"
+                problem = f"a record batch takes {batch.nbytes} bytes, more than {most}"
                 raise InputError(f"`{self._path}` row {row}: {problem}", hint=hint)
             self._num_read_rows += len(batch)
             for piece in self._pieces(batch):
@@ -122,10 +122,10 @@ class TableReader(SliceReader):
             yield self._block(pending)
 
     def _pieces(self, batch: Any) -> Iterator[Any]:
-        """Yields views of the rows of a batch, each of a block at most or a single row."""
+        """Splits a batch into views of at most one block, or of a single row."""
         for first in range(0, len(batch), _PLAIN_ROWS):
             part = batch.slice(first, _PLAIN_ROWS)
-            with self._worded():
+            with self._arrow_errors():
                 rows = self._arrow.RecordBatch.from_arrays(list(map(_plain, part.columns)), names=part.schema.names)
             yield from _halved(rows, min(self.block_bytes, self._limits.max_record_bytes))
 
@@ -143,8 +143,8 @@ class TableReader(SliceReader):
         return block
 
     @contextmanager
-    def _worded(self) -> Iterator[None]:
-        """Turns what `pyarrow` raises into our errors."""
+    def _arrow_errors(self) -> Iterator[None]:
+        """Converts errors of `pyarrow` to `InputError` and `StorageError`."""
         try:
             yield
         except (StorageError, InputError):
@@ -155,11 +155,11 @@ class TableReader(SliceReader):
             if not hasattr(self, "_first_record"):
                 raise not_a_table(self._slice.file, error) from error
             kind, row = FORMATS[self._slice.file.format].title, self._first_record + self._num_read_rows
-            raise InputError(f"`{self._path}` row {row} or later: the {kind} data is damaged: {error}") from error
+            raise InputError(f"`{self._path}` row {row} or later: damaged {kind} data: {error}") from error
 
 
 def open_table_source(file: InputFile) -> Any:
-    """Returns a file as `pyarrow` reads it: a `pyarrow.NativeFile`."""
+    """Opens a file as a `pyarrow.NativeFile`."""
     arrow = require("pyarrow", extra="parquet")
     if is_remote(file.path):
         remote = RemoteFile(file.path, version=object_version(file))
@@ -171,24 +171,24 @@ def open_table_source(file: InputFile) -> Any:
 
 
 def not_a_table(file: InputFile, error: Exception) -> InputError:
-    """Returns the error for a file of another format than its name, or the user, says."""
-    message = f"`{file.path}` is no {FORMATS[file.format].title} file: {error}"
-    return InputError(message, hint="or it is truncated, or still being written")
+    """Returns the error for a file that cannot be opened as its format."""
+    message = f"cannot read `{file.path}` as {FORMATS[file.format].title}: {error}"
+    return InputError(message, hint="check its format; the file may be truncated or still being written")
 
 
 def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
-    """Returns the columns with the values of some keys, by their names in `pyarrow`."""
+    """Returns the distinct column names for the keys; raises `InputError` for a missing or ambiguous column."""
     for key in keys:
         if (places := _places(schema, key)) is None:
             found = ", ".join(repr(name) for name in schema.names[:8]) or "none"
-            raise InputError(f"`{path}`: no column {key!r}; found {found}", hint="name one of the columns as the key")
+            raise InputError(f"`{path}`: no column {key!r}; found {found}", hint="set the key to one of the columns")
         if (count := schema.names.count(places[0])) > 1:
-            raise InputError(f"`{path}`: {count} columns {places[0]!r}", hint="give each column a name of its own")
+            raise InputError(f"`{path}`: {count} columns are named {places[0]!r}", hint="rename the columns")
     return list(dict.fromkeys(keys))
 
 
 def _places(schema: Any, key: str) -> list[str] | None:
-    """Returns the names of a column and of fields of structs in it, by the rule of `value_at`; None if absent."""
+    """Splits a key into a column name and names of nested struct fields, like `value_at`; None if not found."""
     places: list[str] = []
     fields = schema
     while key not in (names := [field.name for field in fields]):
@@ -203,7 +203,7 @@ def _places(schema: Any, key: str) -> list[str] | None:
 
 
 def _plain(column: Any) -> Any:
-    """Returns a column, with text in dictionaries, runs or views as plain strings."""
+    """Converts text columns that are dictionary-encoded, run-end-encoded or string views to plain strings."""
     arrow = require("pyarrow", extra="parquet")
     kind, types = column.type, arrow.types
     is_wrapped = types.is_dictionary(kind) or types.is_run_end_encoded(kind)
@@ -213,7 +213,7 @@ def _plain(column: Any) -> Any:
 
 
 def _halved(rows: Any, most_bytes: int) -> Iterator[Any]:
-    """Yields views of the rows of a batch, each of so many bytes at most or a single row."""
+    """Bisects a batch into views of at most `most_bytes`, or of a single row."""
     middle = len(rows) // 2
     if not middle or rows.nbytes <= most_bytes:
         yield rows
@@ -223,7 +223,7 @@ def _halved(rows: Any, most_bytes: int) -> Iterator[Any]:
 
 
 def _texts(batches: Sequence[Any], key: str) -> Texts | None:
-    """Returns the texts under a key; None if any row may hold none."""
+    """Extracts the texts of a key without copying them; returns None if a row may have no valid text."""
     arrow = require("pyarrow", extra="parquet")
     head, *fields = _places(batches[0].schema, key) or [""]
     if batches[0].schema.names.count(head) != 1:
@@ -254,9 +254,9 @@ def _is_text(kind: Any) -> bool:
 
 
 def _in_place(array: Any) -> Utf8Texts:
-    """Returns the values of a valid array of strings as views of its bytes; copies the offsets."""
+    """Returns the strings of a valid array as views of its bytes; copies the offsets."""
     _, offset_bytes, content_bytes = array.buffers()
-    if not len(array):  # it may have no offsets
+    if not len(array):  # an empty array may lack offsets
         return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))
     dtype = np.int32 if str(array.type) == "string" else np.int64
     offsets = np.frombuffer(offset_bytes, dtype=dtype)[array.offset : array.offset + len(array) + 1]
@@ -265,10 +265,10 @@ def _in_place(array: Any) -> Utf8Texts:
 
 
 def _rows(batch: Any) -> Sequence[Any]:
-    """Returns the rows of a record batch, with an `UnusableLineError` in place of an unreadable row."""
+    """Returns the rows of a record batch as Python objects; an unreadable row as `UnusableLineError`."""
     try:
         rows: list[Any] = batch.to_pylist()
-    except (ValueError, OverflowError):  # a value that Python cannot hold, mostly text that is not UTF-8
+    except (ValueError, OverflowError):  # a value without a Python equivalent, usually invalid UTF-8
         return [_row(batch, at) for at in range(len(batch))]
     return rows
 
@@ -279,4 +279,4 @@ def _row(batch: Any, at: int) -> Any:
     except UnicodeDecodeError as error:
         return UnusableLineError(not_utf8(error))
     except (ValueError, OverflowError) as error:
-        return UnusableLineError(f"a value that cannot be read: {error}")
+        return UnusableLineError(f"unreadable value: {error}")

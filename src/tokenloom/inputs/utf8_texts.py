@@ -1,4 +1,4 @@
-"""Texts in one buffer of UTF-8; Python strings are made on access."""
+"""Stores many texts in one UTF-8 buffer; Python strings are created on access."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Utf8Texts(Sequence[str]):
-    """Texts in one buffer, decoded on each access.
+    """A sequence of texts in one UTF-8 buffer, decoded on each access. Thread-safe.
 
-    Thread-safe. Equal to itself only: compare lists.
+    Instances compare by identity; to compare contents, convert to lists.
 
     Attributes:
-        content: uint8, all texts back to back, each valid UTF-8; may be a view.
-        offsets: int64[num_texts + 1], rising from 0: text i is `content[offsets[i] : offsets[i + 1]]`.
+        content: uint8[num_bytes], all texts concatenated, each valid UTF-8; may be a view.
+        offsets: int64[num_texts + 1], ascending from 0; text i is `content[offsets[i] : offsets[i + 1]]`.
 
     Example:
         >>> texts = Utf8Texts(content=np.frombuffer(b"n\\xc3\\xa9e", dtype=np.uint8), offsets=np.array([0, 3, 4]))
@@ -42,16 +42,16 @@ class Utf8Texts(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        number = range(len(self))[index]  # which counts from the end and raises as lists do
+        number = range(len(self))[index]  # handles negative indices and IndexError as lists do
         return str(self.content.data[self.offsets[number] : self.offsets[number + 1]], "utf-8")
 
     def __iter__(self) -> Iterator[str]:
         return (str(data, "utf-8") for data in self.encoded())
 
     def with_others(self, texts: Sequence[str], num_before: NDArray[np.int64]) -> Utf8Texts:
-        """Returns these texts with others, without lone surrogates, between them.
+        """Returns a copy with `texts` inserted: text k before index `num_before[k]` of this sequence.
 
-        `num_before`, int64[len(texts)], rising, is the number of these texts before each of the others.
+        `num_before` is int64[len(texts)], ascending. The texts must not contain lone surrogates.
         """
         content = self.content.data
         others = [text.encode() for text in texts]
@@ -67,13 +67,13 @@ class Utf8Texts(Sequence[str]):
         )
 
     def encoded(self) -> Iterator[memoryview]:
-        """Yields the UTF-8 of each text, as views."""
+        """Yields the UTF-8 bytes of each text, as views."""
         content = self.content.data
         return (content[start:stop] for start, stop in pairwise(self.offsets.tolist()))
 
 
 def utf8_texts(texts: Sequence[str]) -> Utf8Texts:
-    """Returns texts, which must hold no lone surrogates, in one buffer."""
+    """Encodes texts into one buffer; the texts must not contain lone surrogates."""
     if isinstance(texts, Utf8Texts):
         return texts
     rows = [text.encode() for text in texts]
@@ -82,7 +82,7 @@ def utf8_texts(texts: Sequence[str]) -> Utf8Texts:
 
 
 def joined_texts(parts: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Returns the texts of all parts, at least one, in order; as strings only if some are strings."""
+    """Concatenates one or more sequences of texts; returns `Utf8Texts` if all parts are `Utf8Texts`, else a list."""
     if len(parts) == 1:
         return parts[0]
     in_buffers = [part for part in parts if isinstance(part, Utf8Texts)]
@@ -95,10 +95,10 @@ def joined_texts(parts: Sequence[Sequence[str]]) -> Sequence[str]:
 
 
 def utf8_of(texts: Sequence[str]) -> Iterator[bytes | memoryview]:
-    """Yields the UTF-8 of each text, which must hold no lone surrogates."""
+    """Yields the UTF-8 bytes of each text; the texts must not contain lone surrogates."""
     return texts.encoded() if isinstance(texts, Utf8Texts) else (text.encode() for text in texts)
 
 
 def encodable(text: str) -> str:
-    """Returns the text with each lone surrogate replaced by `?`, as Python's `errors="replace"` does."""
+    """Replaces each lone surrogate by `?`, like Python's `errors="replace"`."""
     return text.encode("utf-8", "replace").decode()

@@ -1,1 +1,1 @@
-"""Text into `.bin`/`.idx`: sources of documents, tokenizers, and the pipeline between them."""
+"""Preprocesses a corpus into `.bin`/`.idx` pairs, as a resumable job."""

@@ -1,8 +1,8 @@
-"""Blocks of records into arrays, by worker threads.
+"""Tokenizes blocks of records into arrays, in worker threads.
 
-Libraries get many texts at a time, so that a failure names none of them; the records are then tried again in halves,
-down to the bad one, which costs nothing while none is bad. `nupunkt` finds sentences in pure Python: 10 to 20 MB/s in
-one thread, and only processes make it faster.
+A tokenizer library receives many texts per call, so its error does not name the bad text. The failed records are
+bisected until the bad one is alone; this costs nothing while no record is bad. `nupunkt` splits sentences in pure
+Python at 10 to 20 MB/s: threads do not make it faster, processes do.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.inputs.records import (
     BadLine,
     Block,
-    LeftOut,
     ParsedBlock,
-    RecordsDone,
+    RecordCounts,
+    SkippedRecords,
     Texts,
     UnusableLineError,
     bad_line,
-    left_out_of,
     parse_block,
     records_of,
+    skipped_array,
 )
 from tokenloom.inputs.utf8_texts import joined_texts
 from tokenloom.kernels.arrays import insert_items
@@ -44,32 +44,32 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals
 if TYPE_CHECKING:
     from tokenloom.preprocess.text import TextRecipe
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 Work = Callable[[Sequence[Block]], "TokenizedBlock"]
-"""Tokenizes some blocks together; the result is that of each, one after the other."""
+"""A function that tokenizes several blocks together and returns their concatenated tokens."""
 
 
-def isolated(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
-    """Returns the tokens of some blocks, in order; in several pieces if a record is bad, which is then a piece."""
+def bisect_failures(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
+    """Tokenizes blocks; bisects them if the tokenizer fails, so that each bad record becomes a result of its own."""
     try:
         return [work(bundle)]
     except RefusedTextError as error:
         reason = error.message
     if (halves := _halved(bundle)) is None:
-        return [rejected(work, bundle, reason)]
-    return [made for half in halves for made in isolated(work, half)]
+        return [bad_record_block(work, bundle, reason)]
+    return [result for half in halves for result in bisect_failures(work, half)]
 
 
-def rejected(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
-    """Returns the piece of the only record of some blocks, which a tokenizer refuses."""
+def bad_record_block(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
+    """Returns a result without documents that lists the only record of `bundle` as bad."""
     [block] = bundle
     bad = bad_line(block, next(iter(records_of(block))), reason)
-    return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], left_out=left_out_of([0]))
+    return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], skipped=skipped_array([0]))
 
 
 def _halved(bundle: Sequence[Block]) -> tuple[Sequence[Block], Sequence[Block]] | None:
-    """Returns the first and the last records of some blocks; None if there is one record only."""
+    """Returns the first and the second half of the records; None if there is only one record."""
     if len(bundle) > 1:
         middle = len(bundle) // 2
         return bundle[:middle], bundle[middle:]
@@ -78,7 +78,7 @@ def _halved(bundle: Sequence[Block]) -> tuple[Sequence[Block], Sequence[Block]] 
 
 
 def singles(bundle: Sequence[Block]) -> Iterator[Sequence[Block]]:
-    """Yields the records of some blocks, in order, each as a block of its own."""
+    """Yields each record as a block of its own, in order."""
     if (halves := _halved(bundle)) is None:
         yield bundle
         return
@@ -87,21 +87,21 @@ def singles(bundle: Sequence[Block]) -> Iterator[Sequence[Block]]:
 
 
 def rejected_path(prefix: str) -> str:
-    """Returns the path of the bad records of a prefix."""
+    """Returns the path of the file with the bad records of a dataset."""
     return f"{prefix}{REJECTED_SUFFIX}"
 
 
 def json_line(record: dict[str, object]) -> bytes:
-    """Returns a record as a line of JSON in UTF-8; bytes of paths that are not UTF-8 are escaped."""
+    """Returns a record as a line of JSON in UTF-8; escapes bytes of paths that are not UTF-8."""
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentTokens:
-    """The tokens added to each document; a document without tokens gets none.
+    """The token ids to add to each document that has tokens.
 
     Attributes:
-        bos, eod: ids before the first and after the last token, or None.
+        bos, eod: ids to put before the first and after the last token; None adds no token.
     """
 
     bos: int | None = None
@@ -109,20 +109,20 @@ class DocumentTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
-        """Returns the ids of a tokenizer; a `MissingTokenError` where it does not have one of them."""
+        """Returns the requested ids of a tokenizer; raises `MissingTokenError` if the tokenizer lacks one."""
         return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
 
     def add(
         self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
-        """Returns the new tokens and lengths, and the number of documents that now begin or end with two.
+        """Returns the new tokens, the new lengths, and the number of documents with a doubled `bos` or `eod`.
 
-        A document has two where its own text spells the token out.
+        A token is doubled if the text of the document spells it out already.
 
         Args:
-            tokens: tokens of all sequences, back to back, in the dtype of the dataset.
-            lengths: int32[num_sequences], tokens per sequence, none of them 0.
-            document_ends: int64[num_documents], the number of sequences before each document's end.
+            tokens: tokens of all sequences, concatenated, in the dtype of the dataset.
+            lengths: int32[num_sequences], tokens per sequence, at least 1.
+            document_ends: int64[num_documents], the index of the first sequence after each document.
         """
         if self.bos is self.eod is None:
             return tokens, lengths, 0
@@ -141,21 +141,21 @@ class DocumentTokens:
             lengths[last] += 1
         ids = [self.bos, self.eod]
         wanted = [number is not None for number in ids]
-        # At one place the end of a document comes before the beginning of the next, as in this order.
+        # Where two documents meet, the `eod` of the first is inserted before the `bos` of the second.
         values = np.tile(np.array([number for number in ids if number is not None], dtype=tokens.dtype), len(first))
         return insert_items(tokens, places[:, wanted].ravel(), values), lengths, int(doubled.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateTokens:
-    """The ids `before` and `after` each text, an empty one too."""
+    """The ids to add `before` and `after` each text, including empty texts."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> TemplateTokens:
-        """Returns the ids of a tokenizer's template; none where it has no template."""
+        """Returns the ids of the tokenizer's template; no ids if the tokenizer has no template."""
         return cls(*tokenizer.template()) if isinstance(tokenizer, HuggingFaceTokenizer) else cls()
 
     def add(self, encoded: Encoded) -> Encoded:
@@ -169,18 +169,18 @@ class TemplateTokens:
         return replace(encoded, tokens=tokens, lengths=encoded.lengths + len(added))
 
 
-# A run of this many characters without white space is no prose. `nupunkt` scans from each full stop in it to its end:
-# 30 kB of "x.)" take it half a second, 60 kB two. It gets the ends of such a run only.
+# A longer run of characters without white space is not prose. `nupunkt` scans from each full stop in it to its end, in
+# quadratic time: 30 kB of "x.)" take half a second, 60 kB two. So `nupunkt` receives only the ends of such a run.
 _LONGEST_WORD = 1000
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 class SentenceSplitter:
-    """Splits texts into sentences; safe from several threads; picklable.
+    """A splitter of texts into sentences. Thread-safe and picklable.
 
     Args:
-        keep_newlines: whether the white space after a sentence belongs to it, as with the reference's option of that
-            name, so that the joined sentences are the text; else sentences are stripped.
+        keep_newlines: keep the white space after each sentence, so that the joined sentences equal the text; by default
+            sentences are stripped. The reference has the same option.
 
     Raises:
         MissingExtraError: `nupunkt` is not installed.
@@ -194,15 +194,15 @@ class SentenceSplitter:
 
     def __init__(self, *, keep_newlines: bool = False) -> None:
         self.keep_newlines = keep_newlines
-        # Not `sentence_spans`, which also ends sentences at blank lines: it takes three times as long, and the
-        # reference's splitter does not. All instances share the model.
+        # All instances share the model. `sentence_spans` would take three times as long and also ends sentences at
+        # blank lines, unlike the reference's splitter.
         self._model: Any = require("nupunkt", extra="sentences").load("default")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
-        """Returns the sentences of a text; white space alone is a sentence with `keep_newlines` only."""
+        """Returns the sentences of a text; a text of white space has one sentence with `keep_newlines`, else none."""
         spans = list(self._model.span_tokenize(_without_long_words(text)))
         if not self.keep_newlines:
             return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]
@@ -211,8 +211,8 @@ class SentenceSplitter:
 
 
 def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
-    """Returns the sentences of documents; a document of several texts has the sentences of each of them in turn."""
-    with refusals("the splitter of sentences"):
+    """Splits the texts of documents into sentences; `document_ends` of the result counts sentences."""
+    with refusals("the sentence splitter"):
         rows = [splitter.split(text) for text in texts.texts]
     ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
     if texts.document_ends is not None:
@@ -221,7 +221,7 @@ def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
 
 
 def _without_long_words(text: str) -> str:
-    """Returns a text of the same length, with `x` for the inside of very long words."""
+    """Returns a text of the same length in which the middle of each very long word is replaced by `x`."""
     if len(text) <= _LONGEST_WORD or max(map(len, text.split()), default=0) <= _LONGEST_WORD:
         return text
     return _LONG_WORD.sub(lambda word: word[0][:200] + "x" * (len(word[0]) - 400) + word[0][-200:], text)
@@ -229,15 +229,15 @@ def _without_long_words(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The sequences of some blocks under one key.
+    """The tokens of several blocks for one key of the records.
 
     Attributes:
-        tokens: tokens in the dtype of the dataset, all sequences back to back.
+        tokens: tokens of all sequences, concatenated, in the dtype of the dataset.
         lengths: int32[num_sequences], tokens per sequence.
-        document_ends: int64[num_documents], the number of sequences before each document's end.
-        roles: uint8[num_tokens], of `role_bytes`; None where the recipe has no roles.
-        modes: int8[num_sequences], of multimodal data; None otherwise.
-        hashes: uint64[num_documents, 2], of the texts under this key as they stood in the input, or None.
+        document_ends: int64[num_documents], the index of the first sequence after each document.
+        roles: uint8[num_tokens], from `role_bytes`; None if the recipe has no roles.
+        modes: int8[num_sequences], the mode of each sequence of multimodal data; None for other data.
+        hashes: uint64[num_documents, 2], hashes of the input texts of this key; None if not requested.
     """
 
     tokens: NDArray[Any]
@@ -249,14 +249,14 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizedBlock(RecordsDone):
-    """The tokens of some blocks: one `Column` per key, all with the same number of documents.
+class TokenizedBlock(RecordCounts):
+    """The tokens and counts of several blocks.
 
     Attributes:
-        columns: one column per key, in their order.
-        hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input, or None.
-        numbers: further counts of the recipe, by name.
-        largest_token: largest token of the texts, in multimodal data; None where there is none.
+        columns: one column per key, in the order of the keys, all with the same number of documents.
+        hashes: uint64[num_documents, 2], hashes of the input texts of all keys together; None if not requested.
+        numbers: additional counts of the recipe, by name.
+        largest_token: the largest token of the texts of multimodal data; None for other data or without text tokens.
     """
 
     columns: tuple[Column, ...]
@@ -265,34 +265,36 @@ class TokenizedBlock(RecordsDone):
     largest_token: int | None = None
 
 
-def made_of_records(bundle: Sequence[Block], make: Callable[[Any], Made]) -> tuple[list[Made], list[BadLine], LeftOut]:
-    """Returns the results of `make` for the records of some blocks, the bad records, and those without a result.
+def convert_records(
+    bundle: Sequence[Block], convert: Callable[[Any], Result]
+) -> tuple[list[Result], list[BadLine], SkippedRecords]:
+    """Converts the value of each record; returns the results, the bad records and the skipped record indices.
 
-    `make` gets the value of a record; it raises an `UnusableLineError` or `InputError` where it is bad.
+    `convert` raises `UnusableLineError` or `InputError` for a bad record. Blank and bad records are skipped.
     """
-    made: list[Made] = []
+    results: list[Result] = []
     bad_lines: list[BadLine] = []
-    left_out: list[int] = []
+    skipped: list[int] = []
     records = ((block, record) for block in bundle for record in records_of(block))
     for number, (block, record) in enumerate(records):
-        left_out.append(number)
+        skipped.append(number)
         if record.is_blank:
             continue
         try:
             if isinstance(record.value, UnusableLineError):
                 raise record.value
-            made.append(make(record.value))
+            results.append(convert(record.value))
         except UnusableLineError as error:
             bad_lines.append(bad_line(block, record, str(error)))
         except InputError as error:
             bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
         else:
-            left_out.pop()
-    return made, bad_lines, left_out_of(left_out)
+            skipped.pop()
+    return results, bad_lines, skipped_array(skipped)
 
 
 class BlockTokenizer:
-    """Tokenizes blocks; safe from several threads, `num_workers` of them, each with its own engine at a time."""
+    """A thread-safe function that tokenizes blocks of text; each of `num_workers` threads uses its own engine."""
 
     def __init__(self, recipe: TextRecipe, choice: EngineChoice, *, num_workers: int) -> None:
         vocab_size = recipe.tokenizer.vocab_size
@@ -306,7 +308,7 @@ class BlockTokenizer:
         self._engines = EnginePool(recipe.tokenizer, choice, num_workers=num_workers)
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens of some blocks; a `RefusedTextError` where a text is refused."""
+        """Tokenizes blocks; raises `RefusedTextError` if the tokenizer fails on a text."""
         num_bytes = sum(block.num_text_bytes for block in bundle)
         parsed = parse_bundle(bundle, self._recipe.settings.keys)
         num_documents = parsed.num_documents
@@ -326,15 +328,15 @@ class BlockTokenizer:
             columns=tuple(columns),
             num_documents=num_documents,
             bad_lines=parsed.bad_lines,
-            left_out=parsed.left_out,
+            skipped=parsed.skipped,
             hashes=hashes,
             numbers={"num_doubled": num_doubled},
         )
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
-        """Returns the column, and the number of its documents with a doubled token."""
+        """Returns the column of encoded texts, and the number of its documents with a doubled `bos` or `eod`."""
         tokens = encoded.tokens.astype(self._dtype)
-        used = encoded.lengths > 0  # a text without tokens is no sequence
+        used = encoded.lengths > 0  # texts without tokens are not stored
         lengths = encoded.lengths[used].astype(np.int32)
         ends = np.cumsum(used, dtype=np.int64)
         if text_ends is not None:
@@ -343,8 +345,8 @@ class BlockTokenizer:
         return Column(tokens=tokens, lengths=lengths, document_ends=ends), num_doubled
 
 
-def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]:
-    """Yields all blocks, in order, in lists of at most `num_bytes` of text, or of a single block."""
+def group_blocks(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]:
+    """Groups blocks, in order, into lists of at most `num_bytes` of text; a larger block is a list of its own."""
     bundle: list[Block] = []
     size = 0
     for block in blocks:
@@ -353,13 +355,13 @@ def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]
             bundle, size = [], 0
         bundle.append(block)
         size += block.num_text_bytes
-        del block  # only the caller holds it
+        del block  # the list has the only reference
     if bundle:
         yield bundle
 
 
 def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
-    """Returns the texts of some blocks, one after the other; see `parse_block`."""
+    """Parses blocks with `parse_block` and concatenates the results."""
     if not bundle:
         return ParsedBlock(columns=tuple(Texts(texts=[]) for _ in keys), num_documents=0)
     parsed = [parse_block(block, keys) for block in bundle]
@@ -370,7 +372,7 @@ def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
         columns=tuple(_joined(texts) for texts in zip(*(each.columns for each in parsed), strict=True)),
         num_documents=sum(each.num_documents for each in parsed),
         bad_lines=[bad_line for each in parsed for bad_line in each.bad_lines],
-        left_out=np.concatenate([each.left_out + start for each, start in zip(parsed, starts, strict=False)]),
+        skipped=np.concatenate([each.skipped + start for each, start in zip(parsed, starts, strict=False)]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Conversations into a `.bin`/`.idx` pair with roles: tokenized once, packed at any length afterwards."""
+"""Tokenizes conversations into a `.bin`/`.idx` pair with a roles column; packing to any length happens later."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import Block, Texts, UnusableLineError, records_of, refuse_record
-from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, bundled, made_of_records
+from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, convert_records, group_blocks
 from tokenloom.preprocess.chat_templates import ChatML, JinjaTemplate, Part, TemplateSource, find_chat_template
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
-from tokenloom.preprocess.plan import Making, Recipe, plan_job
+from tokenloom.preprocess.plan import BlockPipeline, Recipe, plan_job
 from tokenloom.preprocess.schemas import Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings
@@ -36,24 +36,27 @@ from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer, require_huggi
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals, require_sound
 
-_BLOCK_BYTES = 256 << 10  # as the slow engines take
-_REASON = "the tokens of an answer are found by their offsets, which other libraries do not give"
+_BLOCK_BYTES = 256 << 10  # the block size of the slow engines
+_REASON = "only `tokenizers` returns token offsets, which locate the answers"
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedParts(Encoded):
-    """The ids of texts made of parts; `part_stops`: int64[num_parts], tokens of its text up to the end of each part."""
+    """The ids of texts that consist of parts.
+
+    `part_stops`: int64[num_parts], the end of each part in tokens from the start of its text.
+    """
 
     part_stops: NDArray[np.int64]
 
 
 class SpanEncoder:
-    """Encodes texts made of parts; safe from several threads, `num_workers` of them.
+    """A thread-safe encoder of texts that consist of parts, for `num_workers` threads.
 
-    A text is encoded as a whole; a token belongs to the part in which it ends. The fast engine returns no offsets. A
-    byte-level tokenizer needs none: its tokens spell the bytes of the text, so the lengths of their spellings add up to
-    offsets. Where they do not add up to the whole text (a tokenizer that normalises, say), `tokenizers` encodes the
-    block and returns offsets.
+    A text is encoded as a whole; a token belongs to the part in which it ends. The fast engine returns no offsets, but
+    the tokens of a byte-level tokenizer spell the bytes of the text, so cumulative token lengths are the offsets. If
+    these do not end where the texts end (because the tokenizer normalizes), `tokenizers` encodes the block again and
+    returns offsets.
     """
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
@@ -63,15 +66,17 @@ class SpanEncoder:
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def encode(self, texts: Sequence[Sequence[str]], *, number: int) -> EncodedParts:
-        """Returns the ids of texts, each given as its parts; any `number` selects the text that is compared."""
-        if self._token_bytes is not None and (found := self._by_bytes(texts, self._token_bytes, number)) is not None:
-            return found
-        return self._by_offsets(texts)
+        """Returns the ids of texts, each a list of parts; `number` (any integer) selects the text to cross-check."""
+        if self._token_bytes is not None:
+            encoded = self._encode_by_bytes(texts, self._token_bytes, number)
+            if encoded is not None:
+                return encoded
+        return self._encode_with_offsets(texts)
 
-    def _by_bytes(
+    def _encode_by_bytes(
         self, texts: Sequence[Sequence[str]], lengths_in_bytes: NDArray[np.int64], number: int
     ) -> EncodedParts | None:
-        """Returns the ids of the chosen engine; None where its tokens do not spell the bytes of the texts."""
+        """Encodes with the chosen engine; returns None if the tokens do not spell the bytes of the texts."""
         part_bytes = np.array([len(part.encode()) for parts in texts for part in parts], dtype=np.int64)
         part_ends = np.cumsum(part_bytes)
         counts = np.array([len(parts) for parts in texts], dtype=np.int64)
@@ -85,7 +90,7 @@ class SpanEncoder:
         part_stops = np.searchsorted(token_ends, part_ends, side="right") - np.repeat(stops - encoded.lengths, counts)
         return EncodedParts(encoded.tokens, encoded.lengths, part_stops)
 
-    def _by_offsets(self, texts: Sequence[Sequence[str]]) -> EncodedParts:
+    def _encode_with_offsets(self, texts: Sequence[Sequence[str]]) -> EncodedParts:
         with refusals("`tokenizers`"):
             encodings = self._with_offsets.encode_batch(["".join(parts) for parts in texts], add_special_tokens=False)
         tokens: list[NDArray[Any]] = [np.empty(0, dtype=np.uint32)]
@@ -100,7 +105,7 @@ class SpanEncoder:
 
 
 def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
-    """Returns the length in bytes of each token of a byte-level tokenizer, int64[vocab_size]; None for others."""
+    """Returns the bytes per token, int64[vocab_size]; None if the tokenizer is not byte-level."""
     if (parse_json(tokenizer.data, most_bytes=len(tokenizer.data)).get("decoder") or {}).get("type") != "ByteLevel":
         return None
     lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
@@ -112,7 +117,7 @@ def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
 
 
 def _schema_of(block: Block | None) -> Schema:
-    """Returns the schema of the first record that has one; `messages` where there is no record at all."""
+    """Returns the schema of the first object with a known one; `messages` if the block contains no object."""
     failure: ConfigError | None = None
     for record in () if block is None else records_of(block):
         if type(record.value) is dict:
@@ -126,19 +131,19 @@ def _schema_of(block: Block | None) -> Schema:
 
 
 def _sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate | None) -> list[list[Part]]:
-    """Returns the sequences of a record, each as its parts."""
+    """Returns the sequences of a record, each a list of parts."""
     record = read_record(value, schema)
     if isinstance(record, str):
         return [[Part(record, is_answer=True)]]
-    assert template is not None  # there is one for every schema but `text`
+    assert template is not None  # only the schema `text` has no template
     rendered = [template.render(conversation) for conversation in record]
     if not all(rendered):
-        refuse_record(f"{template.name} renders no text for conversation {rendered.index([]) + 1}")
+        refuse_record(f"{template.name} rendered no text for conversation {rendered.index([]) + 1}")
     return rendered
 
 
 class ConversationTokenizer:
-    """Turns blocks into arrays; safe from several threads. Each sequence ends with one end-of-document token."""
+    """A thread-safe function that tokenizes blocks of conversations; each sequence ends with one `eod` token."""
 
     def __init__(self, recipe: ConversationRecipe, encoder: SpanEncoder) -> None:
         self._template = None if recipe.template is None else recipe.template.compiled()
@@ -150,22 +155,22 @@ class ConversationTokenizer:
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         make = partial(_sequences_of, schema=self._schema, template=self._template)
-        documents, bad_lines, left_out = made_of_records(bundle, make)
+        documents, bad_lines, skipped = convert_records(bundle, make)
         column, num_answer_tokens = self._column(documents, number=bundle[0].first_record if bundle else 0)
         return TokenizedBlock(
             columns=(column,),
             num_documents=len(documents),
             bad_lines=bad_lines,
-            left_out=left_out,
+            skipped=skipped,
             numbers={"num_answer_tokens": num_answer_tokens},
         )
 
     def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
-        """Returns the tokens and roles of documents, and the number of tokens of answers, or of plain text."""
+        """Returns the tokens and roles of documents, and the number of tokens in answers or plain text."""
         sequences = [[part.text for part in parts] for document in documents for parts in document]
         encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
-        if not lengths.all():  # a lone end of a document would be trained on as somebody's answer
+        if not lengths.all():  # a lone `eod` would be trained on as an answer
             raise RefusedTextError("the conversation or text has no tokens")
         part_counts = np.array([len(parts) for parts in sequences], dtype=np.int64)
         are_answers = [part.is_answer for document in documents for parts in document for part in parts]
@@ -182,7 +187,7 @@ class ConversationTokenizer:
 
         part_starts = np.concatenate([np.zeros(1, dtype=np.int64), part_stops])[: len(part_stops)]
         part_starts[last_part - part_counts + 1] = 0
-        kept = part_stops > part_starts  # a part may come to no token of its own
+        kept = part_stops > part_starts  # no token may end in a part
         owner = np.repeat(np.arange(len(lengths)), part_counts)
         document_ends = np.cumsum([len(document) for document in documents], dtype=np.int64)
         hashes = None
@@ -206,9 +211,9 @@ class ConversationRecipe(Recipe):
 
     Attributes:
         schema: schema of the records, the same in all shards.
-        template: template of conversations; None for texts.
-        sample: texts of the beginning, by which engines are compared.
-        stream: reader of an input that can be read once only, already begun; None otherwise.
+        template: chat template; None for the schema `text`.
+        sample: rendered texts of the first block, for comparing engines.
+        stream: the open reader of an input that can be read only once (a pipe); None for other inputs.
     """
 
     tokenizer: HuggingFaceTokenizer
@@ -217,7 +222,7 @@ class ConversationRecipe(Recipe):
     template: TemplateSource | None
     sample: Sequence[str]
     stream: SliceReader | None
-    threads_per_process: int = 4  # rendering is Python, and one thread at a time does it
+    threads_per_process: int = 4  # rendering is pure Python and holds the GIL
 
     has_roles = True
     documents = "conversations"
@@ -233,17 +238,17 @@ class ConversationRecipe(Recipe):
         return chosen | self.settings.recorded()
 
     def of_shards(self) -> dict[str, Any]:
-        special_tokens = self.tokenizer.special_tokens_dict  # which templates may name
+        special_tokens = self.tokenizer.special_tokens_dict  # templates may use them
         return {"recipe": "conversations", "special_tokens": special_tokens, **self.options("", None)}
 
-    def making(self, _first: InputSlice, *, num_workers: int) -> Making:
+    def pipeline(self, _first: InputSlice, *, num_workers: int) -> BlockPipeline:
         choice = choose_engine(self.settings.engine, self.tokenizer, self.sample)
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
-        return Making(
+        return BlockPipeline(
             engine=choice.recorded,
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=_BLOCK_BYTES),
-            bundles=partial(bundled, num_bytes=1),
+            bundles=partial(group_blocks, num_bytes=1),
             work=ConversationTokenizer(self, encoder),
         )
 
@@ -258,26 +263,27 @@ def preprocess_chat(
     settings: ChatSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles.npy`, by a job as `preprocess_corpus`.
+    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles.npy`.
 
-    A line of JSON or a row of a table becomes a document, each conversation in it a sequence. The template renders a
-    conversation, which is tokenized as a whole; a token belongs to the part of the text in which it ends. An
-    end-of-document token is appended where it is not the last token already; it belongs to the last part. Memory: some
-    170 MB per process with two threads, and 20 bytes per conversation and 5 per part of one.
+    A line of JSON or a row of a table becomes a document; each of its conversations becomes a sequence. The template
+    renders a conversation, and the rendered text is tokenized as a whole; a token belongs to the part of the text in
+    which it ends. An end-of-document token is appended unless the last token is one; it belongs to the last part. Runs
+    as a resumable job, like `preprocess_corpus`. Memory: about 170 MB per process with two threads, plus 20 bytes per
+    conversation and 5 bytes per part of a conversation.
 
     Args:
-        input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
+        input_path: JSON lines (optionally compressed: `.gz`, `.zst`, `.bz2`, `.xz`), Parquet or Arrow.
         output_prefix: prefix of the outputs.
-        tokenizer: tokenizer of Hugging Face, or what `load_tokenizer` takes for one.
+        tokenizer: Hugging Face tokenizer, or an argument of `load_tokenizer` that loads one.
         settings: see `ChatSettings`.
-        how: see `preprocess_corpus`; by default one process per four threads.
+        how: see `preprocess_corpus`; the default is one process per four threads.
 
     Raises:
         ConfigError: a setting is wrong, or no schema fits the columns.
-        InputError: a line is bad, the file is damaged, or it holds no conversations.
+        InputError: a record is bad, or the file is damaged or contains no conversations.
         StuckRecordError: the template or the tokenizer exceeds `record_timeout_seconds` on a record.
-        TokenizerError: the tokenizer is not one of Hugging Face or cannot use the engine, or there is no template or
-            no end-of-document token.
+        TokenizerError: the tokenizer is not a Hugging Face tokenizer, does not support the engine, or has no chat
+            template or no end-of-document token.
         TokenloomError: see `preprocess_corpus`.
     """
     path = admit(checked_path("input_path", input_path, example="such as `chat.jsonl`"))
@@ -289,7 +295,7 @@ def preprocess_chat(
     first = reader.first_block()
     if not file.is_stream:
         reader.close()
-    schema, template, sample = _first_look(first, known, settings, path=path)
+    schema, template, sample = _inspect_first_block(first, known, settings, path=path)
     recipe = ConversationRecipe(
         settings=settings,
         tokenizer=known,
@@ -302,27 +308,27 @@ def preprocess_chat(
     return run_job(plan_job(recipe, prefix, [file]), **how)
 
 
-def _first_look(
+def _inspect_first_block(
     first: Block | None, tokenizer: HuggingFaceTokenizer, settings: ChatSettings, *, path: str
 ) -> tuple[Schema, TemplateSource | None, list[str]]:
-    """Returns the schema of the first block, the template, and the texts that it renders of the block in time."""
+    """Returns the schema, the template, and the texts of the first block that were rendered within the time limit."""
     texts: list[str] = []
     seconds = settings.record_timeout_seconds
-    with WorkerThreads(1) as threads:  # in this thread, an interruption would hit `orjson` as it starts
+    with WorkerThreads(1) as threads:  # `orjson` crashes if an interrupt arrives while it starts
         schema = settings.schema or threads.submit(partial(_schema_of, first)).result()
         template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
 
         def render() -> None:
             compiled = None if template is None else template.compiled()
             for record in () if first is None else records_of(first):
-                with suppress(UnusableLineError):  # which is left to the run itself
+                with suppress(UnusableLineError):  # the job itself reports bad records
                     sequences = _sequences_of(record.value, schema=schema, template=compiled)
                     texts.extend("".join(part.text for part in parts) for parts in sequences)
 
         try:
             threads.submit(render).result(timeout=seconds)
         except TimeoutError as error:
-            threads.is_left = True
+            threads.is_hung = True
             if not texts:
                 name = "reading" if template is None else template.name
                 message = f"{name} takes longer than {seconds:g} seconds for the first record of `{path}`"

@@ -1,9 +1,9 @@
-"""Conversations into texts, cut where answers begin and end.
+"""Renders conversations as texts, cut at the start and the end of each answer.
 
-A template is the tokenizer's own, in Jinja as Hugging Face has them, or `chatml`, which is built in. Answers are found
-exactly, by `{% generation %}` markers in the template, or by rendering turn by turn: the text up to the assistant's
-turn, with the generation prompt, must be a prefix of the whole text, and so must the text up to its end. A template
-that breaks this (one that drops reasoning from earlier turns, say) is refused.
+A template is the tokenizer's own Jinja template, a file, or the built-in `chatml`. Answers are located by the
+`{% generation %}` markers of the template, or by rendering turn by turn: the text before an assistant turn (with the
+generation prompt) and the text through its end must both be prefixes of the whole text. A template that breaks this,
+for example by dropping reasoning from earlier turns, is an error.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 BUILT_IN = "chatml"
 _TEMPLATE_FILE = "chat_template.jinja"
 _BEGIN, _END = "\ufdd0", "\ufdd1"
-"""Noncharacters of Unicode: they mark the content of `{% generation %}`."""
+"""Unicode noncharacters that mark the content of `{% generation %}` blocks in the rendered text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of a rendered conversation; `is_answer` in the assistant's turns."""
+    """A part of a rendered conversation; `is_answer` is True in assistant turns."""
 
     text: str
     is_answer: bool
@@ -39,12 +39,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """A template that is not compiled.
+    """The source of a chat template.
 
     Attributes:
-        name: its name, for messages.
-        source: the template in Jinja, or `chatml`.
-        special_tokens: special tokens by the names that the template may use.
+        name: name of the template, for messages.
+        source: Jinja source, or `chatml`.
+        special_tokens: special tokens by variable name of the template ("bos_token").
     """
 
     name: str
@@ -56,12 +56,12 @@ class TemplateSource:
 
 
 def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
-    """Returns a template, not compiled.
+    """Returns the source of a chat template.
 
     Args:
-        tokenizer: tokenizer whose special tokens the template may name.
-        template: `chatml` for the built-in one; the path of a file with a Jinja template; or None for the tokenizer's
-            own: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
+        tokenizer: tokenizer whose special tokens the template may use.
+        template: `chatml` for the built-in template; the path of a Jinja file; or None for the tokenizer's own
+            template: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
     """
     if template == BUILT_IN:
         return TemplateSource(name=BUILT_IN, source=BUILT_IN)
@@ -71,14 +71,14 @@ def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
         return TemplateSource(name=path, source=_read(path), special_tokens=special_tokens)
     source = _chosen(tokenizer.config.get("chat_template"))
     if source is None:
-        hint = f"use the built-in one, {BUILT_IN!r}, or name a file with a template in Jinja"
+        hint = f"use the built-in template {BUILT_IN!r}, or give the path of a Jinja file"
         raise TokenizerError(f"tokenizer `{tokenizer.path}` has no chat template", hint=hint)
     name = f"the chat template of `{tokenizer.path}`"
     return TemplateSource(name=name, source=source, special_tokens=special_tokens)
 
 
 def _chosen(entry: Any) -> str | None:
-    """Returns the template of a configuration, which may be a list of named ones."""
+    """Returns the (default) template of `chat_template`, which may be a list of named templates."""
     if isinstance(entry, list):
         named = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
         entry = named.get("default")
@@ -91,21 +91,21 @@ def _read(path: str) -> str:
             return stream.read()
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read chat template `{path}`: {error}"
-        raise TokenizerError(message, hint=f"name a file, or the built-in template {BUILT_IN!r}") from error
+        raise TokenizerError(message, hint=f"give the path of a file, or {BUILT_IN!r}") from error
 
 
 class ChatML:
-    """`<|im_start|>role`, a newline, the content and `<|im_end|>` for each turn, and a newline between turns."""
+    """The built-in template: turns `<|im_start|>role`, newline, content, `<|im_end|>`, joined by newlines."""
 
     name = BUILT_IN
 
     def render(self, conversation: Conversation) -> list[Part]:
-        """Returns the parts of a conversation, in order, none of them empty; an `UnusableLineError` where it fails."""
+        """Returns the nonempty parts of a conversation, in order; raises `UnusableLineError` if rendering fails."""
         parts: list[Part] = []
         prompt = ""
         for number, message in enumerate(conversation, 1):
             if message["content"] is None:
-                refuse_record(f"turn {number}: no content, and the template {BUILT_IN!r} knows no tool calls")
+                refuse_record(f"turn {number}: no content; the template {BUILT_IN!r} does not support tool calls")
             prompt += f"<|im_start|>{message['role']}\n"
             content = f"{message['content']}<|im_end|>"
             if message["role"] == "assistant":
@@ -119,10 +119,10 @@ class ChatML:
 
 
 class JinjaTemplate:
-    """A template as Hugging Face tokenizers have them, rendered in Jinja's immutable sandbox, without any limit.
+    """A Jinja chat template in the style of Hugging Face, rendered in Jinja's immutable sandbox without a time limit.
 
-    It sees `messages`, `add_generation_prompt`, `tools` and `documents` (none), and the special tokens by their names;
-    it may call `raise_exception`. It has no time of day (`strftime_now`): the text follows from the conversation.
+    Its variables are `messages`, `add_generation_prompt`, `tools` and `documents` (both None) and the special tokens;
+    it may call `raise_exception`. `strftime_now` does not exist: the text depends on the conversation alone.
     """
 
     def __init__(self, template: TemplateSource) -> None:
@@ -131,14 +131,14 @@ class JinjaTemplate:
         environment = _sandbox()
         try:
             self._template = environment.from_string(template.source)
-        except Exception as error:  # a filter may raise anything, and so may the compiler on a thousand nested blocks
+        except Exception as error:  # filters, and the compiler on deeply nested blocks, may raise anything
             is_syntax = isinstance(error, require("jinja2", extra="chat").TemplateSyntaxError)
             what = f"{error.message} in line {error.lineno}" if is_syntax else in_words(error)  # type: ignore[attr-defined]
             raise TokenizerError(f"{self.name} is not a Jinja template: {what}") from error
         self._has_markers: bool = environment.has_markers
 
     def render(self, conversation: Conversation) -> list[Part]:
-        """Returns the parts of a conversation, see `ChatML`; safe from several threads."""
+        """Returns the nonempty parts of a conversation; raises `UnusableLineError` if rendering fails. Thread-safe."""
         try:
             return self._parts(conversation)
         except UnusableLineError:
@@ -146,13 +146,13 @@ class JinjaTemplate:
         except Exception as error:  # a template may raise anything
             jinja = require("jinja2", extra="chat")
             said = str(error) if isinstance(error, jinja.TemplateError) else in_words(error)
-            raise UnusableLineError(f"{self.name} fails: {shortened(said)}") from error
+            raise UnusableLineError(f"{self.name} failed: {shortened(said)}") from error
 
     def _parts(self, messages: Conversation) -> list[Part]:
         if self._has_markers:
             said = json.dumps(messages, ensure_ascii=False, default=str)
             if _BEGIN in said or _END in said:
-                refuse_record("it holds the noncharacters U+FDD0 or U+FDD1, which mark generations here")
+                refuse_record("contains U+FDD0 or U+FDD1, which tokenloom reserves to mark answers")
             return self._marked_parts(self._text(messages, prompt=False))
         whole = self._text(messages, prompt=False)
         parts: list[Part] = []
@@ -163,8 +163,8 @@ class JinjaTemplate:
             before = self._text(messages[:index], prompt=True)
             after = whole if index + 1 == len(messages) else self._text(messages[: index + 1], prompt=False)
             if not (done <= len(before) <= len(after) and whole.startswith(before) and whole.startswith(after)):
-                reason = f"{self.name} is not stable: the text of the first {index + 1} turns is no prefix of the text "
-                refuse_record(f"{reason}of all {len(messages)}, so answers cannot be found")
+                reason = f"{self.name} cannot locate answers: the text of the first {index + 1} turns is not a prefix"
+                refuse_record(f"{reason} of the text of all {len(messages)} turns")
             parts.append(Part(whole[done : len(before)], is_answer=False))
             parts.append(Part(whole[len(before) : len(after)], is_answer=True))
             done = len(after)
@@ -174,25 +174,25 @@ class JinjaTemplate:
         text: str = self._template.render(
             messages=messages, add_generation_prompt=prompt, tools=None, documents=None, **self._special_tokens
         )
-        return checked_text(text, f"what {self.name} renders")
+        return checked_text(text, f"the output of {self.name}")
 
     def _marked_parts(self, text: str) -> list[Part]:
         parts: list[Part] = []
         for number, piece in enumerate(text.split(_BEGIN)):
             answer, end, prompt = piece.partition(_END) if number else ("", "", piece)
             if bool(number) != bool(end) or _END in prompt:
-                refuse_record(f"{self.name} has nested `generation` blocks, or cuts them")
+                refuse_record(f"{self.name} has nested or cut `generation` blocks")
             parts += [Part(answer, is_answer=True), Part(prompt, is_answer=False)]
         return [part for part in parts if part.text]
 
 
 def _sandbox() -> Any:
-    """Returns the environment that chat templates expect: trimmed blocks, loop controls, generation markers."""
+    """Returns the Jinja environment for chat templates: trimmed blocks, loop controls, generation markers."""
     jinja, nodes = require("jinja2", extra="chat"), require("jinja2.nodes", extra="chat")
     extensions = require("jinja2.ext", extra="chat")
 
     class Generation(extensions.Extension):  # type: ignore[name-defined, misc]
-        """Marks the content of `{% generation %}`, and the environment of a template with such blocks."""
+        """Marks the content of `{% generation %}` blocks, and sets `has_markers` if a template has any."""
 
         tags = {"generation"}  # noqa: RUF012 - Jinja's own declaration
 
@@ -212,9 +212,9 @@ def _sandbox() -> Any:
         trim_blocks=True, lstrip_blocks=True, extensions=[extensions.loopcontrols, Generation]
     )
     environment.has_markers = False
-    environment.filters["tojson"] = lambda value, indent=None, **options: json.dumps(  # Jinja's own escapes for HTML
+    environment.filters["tojson"] = lambda value, indent=None, **options: json.dumps(  # Jinja's filter escapes HTML
         value, indent=indent, **{"ensure_ascii": False, **options}
     )
-    del environment.filters["random"], environment.globals["lipsum"]  # the text follows from the conversation
+    del environment.filters["random"], environment.globals["lipsum"]  # rendering must be deterministic
     environment.globals["raise_exception"] = raise_exception
     return environment

@@ -2,18 +2,18 @@
 
 Files in `PREFIX.job`:
 
-    job.json            settings and inputs that decide the bytes; processes with others are refused
-    job.lock            held, shared, by every process of the job; exclusively by the one that writes `job.json`
-    KEY.lock            held by the process that works on the shard of this key; contains its name
-    KEY_0.bin, .idx     its part under the first key of texts; KEY.rejected.jsonl, .records, .hashes likewise
-    KEY.journal         there while a process works on it: see `ShardJournal`
-    KEY.json            its report, written last: the shard is done
-    assembly.lock       held by the process that makes the datasets out of the parts; contains its name
+    job.json            settings and inputs that decide the output bytes; a process whose job differs raises an error
+    job.lock            shared lock of every process of the job; exclusive lock of the process that writes `job.json`
+    KEY.lock            lock of the process that tokenizes the shard KEY; contains the owner's boot id and process id
+    KEY_0.bin, .idx     the shard's part for text key 0; also KEY.rejected.jsonl, KEY.records, KEY.hashes
+    KEY.journal         exists while a process tokenizes the shard, see `ShardJournal`
+    KEY.json            the shard's report, written last: the shard is done
+    assembly.lock       lock of the process that assembles the parts into datasets; contents as KEY.lock
 
-Locks are `flock`: they end with the process that holds them. Where a filesystem keeps them on each machine by itself,
-two machines may do the same shard; both write the same bytes, and files appear whole.
+Locks are `flock` locks and end with their process. If a filesystem does not share locks between machines, two machines
+may tokenize the same shard; both write the same bytes, and files appear atomically.
 
-A folder is renamed before it is removed: no process can join one that is half gone. If the process that removes it is
+The folder is renamed before it is removed, so no process can join a half-removed folder. If the removing process is
 killed, the next run removes the rest.
 """
 
@@ -49,27 +49,27 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 JOB = "job.json"
-"""The name of the description."""
+"""Name of the file that describes the job."""
 
-_MOST_JOB_BYTES = 1 << 29  # some millions of input files
-# The digits are the key of a shard; a dot before them marks a file that is being written.
+_MOST_JOB_BYTES = 1 << 29  # enough for millions of input files
+# The hex digits are the key of a shard; a leading dot marks a temporary file.
 _OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
 _REPORT_NAME = re.compile(r"[0-9a-f]{24}\.json")
-_MOST_ATTEMPTS = 100  # to join; each fails only because another process left at that very moment
+_MOST_ATTEMPTS = 100  # to join; an attempt fails only if another process removes the folder at the same moment
 _OWNER_BYTES = 100
 _MOST_SECONDS_BETWEEN_TOUCHES = 5.0
-_SECONDS_BETWEEN_LOOKS = 0.1
+_POLL_SECONDS = 0.1
 
 
 class FolderGoneError(Exception):
-    """Another process finished the job, and removed its folder."""
+    """Another process finished the job and removed its folder."""
 
 
 class Silence:
-    """Measures how long a heartbeat has not changed; time in which this process itself was stopped does not count.
+    """A timer of how long a heartbeat has not changed; excludes time during which this process was stopped.
 
     Args:
-        most_seconds: the most seconds that count between two calls.
+        most_seconds: maximum time counted between two calls, in seconds.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -77,7 +77,7 @@ class Silence:
         self._seconds, self._beat = 0.0, None
 
     def seconds(self, beat: Any) -> float:
-        """Returns the seconds since the first call with this heartbeat."""
+        """Returns the seconds since the heartbeat last changed."""
         passed, self._called = time.monotonic() - self._called, time.monotonic()
         self._seconds = self._seconds + min(passed, self._most_seconds) if beat == self._beat else 0.0
         self._beat = beat
@@ -85,7 +85,7 @@ class Silence:
 
 
 class JobFolder:
-    """The folder at a path of a job, as one process sees it."""
+    """The job folder at a path, as seen by one process."""
 
     def __init__(self, path: str, job: ShardedJob) -> None:
         self.path = path
@@ -99,33 +99,33 @@ class JobFolder:
 
     @contextmanager
     def joined(self, *, makes: bool = True) -> Iterator[None]:
-        """Joins the job; on leaving, removes its folder if no shard is done.
+        """Joins the job for the duration of the `with` block; then removes the folder if no shard is done.
 
         Args:
-            makes: whether to make a missing folder.
+            makes: create the folder if it is missing.
 
         Raises:
-            ConfigError: the folder belongs to a job with other settings, or processes work in it on other inputs.
-            FolderGoneError: the folder is missing, and not to be made.
-            StorageError: the folder cannot be made, or its filesystem has no locks.
+            ConfigError: the folder belongs to an unfinished job with other settings or inputs.
+            FolderGoneError: the folder is missing and `makes` is False.
+            StorageError: the folder cannot be created, or its filesystem does not support locks.
         """
         try:
             with self._membership(makes=makes):
                 yield
         finally:
             self._member = None
-            if not any(os.path.exists(self.journal_path(shard)) for shard in self._job.shards):  # no record is suspect
-                self._remove_alone(if_done=False)
+            if not any(os.path.exists(self.journal_path(shard)) for shard in self._job.shards):  # needed after a crash
+                self._remove_if_alone(even_if_done=False)
 
     def _membership(self, *, makes: bool) -> ExitStack:
-        """Returns what ends the membership of this process when it is closed."""
+        """Joins the job; closing the returned stack leaves it."""
         for _ in range(_MOST_ATTEMPTS if makes else 1):
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
                     os.mkdir(self.path)
                 if (foreign := next(_foreign_names(self.path), None)) is not None:
-                    message = f"`{self.path}` cannot be the folder of a job: it holds `{foreign}`"
-                    raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
+                    message = f"`{self.path}` cannot be a job folder: it contains `{foreign}`"
+                    raise ConfigError(message, hint="move that file, or choose another output prefix or `work_folder`")
             with suppress(FolderGoneError), ExitStack() as stack:
                 descriptor = stack.enter_context(_open_lock(self._lock_path))
                 if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path):
@@ -137,9 +137,9 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Describes this job in the folder while no other process takes part; refuses an unfinished one of another job.
+        """Writes `job.json` while no other process is a member; raises if the folder has shards of another job.
 
-        Parts of the same settings can be used whatever the inputs were: those of inputs that changed have other keys.
+        Shards with equal settings stay usable after inputs were added or changed, since their keys hash their inputs.
         """
         if (found := read_description(self._job_path)) == (expected := self._description()):
             return
@@ -148,58 +148,57 @@ class JobFolder:
             if found["settings"] != expected["settings"]:
                 problem = f"settings: {differences_of(found['settings'], expected['settings'])}"
             elif found["inputs"] != expected["inputs"] and (lost := {*found["files"]}.difference(expected["files"])):
-                problem = f"inputs: {len(lost)} of them are not among those of this job"
+                problem = f"inputs: {len(lost)} of its inputs are missing from this job"
             if problem:
                 message = f"`{self.path}` belongs to an unfinished job with other {problem}"
-                hint = "finish that job as it was, or give it up with `restart=True`, which removes what it has done"
+                hint = "finish that job with its own settings and inputs, or discard its shards with `restart=True`"
                 raise ConfigError(message, hint=hint)
         publish_bytes(self._job_path, json.dumps(expected, indent=1).encode() + b"\n", durable=True)
 
     def _require_same_job(self) -> None:
         found, expected = read_description(self._job_path), self._description()
         if found is None:
-            raise FolderGoneError  # the process that was to write it died; on the next attempt this one may
+            raise FolderGoneError  # its writer died; at the next attempt this process may write it
         if found != expected:
-            names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
-            message = f"another process works on another job in `{self.path}`: {names}"
-            hint = "wait for its end, or choose another output prefix; two jobs cannot share one"
-            raise ConfigError(message, hint=hint)
+            names = differences_of(found["settings"], expected["settings"]) or "its inputs differ or have changed"
+            message = f"another process is running a different job in `{self.path}`: {names}"
+            raise ConfigError(message, hint="wait until that job ends, or choose another output prefix")
 
     def _description(self) -> dict[str, Any]:
-        """Returns the description that the processes of a job must share."""
+        """Returns the content of `job.json`, equal in all processes of the job."""
         described: dict[str, Any] = json.loads(json.dumps(self._job.description()))
         inputs = {"inputs": self._job.fingerprint, "files": self._job.input_keys(), "num_shards": len(self._job.shards)}
         return {"settings": described, **inputs}
 
-    def _remove_alone(self, *, if_done: bool) -> None:
-        """Removes the folder of this job if no other process takes part; only if no shard is done, unless `if_done`."""
+    def _remove_if_alone(self, *, even_if_done: bool) -> None:
+        """Removes the folder if no other process is a member, and no shard is done or `even_if_done`."""
         with suppress(FolderGoneError, StorageError):  # another process may have removed it
-            if os.path.isdir(self.path) and (if_done or not any(done_keys(self.path))):
+            if os.path.isdir(self.path) and (even_if_done or not any(done_keys(self.path))):
                 with _open_lock(self._lock_path) as descriptor:
                     is_alone = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
                     if is_alone and read_description(self._job_path) in (None, self._description()):
                         self.remove()
 
     def remove_remains(self) -> None:
-        """Removes what a kill or a loss of power left of this job, which is finished."""
+        """Removes the folder of a finished job that a kill or power loss left behind."""
         remove_own(self._removed_path)
-        self._remove_alone(if_done=True)
+        self._remove_if_alone(even_if_done=True)
 
     def restart(self) -> None:
-        """Discards the shards that are done."""
+        """Discards all finished shards; raises `ConfigError` if another process is running the job."""
         if self.is_gone:
             return
         with suppress(FolderGoneError), _open_lock(self._lock_path) as descriptor:
             if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path):
-                message = f"`{self.path}`: another process is working on this job"
-                raise ConfigError(message, hint="end it first, or leave out `restart=True`")
+                message = f"`{self.path}`: another process is running this job"
+                raise ConfigError(message, hint="stop that process first, or omit `restart=True`")
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder, but no foreign file in it; processes that wait for its locks get a `FolderGoneError`."""
+        """Removes the folder but keeps files of others; processes waiting for its locks raise `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
-        with suppress(OSError):  # as where another file has that name
+        with suppress(OSError):  # another file may have that name
             if not any(_foreign_names(path)):
                 os.rename(path, self._removed_path)
                 path = self._removed_path
@@ -207,7 +206,7 @@ class JobFolder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether another process has finished the job."""
+        """Whether another process finished the job and removed the folder."""
         return not os.path.lexists(self._lock_path)
 
     def part_prefix(self, shard: Any) -> str:
@@ -217,7 +216,7 @@ class JobFolder:
         return journal_path(self.part_prefix(shard))
 
     def report(self, shard: Any) -> Any | None:
-        """Returns the report of a shard, None if it is not done; cached."""
+        """Returns the report of a shard, cached; None if the shard is not done."""
         if (known := self._reports.get(shard.key)) is not None:
             return known
         path = f"{self.part_prefix(shard)}.json"
@@ -228,12 +227,12 @@ class JobFolder:
         except StorageError as error:
             if isinstance(error.__cause__, OSError):
                 raise
-            # A loss of power may leave it so.
-            _LOGGER.warning("shard %d is done again: %s", shard.number, error.message)
+            # A power loss can damage the file.
+            _LOGGER.warning("redoing shard %d: %s", shard.number, error.message)
         return None
 
     def forget(self, shard: Any) -> None:
-        """Removes the report of a shard, which is then done again."""
+        """Removes the report of a shard, so that the shard is done again."""
         self._reports.pop(shard.key, None)
         path = f"{self.part_prefix(shard)}.json"
         with storage_errors("remove", path), suppress(FileNotFoundError):
@@ -241,26 +240,26 @@ class JobFolder:
 
     @contextmanager
     def claimed(self, shard: Any, *, wait: bool) -> Iterator[bool]:
-        """Yields whether this process may work on a shard: no other process does, and it is not done.
+        """Locks a shard for the duration of the `with` block; yields False if it is done or locked by another process.
 
-        The process that works on a shard touches its lock often. One that is frozen holds the lock without touching it;
-        the shard may then be done twice: both write the same bytes, and files appear whole.
+        The owner touches its lock file regularly. A frozen owner keeps the lock but stops touching the file; another
+        process may then do the shard again: both write the same bytes, and files appear atomically.
 
         Args:
-            shard: shard to work on.
-            wait: whether to wait until its worker is done, dead, or silent for `worker_timeout_seconds`.
+            shard: shard to lock.
+            wait: wait until the owner is done, dead, or silent for `worker_timeout_seconds`.
 
         Raises:
-            FolderGoneError: the job was finished meanwhile.
+            FolderGoneError: another process finished the job.
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
         timeout_seconds, touched = self._job.worker_timeout_seconds, None
-        silence = Silence(2 * _SECONDS_BETWEEN_LOOKS)
+        silence = Silence(2 * _POLL_SECONDS)
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
                 if descriptor is not None and self.report(shard) is None:
-                    # Else the job was finished, and its folder removed, after the lock was taken.
+                    # The folder may have been removed after the lock was acquired.
                     if not _is_at(descriptor, path):
                         raise FolderGoneError
                     with _touched(descriptor, timeout_seconds):
@@ -269,26 +268,26 @@ class JobFolder:
             if descriptor is not None or not wait or self.report(shard) is not None:
                 yield False
                 return
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-            with storage_errors("look at", path), suppress(FileNotFoundError):
-                touched = os.stat(path).st_mtime_ns  # compared with itself only: clocks of machines differ
+            time.sleep(_POLL_SECONDS)
+            with storage_errors("stat", path), suppress(FileNotFoundError):
+                touched = os.stat(path).st_mtime_ns  # only compared with earlier values: clocks of machines differ
             if silence.seconds(touched) > timeout_seconds:
-                _LOGGER.warning("shard %d is done by this process too: its worker is silent", shard.number)
+                _LOGGER.warning("this process does shard %d too: its owner does not respond", shard.number)
                 yield True
                 return
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
-        """Yields the descriptor of a lock that this process holds, None if another does.
+        """Acquires a lock for the duration of the `with` block; yields its descriptor, None if another process has it.
 
         Args:
-            name: name of the lock.
-            wait: whether to wait until its holder releases it, or is dead.
-            pending: prefixes of the paths that its holder writes: half-written files of a holder on this machine that
-                was killed are removed.
+            name: file name of the lock.
+            wait: wait until the owner releases the lock or dies.
+            pending: path prefixes of the files that the owner writes; temporary files of a killed owner on this machine
+                are removed.
 
         Raises:
-            FolderGoneError: the job was finished meanwhile.
+            FolderGoneError: another process finished the job.
         """
         path = os.path.join(self.path, name)
         with _open_lock(path) as descriptor:
@@ -296,7 +295,7 @@ class JobFolder:
                 yield None
                 return
             if self._member is not None and not _is_at(self._member, self._lock_path):
-                raise FolderGoneError  # this is the folder of a later call, which begins anew
+                raise FolderGoneError  # a later call created a new folder at this path
             with storage_errors("write", path):
                 machine, _, process = os.pread(descriptor, _OWNER_BYTES, 0).decode("ascii", "replace").partition(" ")
                 if machine == self._machine:
@@ -320,12 +319,12 @@ def _open_lock(path: str) -> Iterator[int]:
 
 
 def _lock(descriptor: int, operation: int, path: str) -> bool:
-    """Locks an open file; returns False where another process holds it, and the operation does not wait."""
+    """Locks an open file; returns False if `operation` is non-blocking and another process has the lock."""
     with storage_errors("lock", path):
         try:
             if not lock(descriptor, operation):
-                message = f"cannot lock `{path}`: its filesystem has no locks, and processes of a job need them"
-                raise StorageError(message, hint="mount it with locks, or name a `work_folder` on one that has them")
+                message = f"cannot lock `{path}`: its filesystem does not support locks"
+                raise StorageError(message, hint="mount it with locks, or set `work_folder` to another filesystem")
         except BlockingIOError:
             return False
     if not _is_at(descriptor, path):
@@ -334,13 +333,13 @@ def _lock(descriptor: int, operation: int, path: str) -> bool:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    with storage_errors("look at", path):
+    with storage_errors("stat", path):
         return is_file_at(descriptor, path)
 
 
 @contextmanager
 def _touched(descriptor: int, timeout_seconds: float) -> Iterator[None]:
-    """Touches an open file again and again, from a thread of its own."""
+    """Touches an open file regularly, from a background thread."""
     ended = threading.Event()
     seconds = min(_MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
 
@@ -355,55 +354,55 @@ def _touched(descriptor: int, timeout_seconds: float) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join()  # before the descriptor is closed, and means another file
+        thread.join()  # before the descriptor is closed and reused
 
 
 def journal_path(part_prefix: str) -> str:
-    """Returns the path of the journal of a part, see `ShardJournal`."""
+    """Returns the path of the journal of a part; see `ShardJournal`."""
     return f"{part_prefix}.journal"
 
 
 def _foreign_names(folder: str) -> Iterator[str]:
-    """Yields the names in a folder that are no files of a job."""
+    """Yields the names in a folder that are not files of a job."""
     with storage_errors("list", folder), suppress(FileNotFoundError):
         yield from (name for name in os.listdir(folder) if not _OWN_NAME.fullmatch(name))
 
 
 def done_keys(folder: str) -> Iterator[str]:
-    """Yields the keys of the shards that have a report."""
+    """Yields the keys of the finished shards."""
     with storage_errors("list", folder), suppress(FileNotFoundError):
         yield from (name.removesuffix(".json") for name in os.listdir(folder) if _REPORT_NAME.fullmatch(name))
 
 
 def remove_own(folder: str) -> None:
-    """Removes the files of a job from a folder, and the folder if nothing else is in it."""
+    """Removes the files of a job from a folder, and the folder if it is empty then."""
     with suppress(OSError):
         names = filter(_OWN_NAME.fullmatch, os.listdir(folder))
-        for name in sorted(names, key=lambda name: name != JOB):  # what is left without it is nobody's job
+        for name in sorted(names, key=lambda name: name != JOB):  # `job.json` first: without it, no job can resume
             with suppress(OSError):
                 os.unlink(os.path.join(folder, name))
         os.rmdir(folder)
 
 
 def read_description(path: str) -> Any:
-    """Returns the description in a file; None if there is no such file."""
+    """Returns the content of a `job.json`; None if the file does not exist."""
     try:
         found = read_json(path, most_bytes=_MOST_JOB_BYTES)
         if not isinstance(found, dict) or not {"settings", "inputs", "files"} <= set(found):
-            raise ValueError("it does not describe a job")  # noqa: TRY301 - worded below
+            raise ValueError("not a description of a job")  # noqa: TRY301 - wrapped below
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         message = f"cannot read `{path}`: {error}"
-        raise StorageError(message, hint="remove the folder; the job then begins anew") from error
+        raise StorageError(message, hint="remove the folder; the job then starts from the beginning") from error
     return found
 
 
 def differences_of(found: Any, expected: dict[str, Any]) -> str:
-    """Returns the settings in which two jobs differ, in words."""
+    """Returns a phrase that lists the settings in which two jobs differ."""
     flat_found, flat_expected = dict(_flat(found)), dict(_flat(expected))
     names = sorted(name for name in {*flat_found, *flat_expected} if flat_found.get(name) != flat_expected.get(name))
-    return "; ".join(f"{name} was {flat_found.get(name)!r}, and is {flat_expected.get(name)!r}" for name in names)
+    return "; ".join(f"{name} was {flat_found.get(name)!r}, is {flat_expected.get(name)!r}" for name in names)
 
 
 def _flat(values: Any) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
-"""A job from its plan to the last file, whatever its recipe: the work, parts into datasets, a summary in numbers.
+"""Runs a job of any recipe: does the missing shards, assembles their parts into datasets, returns a summary.
 
-A dataset takes whole parts by their bytes, or chosen documents of them. Manifests say whether a job was done before.
+A dataset consists of whole parts, or of selected documents of the parts. A job is finished if all manifests match it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenloom.indexed.origins import NAME, RUNS, OriginFile, Runs, selected_run
 from tokenloom.indexed.writing.concatenate import ConcatenatedPart, check_inputs, write_pending
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, MOST_OPEN, PendingDataset, existing_path, publish_datasets
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.records import documents_between, left_out_of
+from tokenloom.inputs.records import documents_between, skipped_array
 from tokenloom.preprocess.blocks import json_line, rejected_path
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.preprocess.plan import JobPlan, Mask, PlannedDataset, PlannedOutput, PlannedShard
@@ -45,14 +45,14 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSummary:
-    """A dataset of a job.
+    """Counts of one dataset that a job wrote.
 
     Attributes:
-        key: key of the texts.
+        key: key of the texts in each record.
         split: name of the split; None without splits.
-        prefix: prefix of the pair.
-        num_documents, num_empty: number of documents, and of those without tokens among them.
-        num_sequences, num_tokens, num_bytes: counts of the dataset.
+        prefix: path prefix of the `.bin`/`.idx` pair.
+        num_documents, num_empty: number of documents, and number of documents without tokens.
+        num_sequences, num_tokens, num_bytes: number of sequences, tokens, and bytes of the `.bin` file.
     """
 
     key: str
@@ -67,24 +67,24 @@ class DatasetSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusSummary:
-    """What a job did.
+    """The result of a preprocessing job in numbers.
 
     Attributes:
-        datasets: one per output, key and split.
-        num_files, num_ignored: input files read, and other files in folders.
-        num_shards, num_shards_reused: shards of the job, and those among them that were done before this call.
-        was_complete: whether there was nothing to do at all.
-        num_documents: documents of the input; each was written once per key, or was a duplicate.
-        num_duplicates: documents that were dropped because the same texts came before.
-        num_blank_lines: lines of white space.
-        num_rejected: bad records, set aside in the files `rejected_paths`.
-        num_text_bytes: size of the input in bytes, after decompression; 0 if `was_complete`.
-        numbers: further counts, none if `was_complete`. Of text `num_doubled`: texts that already spell out an added
-            token. Of conversations `num_answer_tokens`: tokens of answers, or of plain text. Of images
-            `num_text_tokens`, `num_image_bytes`, and `num_truncated`: texts that were cut off at `pad_length`.
+        datasets: one summary per output, key and split.
+        num_files, num_ignored: number of input files, and number of other files in the input folders.
+        num_shards, num_shards_reused: number of shards, and number of shards that were done before this call.
+        was_complete: True if the job was finished before this call.
+        num_documents: number of documents in the input; each was written once per key, or dropped as a duplicate.
+        num_duplicates: number of documents dropped because an earlier document has the same texts.
+        num_blank_lines: number of lines that contain only white space.
+        num_rejected: number of bad records, written to the files `rejected_paths`.
+        num_text_bytes: size of the decompressed input in bytes; 0 if `was_complete`.
+        numbers: counts of the recipe by name; empty if `was_complete`. Text: `num_doubled`, texts that spell out an
+            added token already. Conversations: `num_answer_tokens`, tokens in answers or plain text. Images:
+            `num_text_tokens`, `num_image_bytes`, and `num_truncated`, texts cut at `pad_length`.
         dtype: dtype of the tokens.
-        engine, engine_reason: name of the engine, and why it was chosen.
-        seconds: time that the job took, planning apart.
+        engine, engine_reason: name of the tokenization engine, and the reason for the choice.
+        seconds: duration of the job in seconds, without planning.
     """
 
     datasets: tuple[DatasetSummary, ...]
@@ -107,17 +107,17 @@ class CorpusSummary:
 
     @property
     def prefix(self) -> str:
-        """Prefix of the first dataset."""
+        """Path prefix of the first dataset."""
         return self.datasets[0].prefix
 
     @property
     def num_tokens(self) -> int:
-        """Tokens written, over all datasets; of images with their bytes."""
+        """Number of tokens in all datasets; each byte of an image counts as one."""
         return sum(dataset.num_tokens for dataset in self.datasets)
 
 
 class JobArguments(TypedDict, total=False):
-    """How a job runs, and what happens to earlier ones; see `preprocess_corpus`."""
+    """Keyword arguments for running a job; see `preprocess_corpus`."""
 
     num_processes: int | None
     num_workers: int | None
@@ -139,7 +139,7 @@ def run_job(
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
 ) -> CorpusSummary:
-    """Does the missing shards of a job, alone or with others that share its folder; see `preprocess_corpus`."""
+    """Runs a job, together with other processes that share its folder; see `preprocess_corpus` for the arguments."""
     started = time.monotonic()
     total = sum(shard.num_bytes for shard in plan.shards)
     book = ProgressBook(plan, "preprocess", unit="bytes", measure="num_file_bytes", total=total, show=progress)
@@ -151,7 +151,7 @@ def run_job(
     )
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     with if_stopped(lambda: book.done_words):
-        if not is_remote(plan.prefix):  # checks before the work that the folder of the datasets can be written
+        if not is_remote(plan.prefix):  # fail before the work starts if the output folder is not writable
             make_folder_of(plan.outputs[0].prefix)
             PendingFile(bin_path(plan.outputs[0].prefix)).discard()
         if restart or not _is_finished(plan):
@@ -160,8 +160,8 @@ def run_job(
                 folder.restart()
             try:
                 with folder.joined():
-                    num_reused = book.tell_done(folder)
-                    # Where nothing is done, others may have finished it meanwhile.
+                    num_reused = book.add_done_shards(folder)
+                    # If no shard is done, another process may have finished the job since the check above.
                     if restart or num_reused or not _is_finished(plan):
                         with book.shown():
                             reports = do_and_assemble(
@@ -176,16 +176,16 @@ def run_job(
                         return _summary(plan, reports, num_shards_reused=num_reused, started=started)
             except FolderGoneError as error:
                 if not _is_finished(plan):
-                    message = f"`{folder.path}` was removed while this job was working in it"
+                    message = f"`{folder.path}` was removed while this job was running"
                     raise StorageError(message, hint="run the same command again") from error
         folder.remove_remains()
     return _summary(plan, [], num_shards_reused=len(plan.shards), started=started)
 
 
 def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> str:
-    """Returns the job's folder: beside the outputs, so that parts can become datasets without a copy."""
+    """Returns the path of the job's folder: beside the outputs, so that parts become datasets without a copy."""
     name = f"{os.path.basename(plan.prefix) or 'corpus'}.job"
-    if work_folder is not None:  # which jobs of other prefixes may share
+    if work_folder is not None:  # jobs of other prefixes may use the same folder
         return os.path.join(os.fspath(work_folder), f"{short_hash(canonical_path(plan.prefix))[:8]}-{name}")
     if is_remote(plan.prefix):
         return os.path.join(scratch_folder(plan.prefix), name)
@@ -193,7 +193,7 @@ def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> s
 
 
 def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused: int, started: float) -> CorpusSummary:
-    """Returns the summary of a job whose datasets are there; without reports, all was done before."""
+    """Returns the summary of a finished job; `reports` is empty if it was finished before this call."""
     datasets: list[DatasetSummary] = []
     ledgers: list[DocumentLedger] = []
     engine = ""
@@ -212,7 +212,7 @@ def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused
                     num_bytes=dataset.num_tokens * dataset.dtype.itemsize,
                 )
             )
-            if planned is output.datasets[0]:  # all datasets of an output are of the same records
+            if planned is output.datasets[0]:  # all datasets of an output have the same records
                 manifest = manifest_of(dataset)
                 assert manifest is not None
                 ledgers.append(manifest.ledger)
@@ -246,7 +246,7 @@ def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused
 
 
 def _is_finished(plan: JobPlan) -> bool:
-    """Whether all datasets of a job are there, of the same inputs and settings; a damaged one is not there."""
+    """Returns whether all datasets of a job exist undamaged, made from the same inputs and settings."""
     if plan.reads_streams:
         return False
     num_bad = num_documents = 0
@@ -265,29 +265,30 @@ def _is_finished(plan: JobPlan) -> bool:
     except (TokenloomError, OSError):
         return False
     if plan.settings.bad_records.is_exceeded(num_bad, num_documents + num_bad):
-        found = f"`{plan.outputs[0].datasets[0].prefix}` was made of {num_documents + num_bad} records, {num_bad} of "
-        found += f"them bad: `bad_records` allows {plan.settings.bad_records}"
-        raise InputError(found, hint="use the datasets without the bad records, or correct the input")
+        message = f"`{plan.outputs[0].datasets[0].prefix}`: {num_bad} of {num_documents + num_bad} input records are "
+        message += f"bad, more than `bad_records` = {plan.settings.bad_records} allows"
+        raise InputError(message, hint="raise `bad_records` to use the existing datasets, or correct the input")
     return True
 
 
 def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
-    """Returns the manifest of a dataset that is there as planned, with all its files; else None."""
-    if existing_path(planned.prefix) is None:  # which also finishes a publication that was killed
+    """Returns the manifest of a dataset that exists as planned with all its files; else None."""
+    if existing_path(planned.prefix) is None:  # the call also completes an interrupted publication
         return None
     manifest, columns = _own_manifest(plan, output, planned), columns_there(planned.prefix)
     if manifest is None or not all(exists(column_path(planned.prefix, name)) for name in columns):
         return None
     if plan.settings.origins and NAME not in columns:
-        hint = "`overwrite=True` with `restart=True` writes them"
-        _LOGGER.warning("`%s` was made without origins and stays so: %s", planned.prefix, hint)
+        hint = "to write them, use `overwrite=True` with `restart=True`"
+        _LOGGER.warning("`%s` exists without origins and is not rewritten: %s", planned.prefix, hint)
     return manifest
 
 
 def _require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
-    """Returns whether datasets that are there may be replaced: a killed publication of this job left some of them.
+    """Returns whether existing outputs may be replaced: with `overwrite`, or if this job wrote one before a kill.
 
-    An `OutputExistsError` for those of another job, unless `overwrite`.
+    Raises:
+        OutputExistsError: another job wrote an existing output, and `overwrite` is False.
     """
     may_replace = overwrite
     for output in plan.outputs if not overwrite else ():
@@ -302,7 +303,7 @@ def _require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
 
 
 def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
-    """Returns the manifest of a dataset that this very job made; None for any other, or none."""
+    """Returns the manifest of an existing dataset if this job made it, else None."""
     try:
         found = None if plan.reads_streams else manifest_of(plan.open(planned))
     except (TokenloomError, OSError):
@@ -319,12 +320,12 @@ def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A shard that is done, and what datasets take of it.
+    """A finished shard and its document selection.
 
     Attributes:
-        num_before: records of the file of each slice that earlier slices hold.
-        kept: bool[num_documents], the documents that are no duplicates; None for all.
-        splits: int8[num_documents], number of the split of each; None without splits.
+        num_before: for each slice, the number of records of its file in earlier slices.
+        kept: bool[num_documents], False for duplicates; None keeps all documents.
+        splits: int8[num_documents], the split index of each document; None without splits.
     """
 
     shard: PlannedShard
@@ -339,7 +340,7 @@ class _Part:
         return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
 
     def chosen(self, split: int | None) -> Mask | None:
-        """Returns the documents that a dataset takes: bool[num_documents], None for all."""
+        """Returns the mask of documents in the dataset of a split: bool[num_documents], None for all documents."""
         if split is None or self.splits is None:
             return self.kept
         mine: Mask = self.splits == split
@@ -349,12 +350,12 @@ class _Part:
 def _assemble(
     plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
 ) -> Sequence[ShardReport]:
-    """Publishes the datasets of a job, all or none; returns the reports."""
+    """Publishes all datasets of a job atomically; returns `reports`."""
     parts = _parts(plan, folder, reports)
     _require_documents(plan, folder, parts)
     planned = [dataset for output in plan.outputs for dataset in output.datasets]
     with ExitStack() as stack:
-        # No dataset of another job may appear between this check and our publication.
+        # The locks prevent that another job publishes a dataset between this check and our publication.
         locks = [stack.enter_context(OutputLock(idx_path(each.prefix))) for each in planned[:MOST_LOCKED]]
         may_replace = _require_own_outputs(plan, overwrite=overwrite)
         new: list[PendingDataset] = []
@@ -363,7 +364,7 @@ def _assemble(
             for each in output.datasets:
                 pending = _pending_dataset(plan, output, each, own, stack)
                 stack.callback(pending.discard)
-                if each is output.datasets[0]:  # bad records are published with the first dataset
+                if each is output.datasets[0]:  # the bad records are published with the first dataset
                     pending.beside, pending.replaced = _rejected_files(output, own), [rejected_path(output.prefix)]
                 if len(planned) > MOST_OPEN:
                     pending.seal()
@@ -376,7 +377,7 @@ def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> 
     prefixes = [folder.part_prefix(shard) for shard in plan.shards]
     kept: Sequence[Mask | None] = [None] * len(prefixes)
     splits: Sequence[NDArray[np.int8] | None] = [None] * len(prefixes)
-    if plan.recipe.hashes_documents:  # mapped without descriptors, of which there are few
+    if plan.recipe.hashes_documents:  # the maps need no file descriptors, which are limited
         kept, splits = plan.recipe.select([part_array(prefix, HASHES, np.uint64) for prefix in prefixes])
     num_records = Counter[str]()
     parts: list[_Part] = []
@@ -400,16 +401,16 @@ def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[_Part])
     if not num_documents:
         folder.remove()  # there is nothing to resume
         found = f"{ledger.num_blank} blank lines, {num_bad} bad records{first}"
-        raise InputError(f"{name} holds no {plan.recipe.documents}: {found}", hint=plan.recipe.expected)
+        raise InputError(f"{name}: no {plan.recipe.documents} found: {found}", hint=plan.recipe.expected)
     if budget.is_exceeded(num_bad, num_documents + num_bad):
         message = f"{name}: too many bad records: {num_bad} of {num_documents + num_bad}, {budget} allowed"
-        raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
+        raise InputError(message + first, hint=f"{ALLOW_MORE}; finished shards are kept")
 
 
 def _pending_dataset(
     plan: JobPlan, output: PlannedOutput, planned: PlannedDataset, parts: Sequence[_Part], stack: ExitStack
 ) -> PendingDataset:
-    """Returns a dataset that is written but not published; the stack discards its columns."""
+    """Writes a dataset to temporary files; `stack` discards its columns on exit."""
     chosen = [part.chosen(planned.split_number) for part in parts]
     columns: dict[str, WrittenColumn] = {}
     if plan.settings.origins:
@@ -439,7 +440,7 @@ def _pending_dataset(
 
 
 def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
-    """Returns the ledger of all records for the dataset of a split, which must balance."""
+    """Returns the record counts of the dataset of a split; `num_read` is the sum of the others."""
     num_found = sum(part.report.num_documents for part in parts)
     num_kept = sum(part.num_chosen(split) for part in parts)
     num_duplicates = sum(part.report.num_documents - part.num_chosen(None) for part in parts)
@@ -456,7 +457,7 @@ def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
 
 
 def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) -> list[OriginFile]:
-    """Returns the input files of an output, as the manifest names them."""
+    """Returns the input files of an output with their record counts, as named in the manifest."""
     units = {file.path: plan.recipe.unit or FORMATS[file.format].unit for file in output.files}
     num_records = Counter[str]()
     for part in parts:
@@ -475,12 +476,12 @@ def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) 
 
 
 def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
-    """Returns the origins of all documents of a part; `numbers` are the numbers of its files by path."""
-    left_out = part_array(part.prefix, RECORDS, np.int64) if RECORDS in part.report.arrays else left_out_of([])
+    """Returns the origins of all documents of a part, as runs; `numbers` maps a file's path to its index."""
+    skipped = part_array(part.prefix, RECORDS, np.int64) if RECORDS in part.report.arrays else skipped_array([])
     found = [np.empty(0, dtype=RUNS)]
     start = 0
     for slice_, num_before, num_rows in zip(part.shard.slices, part.num_before, part.report.slice_rows, strict=True):
-        between = documents_between(left_out, start, start + num_rows)
+        between = documents_between(skipped, start, start + num_rows)
         runs = np.empty(len(between), dtype=RUNS)
         runs["file"] = numbers[slice_.file.path]
         runs["first_record"] = between[:, 0] - start + num_before + 1
@@ -489,13 +490,14 @@ def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
         start += num_rows
     joined = np.concatenate(found)
     if (num_documents := int(joined["num_documents"].sum())) != part.report.num_documents:
-        message = f"`{part.prefix}`: {start} records make {num_documents} documents, not {part.report.num_documents}"
-        raise StorageError(message, hint="its input format counts records wrongly; leave the origins out")
+        message = f"`{part.prefix}`: expected {part.report.num_documents} documents, found {num_documents} in "
+        message += f"{start} records"
+        raise StorageError(message, hint="the reader of its input format miscounts records; set `origins=False`")
     return joined
 
 
 def _rejected_files(output: PlannedOutput, parts: Sequence[_Part]) -> tuple[PendingFile, ...]:
-    """Returns the file of the bad records of an output, if there are any."""
+    """Writes the bad records of an output to a temporary file; returns no file if there are none."""
     if not any(part.report.num_rejected for part in parts):
         return ()
     file = open_pending(rejected_path(output.prefix))
@@ -505,7 +507,7 @@ def _rejected_files(output: PlannedOutput, parts: Sequence[_Part]) -> tuple[Pend
 
 
 def _rejected(parts: Sequence[_Part]) -> Iterator[dict[str, Any]]:
-    """Yields the bad records of some shards, in order, numbered from the beginning of their files."""
+    """Yields the bad records of shards, in order; line numbers count from the start of the file."""
     for part in parts:
         if part.report.num_rejected:
             paths = (slice_.file.path for slice_ in part.shard.slices)

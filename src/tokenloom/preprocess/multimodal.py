@@ -1,4 +1,4 @@
-"""Texts and images into a multimodal `.bin`/`.idx` pair: a document is the text, then the bytes of its image."""
+"""Writes texts with images as a multimodal `.bin`/`.idx` pair: a document is a text, then the bytes of its image."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tokenloom.inputs.records import (
     refuse_record,
     too_long,
 )
-from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, made_of_records, singles
+from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, convert_records, singles
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
-from tokenloom.preprocess.plan import Making, Recipe, plan_job
+from tokenloom.preprocess.plan import BlockPipeline, Recipe, plan_job
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
 from tokenloom.setting_types import checked_output_prefix
@@ -50,15 +50,15 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, in_words, refusal
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18
 _FOLDER_SHARE = 256
-"""A shard of a folder holds the bytes of the images, one of records only leads to them."""
+"""Factor on `shard_bytes` for a folder: its shards count image bytes, shards of records count only the records."""
 
 _PAIRS_AT_ONCE = 8
-"""Pairs that a thread takes at once."""
+"""Number of pairs in a bundle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBlock(Block):
-    """A pair of a folder, numbered in the order of the names: all `names` with one `stem`."""
+    """All files of a folder with one stem: a text and an image. Pairs are numbered from 1, sorted by stem."""
 
     unit: ClassVar[str] = "pair"
 
@@ -66,19 +66,19 @@ class PairBlock(Block):
     names: tuple[str, ...]
 
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the pair, as the paths of text and image."""
+        """Yields one record: the paths of the text and the image, or an error if the files are not such a pair."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
         if len(texts) == len(images) == 1:
             value: Any = tuple(os.path.join(self.path, name) for name in (*texts, *images))
         else:
-            found = ", ".join(self.names)
-            value = UnusableLineError(f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name, found {found}")
+            wanted = f"`{self.stem}{_TEXT_SUFFIX}` and one image `{self.stem}.*`"
+            value = UnusableLineError(f"expected {wanted}, found {', '.join(self.names)}")
         yield NumberedRecord(self.first_record, value, os.fsencode(self.stem))
 
 
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
-    """Returns the bytes of a regular file."""
+    """Returns the bytes of a regular file; `check_size` may reject its size in bytes, `what` names it in errors."""
     try:
         with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
             num_bytes = os.fstat(stream.fileno()).st_size
@@ -88,19 +88,19 @@ def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
         raise InputError(f"{what} `{path}`: {error.message}") from error
     except OSError as error:
         raise InputError(f"cannot read the {what} `{path}`: {error.strerror or error}") from error
-    except (ValueError, MemoryError) as error:  # a path that there cannot be, or an image larger than memory
+    except (ValueError, MemoryError) as error:  # an invalid path, or a file larger than memory
         raise InputError(f"cannot read the {what} {path!r}: {in_words(error)}") from error
 
 
 class PairReader(SliceReader):
-    """Reads the pairs of a slice of `_cut_folder`."""
+    """A reader of the pairs of a folder slice; the slice comes from `_cut_folder`."""
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
         self._pairs = _pairs_in(self._path)[slice_.start : slice_.stop]
         if _part_of_folder(self._path, self._pairs).version != slice_.file.version:
-            message = f"`{self._path}` changed after the job was planned: its files are others, or have other content"
-            raise InputError(message, hint="let nothing write to the input while it is read, and run the job again")
+            message = f"`{self._path}` changed after the job was planned: files were added, removed or modified"
+            raise InputError(message, hint="run the job again, and do not modify the input during the job")
 
     @property
     def position(self) -> int:
@@ -114,11 +114,11 @@ class PairReader(SliceReader):
     read_blocks = blocks
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: no file stays open."""
 
 
 def _cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, ...]]:
-    """Yields the shards of a folder: pairs in the order of their names, up to a number of bytes together."""
+    """Yields the slice of each shard: consecutive pairs with at most `shard_bytes` in total, at least one pair."""
     pairs = _pairs_in(folder)
     first = num_bytes = 0
     for number, pair in enumerate(pairs, 1):
@@ -130,7 +130,7 @@ def _cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, 
 
 
 def _part_of_folder(folder: str, pairs: Sequence[PairBlock]) -> InputFile:
-    """Returns some pairs as one file: the sum of their bytes, and a version that changes when one of them does."""
+    """Returns pairs as one `InputFile`: total size in bytes, and a version that hashes names, sizes and times."""
     num_bytes = 0
     digest = hashlib.sha256()
     for name in (name for pair in pairs for name in pair.names):
@@ -147,7 +147,7 @@ def _pairs_in(folder: str) -> tuple[PairBlock, ...]:
         return _listed(folder, os.stat(folder).st_mtime_ns)
 
 
-@functools.lru_cache(maxsize=1)  # for each of its shards
+@functools.lru_cache(maxsize=1)  # each shard lists the same folder
 def _listed(folder: str, _changed: int) -> tuple[PairBlock, ...]:
     files: dict[str, list[str]] = defaultdict(list)
     for name in sorted(name for name in os.listdir(folder) if not name.startswith(".")):
@@ -163,8 +163,8 @@ class ImageRecipe(Recipe):
     """The recipe for texts with images; see `Recipe`.
 
     Attributes:
-        file: the input, as it was when the job was planned.
-        is_folder: whether the input is a folder of pairs, and not a file of records.
+        file: the input, with size and version at planning time.
+        is_folder: whether the input is a folder of pairs; otherwise it is a file of records.
     """
 
     settings: MultimodalSettings
@@ -197,9 +197,9 @@ class ImageRecipe(Recipe):
             return _cut_folder(self.file.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
         return Recipe.cut(self, files)
 
-    def making(self, _first: InputSlice, *, num_workers: int) -> Making:
+    def pipeline(self, _first: InputSlice, *, num_workers: int) -> BlockPipeline:
         reader = partial(self.open, block_bytes=_BLOCK_BYTES)
-        return Making(open=reader, bundles=_bundled, work=self.tokenized)
+        return BlockPipeline(open=reader, bundles=_bundled, work=self.tokenized)
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
         if self.is_folder:
@@ -207,9 +207,9 @@ class ImageRecipe(Recipe):
         return Recipe.open(self, slice_, block_bytes=block_bytes)
 
     def tokenized(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns both sequences of each record of some blocks, and the bad records; safe from several threads."""
+        """Tokenizes blocks: a text sequence and an image sequence per record. Thread-safe."""
         numbers = Counter[str]()
-        pairs, bad_lines, left_out = made_of_records(bundle, partial(self._pair, numbers=numbers))
+        pairs, bad_lines, skipped = convert_records(bundle, partial(self._pair, numbers=numbers))
         sequences = [sequence for _, *both in pairs for sequence in both]
         largest_token = max((int(tokens.max(initial=-1)) for _, tokens, _ in pairs), default=-1)
         num_documents, hashes = len(pairs), None
@@ -226,7 +226,7 @@ class ImageRecipe(Recipe):
             columns=(column,),
             num_documents=num_documents,
             bad_lines=bad_lines,
-            left_out=left_out,
+            skipped=skipped,
             largest_token=None if largest_token < 0 else largest_token,
             numbers=numbers,
         )
@@ -245,7 +245,7 @@ class ImageRecipe(Recipe):
         return checked_text(text, repr(keys[0])), os.path.join(os.path.dirname(self.file.path), path)
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
-        """Returns the text of a record, its tokens and its image, and counts them."""
+        """Returns the text of a record, its tokens and its image as int32; adds their counts to `numbers`."""
         text, image_path = self._text_and_path(value)
         pad_length = self.settings.pad_length
         item = image_to_item(image := _read(image_path, "image", check_image_size))
@@ -273,7 +273,7 @@ class ImageRecipe(Recipe):
 
 
 def _bundled(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Yields records as blocks of their own, a few at once."""
+    """Splits blocks into single records, and yields them in bundles of `_PAIRS_AT_ONCE`."""
     records = chain.from_iterable(singles([block]) for block in blocks)
     while bundle := list(chain.from_iterable(islice(records, _PAIRS_AT_ONCE))):
         yield bundle
@@ -286,22 +286,23 @@ def preprocess_multimodal(
     settings: MultimodalSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, by a job as `preprocess_corpus`.
+    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`.
 
-    A document is the tokens of the text (mode 0), then the bytes of the image file, not decoded, as int32 (mode 1): see
-    `image_to_item`. Images must stay as they are until the job is done; those that records lead to are not part of the
-    job's identity: `restart=True` reads them again. Memory: the images of 8 × (`num_workers` + 2) pairs per process.
+    A document consists of the tokens of the text (mode 0) and the bytes of the undecoded image file as int32 (mode 1);
+    see `image_to_item`. Runs as a resumable job, like `preprocess_corpus`. Do not modify images during the job. The
+    job's identity does not cover images named by records: pass `restart=True` after you change them. Memory: the images
+    of 8 × (`num_workers` + 2) pairs per process.
 
     Args:
-        input_path: path of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or
-            of a folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
+        input_path: JSON lines or a table whose records have a text and an image path relative to the file's folder; or
+            a folder of pairs with equal stems, such as `cat.txt` and `cat.jpg`, which are sorted by stem.
         output_prefix: prefix of the outputs.
         tokenizer: tokenizer from `load_tokenizer`.
         settings: see `MultimodalSettings`.
         how: see `preprocess_corpus`.
 
     Raises:
-        InputError: a line or pair is bad (no text, an image that is missing, empty or too large), or there is none.
+        InputError: a record or pair is bad (no text; a missing, empty or too large image), or the input is empty.
         TokenloomError: see `preprocess_corpus`.
     """
     settings = settings or MultimodalSettings()
@@ -322,16 +323,16 @@ def preprocess_multimodal(
 def write_image_records(
     texts_path: str, images_folder: str, output_path: str, *, image_key: str = "image", overwrite: bool = False
 ) -> int:
-    """Adds to the n-th record the path of the n-th image of a folder, by name; returns the number of records.
+    """Adds an image path to each record: record n gets image n of a folder, sorted by name. Returns the record count.
 
-    The reference's tool takes the order in which the filesystem lists the folder, which may differ between machines.
+    The reference's tool uses the order in which the filesystem lists the folder, which may differ between machines.
 
     Args:
         texts_path: path of JSON lines; blank lines are skipped.
-        images_folder: folder with as many files; names that begin with a dot are skipped.
-        output_path: path of the new records.
-        image_key: key of the path of the image.
-        overwrite: whether to replace a file with other content.
+        images_folder: folder with one image per record; hidden files are skipped.
+        output_path: path of the JSON lines to write.
+        image_key: key under which to store the image path.
+        overwrite: replace an existing file with other content.
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):
@@ -339,8 +340,8 @@ def write_image_records(
     with storage_errors("open", texts_path), open(texts_path, "rb") as stream:
         lines = [(number, line) for number, line in enumerate(stream, 1) if line.strip()]
     if len(lines) != len(names):
-        message = f"`{texts_path}` has {len(lines)} records, and `{images_folder}` {len(names)} images"
-        raise InputError(message, hint="they are paired by their order, records by line and images by name")
+        message = f"`{texts_path}` has {len(lines)} records, but `{images_folder}` has {len(names)} images"
+        raise InputError(message, hint="provide one image per record; record n is paired with image n by name")
     rows = []
     for (number, line), name in zip(lines, names, strict=True):
         try:

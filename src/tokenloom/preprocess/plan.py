@@ -1,4 +1,4 @@
-"""The plan of a job: its shards, and the datasets they become by a recipe. Every process makes an equal plan."""
+"""Plans a job: cuts the input into shards, and names the datasets to make. Every process makes an equal plan."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from tokenloom.tokenizers.kinds import KINDS
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _version = functools.cache(version)
-_FORMAT_VERSION = 3  # of the parts in a job's folder; parts of another one are not reused
+_FORMAT_VERSION = 3  # of the parts in a job folder; parts of another version are not reused
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """A dataset of an output.
+    """A dataset to make.
 
     Attributes:
-        prefix: prefix of the pair.
-        key, column: key of its texts, and the number of the key from 0; empty where the recipe has no keys.
-        split, split_number: name of its split, and the number of the split from 0; None without splits.
+        prefix: path prefix of the `.bin`/`.idx` pair.
+        key, column: key of its texts, and the index of the key; `key` is empty if the recipe has no keys.
+        split, split_number: name of its split, and the index of the split; None without splits.
     """
 
     prefix: str
@@ -58,12 +58,12 @@ class PlannedDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedShard:
-    """Some of the input, tokenized as a whole or not at all.
+    """A unit of work: consecutive slices of the input.
 
     Attributes:
-        number: number from 0, in the order of the corpus.
+        number: index of the shard in the job, in the order of the corpus.
         slices: slices of input files, in order.
-        num_bytes: size of the slices in bytes, as they are in the files.
+        num_bytes: size of the slices in the input files, in bytes.
         key: hash of the slices, the tokenizer and the settings that decide the bytes.
     """
 
@@ -75,11 +75,11 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """Datasets that are published together: one per key and split, and the bad records of their shards.
+    """Datasets made from the same shards: one per key and split, plus a file of bad records.
 
     Attributes:
-        prefix: prefix of all their names.
-        datasets: datasets, split by split, in each key by key.
+        prefix: common path prefix of the datasets.
+        datasets: datasets, ordered by split, then by key.
         shards: shards, in order.
     """
 
@@ -89,19 +89,19 @@ class PlannedOutput:
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """The input files, each once, in order."""
+        """The distinct input files, in order."""
         return tuple(dict.fromkeys(slice_.file for shard in self.shards for slice_ in shard.slices))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
-    """The functions by which one process makes blocks into arrays.
+class BlockPipeline:
+    """The functions with which one process turns slices into tokens.
 
     Attributes:
         open: returns the reader of a slice.
-        bundles: joins or cuts blocks into bundles, of which a thread takes one at a time.
+        bundles: regroups blocks into bundles; a thread tokenizes one bundle at a time.
         work: tokenizes a bundle.
-        engine, engine_reason: name of the engine, and why it was chosen; empty where there is no choice.
+        engine, engine_reason: name of the tokenization engine, and the reason for the choice; empty without a choice.
     """
 
     open: Callable[[InputSlice], SliceReader]
@@ -113,22 +113,22 @@ class Making:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(ABC):
-    """How records become datasets. Picklable, and equal in every process of a job.
+    """The conversion of records into datasets. Picklable, and equal in every process of a job.
 
-    By default all files become one dataset, of all documents, under the very prefix.
+    By default, all documents of all files become one dataset at the output prefix.
 
     Attributes:
         settings: settings of the job.
         tokenizer: tokenizer of the texts.
-        document_tokens: tokens that are added to each document.
+        document_tokens: tokens to add to each document.
         dtype: dtype of the tokens.
         is_multimodal: whether each sequence has a mode.
-        has_roles: whether each pair has roles.
-        hashes_documents: whether the documents of a part are hashed, for `select`.
-        threads_per_process: most threads that one process feeds.
-        unit: name of a record, where the format of its file does not say.
-        keys: keys of the texts in a record, the columns that are read; None for all columns.
-        documents, expected: name of the documents, and the description of a good input, for messages.
+        has_roles: whether each pair has a roles column.
+        hashes_documents: whether to hash the documents for `select`.
+        threads_per_process: maximum number of threads of one process.
+        unit: name of a record; None for the unit of the input format.
+        keys: keys of the texts in a record; only these columns are read. None for all columns.
+        documents, expected: plural name of the documents, and a description of valid input, for messages.
     """
 
     settings: JobSettings
@@ -150,38 +150,38 @@ class Recipe(ABC):
 
     @abstractmethod
     def of_shards(self) -> dict[str, Any]:
-        """Returns the settings that decide the bytes of a shard, as values for JSON."""
+        """Returns the settings that decide the bytes of a shard, as JSON values."""
 
     @abstractmethod
     def options(self, key: str, split: str | None) -> Mapping[str, Any]:
-        """Returns the options in the manifest of a dataset."""
+        """Returns `options` for the manifest of the dataset of a key and split."""
 
     def outputs(
         self, prefix: str, files: Sequence[InputFile]
     ) -> Iterator[tuple[str, Sequence[InputFile], tuple[PlannedDataset, ...]]]:
-        """Yields the outputs of a job: prefix, files and datasets of each, split by split, in each key by key."""
+        """Yields prefix, files and datasets of each output; datasets are ordered by split, then by key."""
         yield prefix, files, (PlannedDataset(prefix=prefix),)
 
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
-        """Returns the shards of some files, in order: a function of the files and `shard_bytes` alone."""
+        """Returns the slices of each shard, in order; depends only on the files and `shard_bytes`."""
         return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
-        """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
+        """Opens a slice for reading with the limits of the settings; see `open_slice`."""
         return open_slice(slice_, block_bytes=block_bytes, keys=self.keys, limits=self.settings)
 
     @abstractmethod
-    def making(self, first: InputSlice, *, num_workers: int) -> Making:
-        """Returns the functions for `num_workers` threads; engines are compared on `first`, a slice of the job."""
+    def pipeline(self, first: InputSlice, *, num_workers: int) -> BlockPipeline:
+        """Returns the functions that tokenize with `num_workers` threads; compares engines on the slice `first`."""
 
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Returns the mask of kept documents of each part, and their splits; called where `hashes_documents`."""
+        """Returns, per part, the mask of documents to keep and their split indices; needs `hashes_documents`."""
         raise NotImplementedError
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns the files of an output as the manifest names them."""
+        """Returns the manifest's records of input files."""
         return tuple(InputRecord(path=file.path, num_bytes=file.num_bytes, version=file.version) for file in files)
 
     def manifest(
@@ -193,7 +193,7 @@ class Recipe(ABC):
         ledger: DocumentLedger,
         engine: str,
     ) -> Manifest:
-        """Returns the manifest of a pair that was written of some files as a planned dataset."""
+        """Returns the manifest of the pair of a planned dataset."""
 
         def special(number: int | None) -> SpecialToken | None:
             return None if number is None else SpecialToken(id=number, text=self.tokenizer.detokenize([number]))
@@ -216,13 +216,13 @@ class Recipe(ABC):
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached properties
 class JobPlan(ShardedJob):
-    """A job of a corpus; see `ShardedJob`.
+    """A preprocessing job; see `ShardedJob`.
 
     Attributes:
-        prefix: prefix of the outputs, or their folder where each file has one.
+        prefix: path prefix of the outputs; with one pair per file, the folder of the outputs.
         recipe: recipe of the datasets.
-        files: files that are read, in order.
-        ignored: files in folders that are not read.
+        files: input files, in order.
+        ignored: paths of files in input folders that are not read.
         outputs: outputs, in order.
     """
 
@@ -242,7 +242,7 @@ class JobPlan(ShardedJob):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The key of each pair that a part has."""
+        """The text key of each pair in a part; one empty key if the recipe has no keys."""
         return self.recipe.keys or ("",)
 
     @property
@@ -271,8 +271,8 @@ class JobPlan(ShardedJob):
     def counts_of(self, report: ShardReport, shard: PlannedShard) -> Counts:
         return {"num_file_bytes": shard.num_bytes, **report.counts}
 
-    def whereabouts(self, shard: PlannedShard) -> str:
-        return f"from `{shard.slices[0].file.path}` on"
+    def location(self, shard: PlannedShard) -> str:
+        return f"its first file is `{shard.slices[0].file.path}`"
 
     def blame(self, journal_path: str, reason: str) -> str | None:
         place = condemn(journal_path, reason)
@@ -280,7 +280,7 @@ class JobPlan(ShardedJob):
 
 
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:
-    """Returns the plan of a job; reads only footers of the inputs."""
+    """Returns the plan of a job; reads only the footers of input files."""
     settled = hash_of(_description(recipe))
     outputs: list[PlannedOutput] = []
     number = 0
@@ -294,7 +294,7 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
             num_bytes = sum(
                 slice_.file.num_bytes * (slice_.stop - slice_.start) // max(1, units[slice_.file]) for slice_ in slices
             )
-            # A stream never has the content of an earlier one.
+            # The content of a pipe may differ at each run, so its shard is never reused.
             nonce = secrets.token_hex() if any(slice_.file.is_stream for slice_ in slices) else ""
             key = hash_of([settled, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))

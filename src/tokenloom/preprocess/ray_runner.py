@@ -1,4 +1,4 @@
-"""The shards of a job on a Ray cluster whose machines share the job's folder and the inputs."""
+"""Runs the shards of a job on a Ray cluster whose machines share the job's folder and the inputs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.preprocess.sharded import Book, RunShard, ShardedJob
 from tokenloom.storage.secrets import known_queries, remember
 
-_SECONDS_BETWEEN_NEWS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayRunner:
-    """Runs the shards of a job as tasks of Ray, on all processors of the cluster.
+    """A runner that executes each shard as a Ray task, on all processors of the cluster.
 
-    Shards, parts and datasets are the same as on one machine, byte for byte. A task whose process dies is started
-    again, as are those of a machine that is lost. Inputs and the job's folder must be at the same path on all machines,
-    such as on a shared filesystem.
+    The output is byte-identical to that of one machine. Ray restarts a task if its process or machine dies. Inputs and
+    the job's folder must have the same paths on all machines, for example on a shared filesystem.
 
     Args:
-        address: address of the cluster; None for a running one, or else one on this machine.
-        num_workers: threads of each task.
-        max_retries: most retries of a task whose process died.
-        init_options: options for `ray.init`.
+        address: address of the cluster; None connects to a running cluster, or starts one on this machine.
+        num_workers: threads per task.
+        max_retries: maximum number of restarts of a task.
+        init_options: additional arguments for `ray.init`.
 
     Raises:
         ConfigError: a number is out of range.
@@ -44,26 +43,26 @@ class RayRunner:
         checked_integer("max_retries", self.max_retries, at_least=0)
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Returns when all shards are done; raises the error of the first task that fails, and keeps the other shards.
+        """Runs all shards of a job; raises the error of the first task that fails, and keeps finished shards.
 
         Raises:
-            ConfigError: the input is standard input.
+            ConfigError: the input is a pipe, such as standard input.
             MissingExtraError: `ray` is not installed.
-            WorkerError: the process of a task died too often.
+            WorkerError: the process of a task died more than `max_retries` times.
         """
         if job.reads_streams:
-            hint = "write it to a file first, or do without Ray"
-            raise ConfigError("a stream cannot be read on other machines", hint=hint)
+            hint = "write the input to a file first, or run the job without Ray"
+            raise ConfigError("other machines cannot read a pipe of this machine", hint=hint)
         ray = require("ray", extra="ray")
         if not ray.is_initialized():
             ray.init(address=self.address, **({"log_to_driver": False} | self.init_options))
         reports = [(shard, folder.report(shard)) for shard in job.shards]
         for shard, report in reports:
             if report is not None:
-                book.tell(shard.number, job.counts_of(report, shard), is_done=True)
+                book.update(shard.number, job.counts_of(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
         queries = known_queries()
-        shared = [ray.put(job)]  # in a list, Ray passes the reference, and a process reads the plan once
+        shared = [ray.put(job)]  # inside a list, Ray passes a reference, so that each process loads the job once
         running = {
             task.remote(shared, job.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
             for shard, report in reports
@@ -71,30 +70,31 @@ class RayRunner:
         }
         try:
             while running:
-                done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_NEWS)
+                done, _ = ray.wait(list(running), timeout=_POLL_SECONDS)
                 for each in done:
                     shard = running.pop(each)
                     try:
-                        made = ray.get(each)
+                        result = ray.get(each)
                     except ray.exceptions.RayError as error:
-                        message = f"the task of shard {shard.number} failed ({job.whereabouts(shard)}): {error}"
-                        raise WorkerError(message, hint="run the same command again; what is done is kept") from error
-                    if isinstance(made, (TokenloomError, FolderGoneError)):
-                        raise made
-                    book.tell(shard.number, job.counts_of(made, shard), is_done=True)
+                        message = f"the task of shard {shard.number} failed ({job.location(shard)}): {error}"
+                        hint = "run the same command again; finished shards are kept"
+                        raise WorkerError(message, hint=hint) from error
+                    if isinstance(result, (TokenloomError, FolderGoneError)):
+                        raise result
+                    book.update(shard.number, job.counts_of(result, shard), is_done=True)
         finally:
             for each in running:
                 ray.cancel(each, force=True)
 
 
 _WORKERS: dict[str, tuple[ShardedJob, RunShard, ExitStack]] = {}
-"""A job by its fingerprint, and its function for shards, which live from task to task."""
+"""The current job of this process by its fingerprint, with the function that runs its shards, reused across tasks."""
 
 
 def _do_shard(
     shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int, queries: dict[str, str]
 ) -> Any:
-    """The function of a task: returns the report of a shard, or our errors, since Ray would wrap what is raised."""
+    """Runs a shard in a Ray task; returns its report, or a tokenloom error, since Ray would wrap raised errors."""
     try:
         remember(queries)
         if fingerprint not in _WORKERS:

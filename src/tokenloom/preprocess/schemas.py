@@ -1,7 +1,8 @@
-"""Records into conversations: their columns, the roles of turns, and where one conversation ends.
+"""Parses records into conversations, by schema.
 
-Four schemas: `messages` (a list of role and content), `sharegpt` (`conversations`: a list of from and value), `alpaca`
-(an instruction, maybe some input, and an output, under the names that Alpaca, Dolly and their kin use) and `text`.
+There are four schemas: `messages` (a list of objects with `role` and `content`), `sharegpt` (`conversations`, a list of
+objects with `from` and `value`), `alpaca` (an instruction, an optional input and an output, under the column names of
+Alpaca, Dolly and similar datasets) and `text`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _INPUTS = ("input", "context")
 _OUTPUTS = ("output", "response", "completion", "answer")
 
 Message = dict[str, Any]
-"""A turn: `role`, `content` and the other keys of the record."""
+"""A turn of a conversation: `role`, `content` and any other keys of the turn."""
 
 Conversation = list[Message]
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
-    """Returns the schema of some columns; the most explicit one where several fit.
+    """Returns the schema that fits the columns; if several fit, the first of messages, sharegpt, alpaca and text.
 
     Example:
         >>> detect_schema(["instruction", "context", "response", "category"])
@@ -50,12 +51,12 @@ def detect_schema(columns: Iterable[str]) -> Schema:
         return "alpaca"
     if "text" in found:
         return "text"
-    message = f"no schema out of {', '.join(SCHEMAS)} has the columns {', '.join(sorted(found)) or '(none)'}"
-    raise ConfigError(message, hint="rename the columns, or name the schema")
+    message = f"no schema of {', '.join(SCHEMAS)} fits the columns {', '.join(sorted(found)) or '(none)'}"
+    raise ConfigError(message, hint="rename the columns, or set `schema`")
 
 
 def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
-    """Returns the conversations of a record, or its text. A system turn opens a new conversation."""
+    """Returns the conversations of a record; or its text for the schema `text`."""
     if type(record) is not dict:
         refuse_record(f"expected an object, found {kind_of(record)}")
     if schema == "text":
@@ -74,6 +75,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
         messages = [_sharegpt(turn, number) for number, turn in _turns(record, "conversations")]
     else:
         messages = [_message(turn, number) for number, turn in _turns(record, "messages")]
+    # A system or developer turn starts a new conversation.
     starts = [at for at, message in enumerate(messages) if not at or message["role"] in _OPENING]
     groups = [messages[start:stop] for start, stop in pairwise([*starts, len(messages)])]
     for start, group in zip(starts, groups, strict=True):
@@ -82,14 +84,14 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Refuses messages that are no conversation; `first` is the number of the first one in the record."""
+    """Rejects a conversation without a user turn first or without an assistant turn; its first turn is `first`."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
-        refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant's")
+        refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")
     if "assistant" not in roles:
         last = first + len(roles) - 1
         where = f"message {first}" if last == first else f"messages {first} to {last}"
-        refuse_record(f"{where}: a conversation without an assistant turn has nothing to train")
+        refuse_record(f"{where}: the conversation has no assistant turn to train on")
 
 
 def _turns(record: Mapping[str, Any], column: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -110,8 +112,8 @@ def _turns(record: Mapping[str, Any], column: str) -> Iterator[tuple[int, Mappin
 def _message(turn: Mapping[str, Any], number: int) -> Message:
     role = turn.get("role")
     if role not in ROLES:
-        refuse_record(f"message {number}: expected a role out of {', '.join(ROLES)}, found {role!r}")
-    # A null stands for an absent key: Parquet has every key in every row.
+        refuse_record(f"message {number}: `role` must be one of {', '.join(ROLES)}, got {role!r}")
+    # A null means an absent key: Parquet stores every key in every row.
     rest = {key: value for key, value in turn.items() if value is not None and key != "content"}
     calls = bool(rest.get("tool_calls"))
     return {**rest, "content": _content(turn.get("content"), f"message {number} ({role})", may_be_null=calls)}
@@ -120,30 +122,30 @@ def _message(turn: Mapping[str, Any], number: int) -> Message:
 def _sharegpt(turn: Mapping[str, Any], number: int) -> Message:
     speaker = turn.get("from")
     if type(speaker) is not str or speaker.lower() not in _SPEAKERS:
-        refuse_record(f"message {number}: expected a speaker out of {', '.join(_SPEAKERS)}, found {speaker!r}")
+        refuse_record(f"message {number}: `from` must be one of {', '.join(_SPEAKERS)}, got {speaker!r}")
     content = _content(turn.get("value"), f"message {number} ({speaker})", may_be_null=False)
     return {"role": _SPEAKERS[speaker.lower()], "content": content}
 
 
 def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
-    """Returns the text of a turn; parts of text are joined by newlines."""
+    """Returns the text of a turn; joins a list of text parts with newlines. Returns None for an allowed null."""
     if type(content) is str:
         return checked_text(content, where)
     if content is None and may_be_null:
         return None
     if type(content) is not list:
-        refuse_record(f"{where}: expected text as content, found {kind_of(content)}")
+        refuse_record(f"{where}: expected a string as content, found {kind_of(content)}")
     texts = []
     for number, part in enumerate(content, 1):
         if type(part) is not dict or part.get("type") != "text" or type(part.get("text")) is not str:
             found = repr(part.get("type")) if type(part) is dict else kind_of(part)
-            refuse_record(f"{where}: expected parts of type 'text', found {found} as part {number}")
+            refuse_record(f"{where}: expected parts of type 'text', found {found} at part {number}")
         texts.append(checked_text(part["text"], where))
     return "\n".join(texts)
 
 
 def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool = True) -> str:
-    """Returns the first text that is not empty under one of the columns."""
+    """Returns the first nonempty text among `columns`; rejects a record without any of the columns if `required`."""
     present = [column for column in columns if record.get(column) not in (None, "")]
     if not present:
         if required and not any(record.get(column) == "" for column in columns):

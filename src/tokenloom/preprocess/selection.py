@@ -1,7 +1,7 @@
-"""Splits and duplicates, by a hash of each document alone.
+"""Assigns documents to splits and finds duplicates, by a 16-byte hash of each document.
 
-A hash costs 16 bytes per document. A document stays in its split whatever is added to the corpus, and exact duplicates
-are found over any number of shards.
+The split of a document depends only on its own hash, so it does not change when the corpus grows. Exact duplicates are
+found across all shards.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from tokenloom.inputs.records import Texts
 from tokenloom.inputs.utf8_texts import encodable, utf8_of
 
 DocumentHashes = NDArray[np.uint64]
-"""uint64[num_documents, 2]: 128 bits of BLAKE2b of the texts of each document."""
+"""uint64[num_documents, 2]: a 128-bit BLAKE2b hash of the texts of each document."""
 
 _DIGEST_BYTES = 16
 _ROWS_AT_ONCE = 1 << 20
-# Of one document in a pass: its hash twice (as found, and sorted), its number and place, and half as much for sorting.
+# Memory per document in a pass: two copies of its hash (unsorted and sorted), its shard and row, and sorting overhead.
 _BYTES_PER_ROW = 96
 _MOST_PASSES = 1 << 16
 
 
 def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHashes:
-    """Returns the hash of the texts of each document under all keys.
+    """Returns a hash of each document over the texts of all keys.
 
-    Numbers of texts and their lengths are hashed too, so that documents are equal only if they have the same texts
-    under the same keys, cut into the same parts. BLAKE2b is cryptographic: no second document of a hash can be made;
-    among 10¹² documents, the probability of such a pair is 10⁻¹⁵.
+    The hash includes the number of texts and their lengths: two documents have equal hashes only if they have the same
+    texts for the same keys, divided in the same way. BLAKE2b is a cryptographic hash; among 10¹² documents, the
+    probability of a collision is 10⁻¹⁵.
 
     Args:
         columns: texts of each key, in the order of the keys.
@@ -56,10 +56,10 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
 
 
 def hash_of_text(text: str | bytes) -> DocumentHashes:
-    """Returns the hash of a document of one text, as in PREFIX.hashes.npy: uint64[2].
+    """Returns the hash of a document with one text, as stored in PREFIX.hashes.npy: uint64[2].
 
     Args:
-        text: the text as it stands in the input, its newlines included, or its UTF-8.
+        text: the exact input text, including newlines, as a string or UTF-8 bytes.
 
     Example:
         >>> [hex(half) for half in hash_of_text("one text").tolist()]
@@ -71,12 +71,13 @@ def hash_of_text(text: str | bytes) -> DocumentHashes:
 
 
 def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> NDArray[np.int8]:
-    """Returns the split of each document, int8[num_documents]: a function of its hash, the seed and the shares alone.
+    """Returns the split index of each document, int8[num_documents]; depends only on its hash, the seed and the shares.
 
-    The hash and the seed give a number u in [0, 2⁶⁴), and split i takes floor(c[i] × 2⁶⁴) <= u < floor(c[i + 1] × 2⁶⁴),
-    where c[i] is the exact sum of the shares before i, divided by that of all. So a document is in split i with the
-    probability of its share, to within 2⁻⁶⁴, and never in one of share 0; equal documents are in one split. The number
-    of documents of a split varies: of n documents p × n, with a standard deviation of sqrt(n × p × (1 - p)).
+    The hash and the seed determine a number u in [0, 2⁶⁴). Split i receives the documents with
+    floor(c[i] × 2⁶⁴) <= u < floor(c[i + 1] × 2⁶⁴), where c[i] is the exact sum of the shares before i divided by the
+    sum of all shares. So a document falls into split i with probability p = share i, to within 2⁻⁶⁴; a share of 0 gets
+    no document, and equal documents fall into the same split. A split of n documents in total gets n × p of them, with
+    a standard deviation of sqrt(n × p × (1 - p)).
 
     Args:
         hashes: uint64[num_documents, 2], from PREFIX.hashes.npy or `hash_of_text`.
@@ -102,22 +103,22 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
 
 def _bounds(shares: Sequence[float]) -> list[int]:
-    """Returns the starts of the second and later splits; one that starts at 2⁶⁴ is skipped, since it is empty."""
+    """Returns the start of each split but the first, in ascending order; omits empty splits that start at 2⁶⁴."""
     try:
         ratios = [share.as_integer_ratio() for share in shares]
-    except (AttributeError, ValueError, OverflowError):  # a text, NaN, infinity
+    except (AttributeError, ValueError, OverflowError):  # a string, NaN, infinity
         ratios = []
     common = math.lcm(*(denominator for _, denominator in ratios))
     exact = [numerator * (common // denominator) for numerator, denominator in ratios]
     total = sum(exact)
     if not 1 <= len(exact) <= 127 or min(exact) < 0 or total <= 0:
-        raise ConfigError(f"`shares`: must be 1 to 127 numbers from 0 on, not all of them 0, got {list(shares)!r}")
+        raise ConfigError(f"`shares`: must be 1 to 127 numbers >= 0, not all 0, got {list(shares)!r}")
     bounds = [(sum(exact[:index]) << 64) // total for index in range(1, len(exact))]
     return [bound for bound in bounds if bound < 2**64]
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Returns a permutation of 64-bit numbers in which each bit depends on all (the last step of SplitMix64)."""
+    """Mixes 64-bit numbers with the bijective finalizer of SplitMix64: each output bit depends on all input bits."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -126,17 +127,17 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def first_occurrences(
     hash_arrays: Sequence[DocumentHashes], *, memory_bytes: int = 256 << 20
 ) -> list[NDArray[np.bool_]]:
-    """Returns bool[num_documents] of each shard: whether a document is the first of its hash in the corpus.
+    """Returns a mask bool[num_documents] per shard: True for the first document with its hash in the corpus.
 
-    The hashes are read in as many passes as the memory demands, each of those with certain leading bits; many copies of
-    one document need no memory.
+    Makes several passes over the hashes if memory is limited; each pass handles the hashes with certain leading bits.
+    Copies of a document need no extra memory.
 
     Args:
-        hash_arrays: uint64[num_documents, 2] of each shard, in the order of the corpus; may be mapped files.
-        memory_bytes: memory beside the result and one million hashes.
+        hash_arrays: uint64[num_documents, 2] per shard, in the order of the corpus; memory-mapped files are allowed.
+        memory_bytes: memory limit in bytes, without the result and one million hashes.
 
     Raises:
-        ConfigError: an array has another shape or dtype, or `memory_bytes` is too small.
+        ConfigError: an array has a wrong shape or dtype, or `memory_bytes` is too small.
 
     Example:
         >>> one, two = np.array([[1, 1]], dtype=np.uint64), np.array([[2, 2], [1, 1]], dtype=np.uint64)
@@ -149,7 +150,7 @@ def first_occurrences(
     num_passes = -(-sum(map(len, hash_arrays)) * _BYTES_PER_ROW // max(1, memory_bytes))
     if num_passes > _MOST_PASSES:
         least = -(-num_passes * memory_bytes // _MOST_PASSES)
-        raise ConfigError(f"`memory_bytes`: must be {least} or more for so many documents, got {memory_bytes}")
+        raise ConfigError(f"`memory_bytes`: must be at least {least} for this number of documents, got {memory_bytes}")
     num_bits = max(0, num_passes - 1).bit_length()
     for number in range(1 << num_bits):
         _mark_pass(hash_arrays, masks, number, num_bits, min(_ROWS_AT_ONCE, max(1, memory_bytes // _BYTES_PER_ROW)))
@@ -163,13 +164,13 @@ def _mark_pass(
     num_bits: int,
     rows_at_once: int,
 ) -> None:
-    """Marks the later duplicates among the hashes with the leading bits of a number."""
+    """Sets the masks of duplicates to False, among the hashes whose first `num_bits` bits equal `number`."""
     found: list[DocumentHashes] = [np.empty((0, 2), dtype=np.uint64)]
     places: list[NDArray[np.int64]] = [np.empty((0, 2), dtype=np.int64)]
     for shard, (hashes, mask) in enumerate(zip(hash_arrays, masks, strict=True)):
         for start in range(0, len(hashes), rows_at_once):
             rows = np.asarray(hashes[start : start + rows_at_once])
-            # In two steps: a shift by all 64 bits is undefined.
+            # Two shifts, because a shift by 64 bits is undefined.
             leading = rows[:, 0] >> np.uint64(32) >> np.uint64(32 - num_bits)
             chosen = np.flatnonzero(leading == number)
             first = _is_first(rows[chosen])
@@ -183,8 +184,8 @@ def _mark_pass(
 
 
 def _is_first(rows: DocumentHashes) -> NDArray[np.bool_]:
-    """Returns for each row whether no earlier one is equal."""
-    order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal rows stay in their order
+    """Returns for each row whether all earlier rows differ, bool[num_rows]."""
+    order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal rows keep their order
     ordered = rows[order]
     first = np.ones(len(rows), dtype=np.bool_)
     first[order[1:]] = (ordered[1:] != ordered[:-1]).any(axis=1)

@@ -1,4 +1,4 @@
-"""Settings of jobs, and which of them decide the bytes."""
+"""Settings of preprocessing jobs; each class states which settings decide the output bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenloom.setting_types import Bytes, Count, Seconds, check_types
 from tokenloom.tokenizers.kinds import EngineName
 
 LEAST_SHARD_BYTES = 64_000
-"""A shard costs its own files and some milliseconds: a corpus in shards of single bytes takes for ever."""
+"""Smallest `shard_bytes`: each shard costs several files and some milliseconds."""
 
 _MAX_BLOCK_BYTES = 64 << 20
 _MOST_SPLITS = 127
@@ -26,11 +26,11 @@ _NAME = re.compile("[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecordBudget:
-    """How many bad records are set aside before they are too many.
+    """The number of bad records that a job accepts.
 
     Attributes:
-        most: bad records at most; None for any number.
-        most_share: largest share of all records, from 0 to 1; looked at when all were read.
+        most: maximum number of bad records; None for no maximum.
+        most_share: maximum share of bad records among all records, in [0, 1]; checked at the end of the job.
     """
 
     most: int | None = 0
@@ -41,21 +41,21 @@ class BadRecordBudget:
         if self.most is not None:
             checked_integer("number of bad records", self.most, at_least=0)
         if not 0 <= self.most_share <= 1:
-            raise ConfigError(f"share of bad records: must be from 0 to 1, got {self.most_share!r}")
+            raise ConfigError(f"share of bad records: must be in [0, 1], got {self.most_share!r}")
 
     @classmethod
     def parse(cls, text: str) -> BadRecordBudget:
-        """Returns the budget of a text such as `100` or `0.1%`; a `ConfigError` for any other text."""
+        """Parses a budget such as `100` or `0.1%`; raises `ConfigError` for other text."""
         try:
             if text.endswith("%"):
                 return cls(most=None, most_share=parse_percentage(text, "it"))
             return cls(most=parse_integer(text, "it", at_least=0))
         except ConfigError as error:
-            hint = "write a number of bad records such as 100, or a share such as 0.1%"
+            hint = "give a number of bad records such as 100, or a share such as 0.1%"
             raise ConfigError(f"budget of bad records {quoted(text)}: {error.message}", hint=hint) from None
 
     def is_exceeded(self, num_bad: int, num_records: int | None = None) -> bool:
-        """Whether there are too many; the share counts where the number of records is known."""
+        """Returns whether there are too many bad records; checks the share only if `num_records` is given."""
         is_over = self.most is not None and num_bad > self.most
         return is_over or (num_records is not None and num_bad > self.most_share * num_records)
 
@@ -67,17 +67,15 @@ class BadRecordBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings(ReadLimits):
-    """Settings of every job; see also `ReadLimits`.
+    """Settings of every preprocessing job; see also `ReadLimits`.
 
     Attributes:
-        bad_records: how many bad records are set aside in PREFIX.rejected.jsonl, before they are too many.
-        shard_bytes: bytes of the input files, as they are, in a shard; a process that dies loses one shard at most.
-        record_timeout_seconds: time limit for the records that a thread takes at once, and for one alone; a record that
-            exceeds it is bad.
-        worker_timeout_seconds: time without a heartbeat after which a process loses its shard to another.
+        bad_records: maximum number or share of bad records; they are written to PREFIX.rejected.jsonl.
+        shard_bytes: bytes of input files per shard, before decompression; a process that dies loses at most one shard.
+        record_timeout_seconds: time limit for tokenizing a block; a record that exceeds it on its own is bad.
+        worker_timeout_seconds: time without a heartbeat after which another process takes over a shard.
         origins: write PREFIX.origins.npy, the file and record of each document.
-        document_hashes: write PREFIX.hashes.npy, a hash of each document's text as it stands in the input; see
-            `hash_of_text`.
+        document_hashes: write PREFIX.hashes.npy, a hash of each document's input text; see `hash_of_text`.
     """
 
     bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
@@ -95,36 +93,36 @@ class JobSettings(ReadLimits):
             checked_number(name, getattr(self, name), above=0)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns the settings of every job that decide the bytes, for manifests; none where they are the defaults."""
+        """Returns the non-default common settings that decide the bytes, for manifests."""
         return ReadLimits.recorded(self) | ({"document_hashes": True} if self.document_hashes else {})
 
     def of_job(self) -> dict[str, Any]:
-        """Returns the settings that processes of one job must share, as values for JSON."""
+        """Returns the settings that must be equal in all processes of a job, as JSON values."""
         return {"shard_bytes": self.shard_bytes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusSettings(JobSettings):
-    """How a corpus becomes datasets; see also `JobSettings`.
+    """Settings for preprocessing text; see also `JobSettings`.
 
     Attributes:
-        keys: keys or columns of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under
-            `text`.
-        input_format: format of all inputs (default: that of each file's name); text-files also takes files of a folder
-            whose names have no known format.
-        append_eod: end each document that has tokens with the tokenizer's end-of-document token.
-        prepend_bos: begin each document that has tokens with the tokenizer's beginning-of-document token.
-        template_tokens: put the special tokens of the tokenizer's own template ("[CLS]" and "[SEP]", say) around each
-            text, an empty one too, before those.
-        split_sentences: write a sequence per sentence, to PREFIX_KEY_sentence.
-        keep_newlines: keep the white space between sentences, with the sentence before it.
-        drop_duplicates: keep only the first of documents with the same texts.
-        shares: share of documents of each split, assigned by a hash of their texts; empty for no split.
-        split_seed: seed of the assignment of documents to splits.
-        engine: what encodes texts; auto: gigatoken if it gives the same ids, else the tokenizer's own library.
-        block_bytes: text that a thread takes at once; None for the size that measured best.
-        one_pair_per_file: write datasets for each input file, named after it, in the folder PREFIX.
-        exact_prefix: write PREFIX.bin and .idx, without the key and what a sequence is; of one key only.
+        keys: keys or columns of the texts in each record; `meta.text` is the key `text` in the object `meta`. Plain
+            text files have the key `text`.
+        input_format: format of all inputs (default: detect it for each file by its name); text-files also reads files
+            in folders with unknown suffixes.
+        append_eod: append the tokenizer's end-of-document token to each nonempty document.
+        prepend_bos: prepend the tokenizer's beginning-of-document token to each nonempty document.
+        template_tokens: add the special tokens of the tokenizer's template (such as "[CLS]" and "[SEP]") to each text,
+            even if it is empty, inside `prepend_bos` and `append_eod`.
+        split_sentences: write one sequence per sentence, to PREFIX_KEY_sentence.
+        keep_newlines: keep the white space after each sentence.
+        drop_duplicates: keep only the first document of those with equal texts.
+        shares: share of documents per split, assigned by a hash of the texts; empty for no splits.
+        split_seed: seed for assigning documents to splits.
+        engine: library that encodes texts; auto: gigatoken if it gives equal ids, else the tokenizer's own library.
+        block_bytes: bytes of text that a thread tokenizes at once; None for the fastest measured size.
+        one_pair_per_file: write separate datasets for each input file, named after the file, in the folder PREFIX.
+        exact_prefix: write PREFIX.bin and PREFIX.idx, without key and level in the name; needs exactly one key.
     """
 
     keys: tuple[str, ...] = ("text",)
@@ -156,22 +154,22 @@ class CorpusSettings(JobSettings):
             (self.split_sentences or not self.keep_newlines, "keep_newlines", "needs `split_sentences`"),
             (not self.exact_prefix or len(self.keys) == 1, "exact_prefix", f"needs one key, not {len(self.keys)}"),
             (add_up, "shares", "must be above 0 and add up to 1"),
-            (len(shares) <= _MOST_SPLITS, "shares", f"must be of {_MOST_SPLITS} splits at most"),
-            (are_names, "shares", "must be of splits named by letters, digits, `-` and `_`"),
+            (len(shares) <= _MOST_SPLITS, "shares", f"must have at most {_MOST_SPLITS} splits"),
+            (are_names, "shares", "split names must consist of letters, digits, `-` and `_`"),
         ):
             if not holds:
                 raise ConfigError(f"`{name}`: {rule}, got {getattr(self, name)!r}")
 
     @property
     def hashes_documents(self) -> bool:
-        """Whether the texts of each document are hashed, to find duplicates or to assign documents to splits."""
+        """Whether documents must be hashed, to find duplicates or to assign splits."""
         return self.drop_duplicates or bool(self.shares)
 
     def of_shards(self) -> dict[str, Any]:
-        """Returns the settings that decide the bytes of a shard, as values for JSON.
+        """Returns the settings that decide the bytes of a shard, as JSON values.
 
-        The budget of bad records, origins and memory limits change no byte of a shard. `engine` counts: users choose
-        one because they doubt another.
+        Bad-record budget, origins and memory limits do not change bytes. `engine` is included although all engines
+        give equal ids, since users set it when they distrust one.
         """
         return {
             "keys": list(self.keys),
@@ -186,7 +184,7 @@ class CorpusSettings(JobSettings):
         }
 
     def of_datasets(self) -> dict[str, Any]:
-        """Returns the settings that decide the bytes of the datasets, as values for JSON."""
+        """Returns the settings that decide the bytes of the datasets, as JSON values."""
         return self.of_shards() | {
             "input_format": self.input_format,
             "drop_duplicates": self.drop_duplicates,
@@ -205,13 +203,13 @@ class CorpusSettings(JobSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSettings(JobSettings):
-    """How conversations become a dataset with roles; see also `JobSettings`.
+    """Settings for preprocessing conversations; see also `JobSettings`.
 
     Attributes:
-        chat_template: chatml, which is built in, or a file with a Jinja template (default: the tokenizer's own); not
-            used for texts.
-        schema: form of the records (default: found by their columns).
-        engine: what encodes texts; auto: gigatoken if it gives the same ids, else the tokenizer's own library.
+        chat_template: chatml (built in) or the path of a Jinja file (default: the tokenizer's own template); ignored
+            for the schema `text`.
+        schema: schema of the records (default: detect it by their columns).
+        engine: library that encodes texts; auto: gigatoken if it gives equal ids, else the tokenizer's own library.
     """
 
     shard_bytes: Bytes = 64 << 20
@@ -222,15 +220,16 @@ class ChatSettings(JobSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultimodalSettings(JobSettings):
-    """How texts and images become a dataset; see also `JobSettings`.
+    """Settings for preprocessing texts with images; see also `JobSettings`.
 
     Attributes:
         text_key: key of the text in a record.
-        image_key: key of the image's path in a record, from the file's folder on.
-        append_eod: end each text that has tokens with the tokenizer's end-of-document token.
-        pad_length: cut texts off at so many tokens, or fill them up to it with that token; needs `append_eod`.
-        shard_bytes: bytes of the input file, as it is, in a shard: small, since its records lead to images. Of the
-            files of a folder, 256 times as many.
+        image_key: key of the image's path in a record, relative to the folder of the input file.
+        append_eod: append the tokenizer's end-of-document token to each nonempty text.
+        pad_length: truncate or pad each nonempty text to this many tokens, with the end-of-document token; needs
+            `append_eod`.
+        shard_bytes: bytes of the input file per shard; small, since each record leads to an image. For a folder, a
+            shard has 256 times as many bytes of texts and images.
     """
 
     shard_bytes: Bytes = 1 << 20
@@ -244,4 +243,4 @@ class MultimodalSettings(JobSettings):
         if self.pad_length is not None:
             checked_integer("pad_length", self.pad_length, at_least=1)
             if not self.append_eod:
-                raise ConfigError("`pad_length`: needs `append_eod`, whose token fills texts up")
+                raise ConfigError("`pad_length`: needs `append_eod`, whose token pads the texts")

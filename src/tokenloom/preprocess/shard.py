@@ -1,14 +1,14 @@
-"""One shard into its part: threads tokenize blocks, which are written in order; last of all, a report.
+"""Tokenizes one shard into its part: threads tokenize blocks, the main thread writes them in order, then the report.
 
-Threads suffice up to some eight: nearly all the time is spent in native code that releases the GIL, and they share
-memory, so that blocks are never copied between processes. Beyond that there are more processes, each with its shards.
+Up to about eight threads scale: most of the time is spent in native code that releases the GIL, and threads share
+memory, so blocks are never copied between processes. More processors run several processes, each with its own shards.
 
-A text can kill a process: native code may overflow its stack, or abort. So `KEY.journal` exists while a process works
-on a shard, and one that is left behind shows a death. Records are then tokenized one at a time, and the journal names
-each. A record that kills or stops the process again is bad from then on. Only a process of ours that saw the death
-decides so, and only if the cause lies in the process itself: being killed from outside says nothing about records.
+A text can crash a process: native code may overflow its stack or abort. So `KEY.journal` exists while a process works
+on a shard, and a leftover journal shows a crash. The shard is then tokenized one record at a time, and the journal
+names the current record. A record that crashes or hangs the process again is treated as bad from then on. Only the
+parent process decides this, and only for causes inside the process: a kill from outside says nothing about records.
 
-Files of a part are not fsynced one by one: after a loss of power checksums find the damaged ones.
+The files of a part are not fsynced: after a power loss, checksums find the damaged ones.
 """
 
 from __future__ import annotations
@@ -41,9 +41,16 @@ from tokenloom.indexed.verify import check_columns
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
-from tokenloom.inputs.records import BadLine, Block, LeftOut
+from tokenloom.inputs.records import BadLine, Block, SkippedRecords
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.blocks import TokenizedBlock, isolated, json_line, rejected, rejected_path, singles
+from tokenloom.preprocess.blocks import (
+    TokenizedBlock,
+    bad_record_block,
+    bisect_failures,
+    json_line,
+    rejected_path,
+    singles,
+)
 from tokenloom.preprocess.folder import JobFolder, Silence, journal_path
 from tokenloom.preprocess.sharded import Counts, RunShard
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
@@ -52,41 +59,41 @@ from tokenloom.storage.local import map_file
 from tokenloom.tokenizers.engines import one_thread_per_call
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.plan import JobPlan, Making, PlannedShard
+    from tokenloom.preprocess.plan import BlockPipeline, JobPlan, PlannedShard
 
 Made = TypeVar("Made")
 
 _VERSION = 2
 _COUNTED = ("num_documents", "num_blank_lines", "num_rejected", "num_text_bytes", "num_tokens")
-_MOST_SECONDS_BETWEEN_LOOKS = 1.0
-ALLOW_MORE = "allow more and run the same command again, or correct the input"
+_MOST_POLL_SECONDS = 1.0
+ALLOW_MORE = "raise `bad_records` and run the same command again, or correct the input"
 
 RECORDS = "records"
-"""Array of the records without a document, numbered over all slices of the shard from 0; absent if there are none."""
+"""Array of the indices of the records without a document, from 0 over all slices of a shard; absent if none."""
 
 HASHES = "hashes"
-"""Array of the hashes of documents; `hashes_N` of the texts under the key of number N."""
+"""Array of document hashes over all keys; `hashes_N` has the hashes for key N."""
 
 Place = tuple[str, int]
-"""The path of a file, and the number of a record as its block counts."""
+"""The path of a file, and a record number as counted by its block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """The report of a shard that is done.
+    """The report of a finished shard.
 
     Attributes:
         key: key of the shard.
-        slice_rows: records in each of its slices, blank lines and bad records included.
-        num_documents: number of documents in each pair, those without tokens included.
-        num_blank_lines, num_rejected: lines of white space, and bad records.
-        num_text_bytes: size of the input in bytes, after decompression.
-        num_tokens: number of tokens under all keys.
-        arrays: checksums of the arrays beside the pairs, by name.
-        engine, engine_reason: name of the engine, and why it was chosen.
-        seconds: time that the shard took.
-        boot_id: boot id of the machine that did it, see `damaged_parts`.
-        numbers: further counts of the recipe, by name.
+        slice_rows: number of records in each slice, including blank lines and bad records.
+        num_documents: number of documents in each pair, including documents without tokens.
+        num_blank_lines, num_rejected: number of lines of white space, and number of bad records.
+        num_text_bytes: size of the decompressed input in bytes.
+        num_tokens: number of tokens, over all keys.
+        arrays: CRC-32 of each array beside the pairs, by name.
+        engine, engine_reason: name of the engine, and the reason for the choice.
+        seconds: duration of the shard in seconds.
+        boot_id: boot id of the machine that wrote the part; see `damaged_parts`.
+        numbers: additional counts of the recipe, by name.
     """
 
     key: str
@@ -105,7 +112,7 @@ class ShardReport:
 
     @property
     def counts(self) -> Counts:
-        """The counts that are summed over shards, by name."""
+        """Counts that are summed over shards, by name."""
         return {name: getattr(self, name) for name in _COUNTED}
 
     def to_json(self) -> bytes:
@@ -113,27 +120,27 @@ class ShardReport:
 
     @classmethod
     def from_json(cls, data: bytes, *, path: str) -> ShardReport:
-        """Returns the report in a file."""
+        """Parses the report file of a shard; raises `StorageError` if it is damaged."""
         try:
             return from_versioned(cls, parse_json(data), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a shard: {str(error).removeprefix(': ')}"
-            raise StorageError(message, hint="remove it; the shard is then done again") from error
+            raise StorageError(message, hint="remove the file; the shard is then done again") from error
 
 
 def part_pair(part_prefix: str, column: int) -> str:
-    """Returns the prefix of the pair of a key, by its number, in a part."""
+    """Returns the path prefix of the pair of key number `column` in a part."""
     return f"{part_prefix}_{column}"
 
 
 def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Returns an array of a part, mapped without a descriptor; hashes as uint64[num_documents, 2]."""
+    """Maps an array of a part, without a file descriptor; hashes have the shape [num_documents, 2]."""
     return map_file(f"{part_prefix}.{name}").view(dtype).reshape((-1,) if name == RECORDS else (-1, 2))
 
 
 @dataclass(slots=True)
 class PartWriter:
-    """Writes the files of the part of a shard under a prefix, and in the end its report; without one, it is not done.
+    """A writer of the files of a part; `publish` writes the report last, which marks the shard as done.
 
     Attributes:
         counts: counts so far, by name; the caller sets `num_text_bytes`.
@@ -146,7 +153,7 @@ class PartWriter:
     largest_token: int = -1
     numbers: Counter[str] = field(default_factory=Counter)
     _num_records: int = 0
-    _left_out: list[LeftOut] = field(default_factory=list)
+    _skipped: list[SkippedRecords] = field(default_factory=list)
     _arrays: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     _builders: list[IndexedDatasetBuilder] = field(default_factory=list)
     _roles: list[ColumnWriter] = field(default_factory=list)
@@ -178,7 +185,7 @@ class PartWriter:
         self._stack.close()
 
     def write(self, block: TokenizedBlock) -> None:
-        """Appends the documents of a block, and sets its bad records aside."""
+        """Appends the documents and the bad records of a block."""
         for number, (builder, column) in enumerate(zip(self._builders, block.columns, strict=True)):
             builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends, modes=column.modes)
             self.counts["num_tokens"] += len(column.tokens)
@@ -187,8 +194,8 @@ class PartWriter:
         for writer, column in zip(self._roles, block.columns, strict=bool(self._roles)):
             if column.roles is not None:
                 writer.append(column.roles)
-        if len(block.left_out):
-            self._left_out.append(block.left_out + self._num_records)
+        if len(block.skipped):
+            self._skipped.append(block.skipped + self._num_records)
         self._num_records += block.num_records
         if block.hashes is not None:
             self._arrays[HASHES].append(block.hashes)
@@ -202,15 +209,15 @@ class PartWriter:
     def _reject(self, bad: BadLine) -> None:
         budget = self.plan.settings.bad_records
         if budget.is_exceeded(self.counts["num_rejected"] + 1):
-            # An error names the line of the file; for the others, it is computed in the end.
+            # The error needs the line number in the file; the lines of stored records are computed at the end.
             slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == bad.path)
             num_before = sum(count_lines_before(each) for each in slices if each.numbers_records_from_its_start)
             bad = replace(bad, line=bad.line + num_before)
             if budget.most == 0:
-                hint = f"correct the {bad.unit}, or let bad {bad.unit}s be set aside in a file with `bad_records`"
+                hint = f"correct the {bad.unit}, or set `bad_records` to write bad {bad.unit}s to a separate file"
                 raise bad.error(f"{bad.place}: {bad.reason}", hint=hint)
-            message = f"{bad.place}: {bad.reason}: one bad record more than {budget} allowed"
-            raise bad.error(message, hint=f"{ALLOW_MORE}; what is done is kept")
+            message = f"{bad.place}: {bad.reason}: more than {budget} bad records"
+            raise bad.error(message, hint=f"{ALLOW_MORE}; finished shards are kept")
         if self._rejected is None:
             self._rejected = PendingFile(rejected_path(self.prefix))
             self._stack.callback(self._rejected.discard)
@@ -223,8 +230,8 @@ class PartWriter:
         self._rejected.write(json_line(record))
         self.counts["num_rejected"] += 1
 
-    def publish(self, making: Making, *, slice_rows: tuple[int, ...], started: float) -> ShardReport:
-        """Publishes the files, then the report, and returns the report."""
+    def publish(self, pipeline: BlockPipeline, *, slice_rows: tuple[int, ...], started: float) -> ShardReport:
+        """Publishes the files, then the report; returns the report."""
         recipe = self.plan.recipe
         kept, blank, rejected = (self.counts[name] for name in _COUNTED[:3])
         num_read = kept + blank + rejected
@@ -232,17 +239,17 @@ class PartWriter:
         files = tuple(slice_.file for slice_ in self.shard.slices)
 
         def manifest(number: int, pair: PairFacts) -> Manifest:
-            if recipe.is_multimodal:  # the bytes of images are no tokens
+            if recipe.is_multimodal:  # the bytes of images do not count as tokens
                 pair = replace(pair, largest_token=None if self.largest_token < 0 else self.largest_token)
-            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first ones, one per key
-            return recipe.manifest(pair, planned, files=files, ledger=ledger, engine=making.engine)
+            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first datasets: one per key
+            return recipe.manifest(pair, planned, files=files, ledger=ledger, engine=pipeline.engine)
 
         for number, builder in enumerate(self._builders):
             make = partial(manifest, number)
             columns = {NAME: self._roles[number]} if self._roles else {}
             builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make, columns=columns)
-        if self._left_out:
-            self._arrays[RECORDS] = list(self._left_out)
+        if self._skipped:
+            self._arrays[RECORDS] = list(self._skipped)
         checksums = {}
         for name, arrays in self._arrays.items():
             data = b"".join(each.tobytes() for each in arrays)
@@ -255,8 +262,8 @@ class PartWriter:
             slice_rows=slice_rows,
             **self.counts,
             arrays=checksums,
-            engine=making.engine,
-            engine_reason=making.engine_reason,
+            engine=pipeline.engine,
+            engine_reason=pipeline.engine_reason,
             seconds=time.monotonic() - started,
             boot_id=boot_id(),
             numbers=dict(self.numbers),
@@ -266,10 +273,10 @@ class PartWriter:
 
 
 def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
-    """Returns the shards with damaged files, and the damage.
+    """Returns the shards whose files are damaged, each with a description of the damage.
 
-    Sizes are compared for all; bytes are read only of parts that this machine, since it booted, did not write: those
-    that it wrote it still has in memory, or on disk.
+    Checks the sizes of all files. Checksums are compared only for parts written before the last boot or by another
+    machine: files written since the boot are intact in the page cache or on disk.
     """
     damaged: list[tuple[PlannedShard, str]] = []
     for shard in plan.shards:
@@ -294,28 +301,28 @@ def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
         if noted is not None and report.boot_id != boot_id():
             found = pair_facts(dataset)
             check_columns(dataset)
-            if recipe.is_multimodal:  # whose largest token is of the texts alone
+            if recipe.is_multimodal:  # the manifest's largest token covers only the texts
                 found = replace(found, largest_token=noted.largest_token)
         if noted is None or found != noted:
-            raise StorageError(f"`{pair}` does not hold what its manifest says")
+            raise StorageError(f"`{pair}` does not match its manifest")
     for name, crc32 in report.arrays.items():
         if zlib.crc32(map_file(f"{prefix}.{name}").data) != crc32:
-            raise StorageError(f"`{prefix}.{name}` does not hold what its report says")
+            raise StorageError(f"`{prefix}.{name}` does not match the checksum in its report")
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
         raise StorageError(f"`{rejected_path(prefix)}` is missing")
 
 
 class WorkerThreads:
-    """Threads that can be abandoned: native code cannot be interrupted, and Python must be able to exit.
+    """A pool of daemon threads; a thread that hangs in native code does not keep Python from exiting.
 
     Attributes:
         count: number of threads.
-        is_left: whether one of them will not end.
+        is_hung: whether a thread hangs, so that `__exit__` must not join the threads.
     """
 
     def __init__(self, count: int) -> None:
         self.count: int = count
-        self.is_left: bool = False
+        self.is_hung: bool = False
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._work, name=f"tokenloom_{k}", daemon=True) for k in range(count)]
         for thread in self._threads:
@@ -330,13 +337,13 @@ class WorkerThreads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drops queued tasks and the results of running ones, which are waited for."""
+        """Drops queued tasks, and waits for running ones unless a thread hangs."""
         with suppress(queue.Empty):
             while True:
                 self._tasks.get_nowait()
         for _thread in self._threads:
             self._tasks.put(None)
-        for thread in () if self.is_left else self._threads:
+        for thread in () if self.is_hung else self._threads:
             thread.join()
 
     def _work(self) -> None:
@@ -344,29 +351,29 @@ class WorkerThreads:
             future, call = task
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised by `result()`, an interruption too
+            except BaseException as error:  # noqa: BLE001 - `result()` raises it, also an interrupt
                 future.set_exception(error)
-            del task, future, call  # not held while waiting
+            del task, future, call  # drop references while waiting
 
 
 def _is_done(future: Future[Any], timeout_seconds: float, beat: Callable[[], object]) -> bool:
-    """Waits until a future is done, or `beat` has not changed for so long; returns whether it is done."""
-    look = min(_MOST_SECONDS_BETWEEN_LOOKS, timeout_seconds / 4)
-    silence = Silence(2 * look)
+    """Waits until a future is done or `beat()` has not changed for `timeout_seconds`; returns whether it is done."""
+    poll_seconds = min(_MOST_POLL_SECONDS, timeout_seconds / 4)
+    silence = Silence(2 * poll_seconds)
     while not future.done():
         with suppress(TimeoutError):
-            future.exception(timeout=look)
+            future.exception(timeout=poll_seconds)
         if silence.seconds(beat()) > timeout_seconds:
             return future.done()
     return True
 
 
 class ShardJournal:
-    """The journal of a shard, while a process works on it; it stays where a record exceeded its time.
+    """The journal of a shard: a file that exists while a process works on the shard, and stays after a crash or hang.
 
     Attributes:
-        is_careful: whether an earlier attempt has left one, so that records are tokenized one by one.
-        num_noted: number of records that were begun so.
+        is_careful: whether an earlier attempt left a journal, so that records are tokenized one at a time.
+        num_noted: number of writes to the journal, the heartbeat of a careful attempt.
     """
 
     def __init__(self, path: str) -> None:
@@ -377,7 +384,7 @@ class ShardJournal:
         self.note(None)
 
     def note(self, place: Place | None) -> None:
-        """Writes down the record that is being tokenized, or None."""
+        """Writes the place of the record to tokenize next; None for no record."""
         self.num_noted += 1
         _write_journal(self._path, place, self._condemned)
 
@@ -390,24 +397,24 @@ class ShardJournal:
                 os.unlink(self._path)
 
     def work(self, work: Callable[[Sequence[Block]], TokenizedBlock], bundle: Sequence[Block]) -> list[TokenizedBlock]:
-        """Returns the tokens of some blocks; of their records one by one where `is_careful`."""
+        """Tokenizes blocks; one record at a time if `is_careful`."""
         if not self.is_careful:
-            return isolated(work, bundle)
+            return bisect_failures(work, bundle)
         condemned = {(path, number): reason for path, number, reason in self._condemned}
         made: list[TokenizedBlock] = []
         for single in singles(bundle):
             place = single[0].path, single[0].first_record
             if place in condemned:
-                made.append(rejected(work, single, condemned[place]))
+                made.append(bad_record_block(work, single, condemned[place]))
             else:
                 self.note(place)
-                made += isolated(work, single)
+                made += bisect_failures(work, single)
         self.note(None)
         return made
 
 
 def condemn(path: str, reason: str) -> Place | None:
-    """Makes the record bad that the process of a shard died at; returns its place, None if that is not known."""
+    """Marks the record at which a worker process died as bad; returns its place, None if the place is unknown."""
     found = _read_journal(path)
     if (place := found.get("at")) is None:
         return None
@@ -416,7 +423,7 @@ def condemn(path: str, reason: str) -> Place | None:
 
 
 def _read_journal(path: str) -> dict[str, Any]:
-    """Returns the content of a journal; empty if it is missing or cut off."""
+    """Returns the content of a journal; empty if the file is missing or truncated."""
     try:
         with open(path, "rb") as stream:
             return dict(json.load(stream))
@@ -431,16 +438,18 @@ def _write_journal(path: str, place: Place | None, condemned: list[list[Any]]) -
 
 @contextmanager
 def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
-    """Yields the function that tokenizes a shard; its threads and engines live as long as the `with` block."""
+    """Yields the function that tokenizes a shard; its threads and engines end with the `with` block."""
     with one_thread_per_call(), WorkerThreads(num_workers) as threads:
-        # Not in this thread, where an interrupt is raised: `orjson` and `gigatoken` crash on one while they start.
-        making = threads.submit(partial(plan.recipe.making, plan.shards[0].slices[0], num_workers=num_workers)).result()
-        yield partial(_run, plan, making, threads)
+        # In a worker thread, since `orjson` and `gigatoken` crash if an interrupt arrives while they start.
+        pipeline = threads.submit(
+            partial(plan.recipe.pipeline, plan.shards[0].slices[0], num_workers=num_workers)
+        ).result()
+        yield partial(_run, plan, pipeline, threads)
 
 
 def _run(
     plan: JobPlan,
-    making: Making,
+    pipeline: BlockPipeline,
     threads: WorkerThreads,
     shard: PlannedShard,
     part_prefix: str,
@@ -451,23 +460,27 @@ def _run(
     reading = _Reading()
     with (
         ShardJournal(journal_path(part_prefix)) as journal,
-        closing(reading.blocks(shard, making)) as blocks,
+        closing(reading.blocks(shard, pipeline)) as blocks,
         PartWriter(plan, shard, part_prefix) as part,
     ):
-        for made in _tokenized(plan, making, threads, making.bundles(blocks), journal):
+        for made in _tokenized(plan, pipeline, threads, pipeline.bundles(blocks), journal):
             for block in made:
                 part.write(block)
             num_file_bytes, part.counts["num_text_bytes"] = reading.num_bytes
             if progress is not None:
                 progress({"num_file_bytes": num_file_bytes, **part.counts})
         _, part.counts["num_text_bytes"] = reading.num_bytes
-        return part.publish(making, slice_rows=tuple(reading.num_rows), started=started)
+        return part.publish(pipeline, slice_rows=tuple(reading.num_rows), started=started)
 
 
 def _tokenized(
-    plan: JobPlan, making: Making, threads: WorkerThreads, bundles: Iterator[list[Block]], journal: ShardJournal
+    plan: JobPlan,
+    pipeline: BlockPipeline,
+    threads: WorkerThreads,
+    bundles: Iterator[list[Block]],
+    journal: ShardJournal,
 ) -> Iterator[list[TokenizedBlock]]:
-    """Yields the tokens of bundles, in order; reads ahead as many as keep the threads busy."""
+    """Yields the tokens of bundles, in order; prefetches enough bundles to keep the threads busy."""
     seconds = plan.settings.record_timeout_seconds
     num_ahead = 0 if journal.is_careful else threads.count + 1
     running: deque[tuple[Future[list[TokenizedBlock]], list[Block]]] = deque()
@@ -475,15 +488,15 @@ def _tokenized(
     def next_result() -> list[TokenizedBlock]:
         future, [first, *_] = running.popleft()
         if not _is_done(future, seconds, lambda: journal.num_noted):
-            threads.is_left = True
-            place = "" if first.unit == "file" else f" from {first.unit} {first.first_record} on"
-            message = f"tokenising `{first.path}`{place} takes longer than {seconds:g} seconds"
-            raise StuckRecordError(message, hint="the same command again finds the record, and treats it as a bad one")
+            threads.is_hung = True
+            place = "" if first.unit == "file" else f" {first.unit} {first.first_record} or later"
+            message = f"`{first.path}`{place}: tokenizing takes longer than {seconds:g} seconds"
+            raise StuckRecordError(message, hint="run the same command again: it treats the slow record as a bad one")
         return future.result()
 
     for bundle in bundles:
-        running.append((threads.submit(partial(journal.work, making.work, bundle)), bundle))
-        del bundle  # the thread's to drop
+        running.append((threads.submit(partial(journal.work, pipeline.work, bundle)), bundle))
+        del bundle  # let the thread free it
         if len(running) > num_ahead:
             yield next_result()
     while running:
@@ -491,7 +504,7 @@ def _tokenized(
 
 
 class _Reading:
-    """Reads the slices of a shard, one after the other, and counts bytes and rows."""
+    """A reader of the slices of a shard, in order, that counts bytes and rows."""
 
     def __init__(self) -> None:
         self._reader: SliceReader | None = None
@@ -500,15 +513,15 @@ class _Reading:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Bytes read so far of the input files, and of text, after decompression."""
+        """Bytes read so far: from the input files, and of decompressed text."""
         file_bytes, text_bytes = self._before
         if self._reader is None:
             return self._before
         return file_bytes + self._reader.position, text_bytes + self._reader.num_text_bytes
 
-    def blocks(self, shard: PlannedShard, making: Making) -> Generator[Block]:
+    def blocks(self, shard: PlannedShard, pipeline: BlockPipeline) -> Generator[Block]:
         for slice_ in shard.slices:
-            with closing(making.open(slice_)) as reader:
+            with closing(pipeline.open(slice_)) as reader:
                 self._reader = reader
                 yield from reader.blocks()
                 self._reader = None

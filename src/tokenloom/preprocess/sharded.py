@@ -1,6 +1,6 @@
-"""Work in shards: any free process does the next one; in the end one process assembles all parts.
+"""Jobs that are split into shards: any free process does the next shard, then one process assembles all parts.
 
-A job defines its shards: some of the input of a corpus, or rows of a table.
+A job defines its shards, for example slices of a corpus or rows of a table.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _LOGGER = logging.getLogger(__name__)
 AssembledT = TypeVar("AssembledT")
 
 Counts = Mapping[str, int]
-"""Progress of a shard: numbers by name, such as `num_tokens`."""
+"""The progress of a shard: counts by name, such as `num_tokens`."""
 
 RunShard = Callable[..., Any]
-"""`run(shard, part_prefix, progress=None)`: writes the files of a shard, then its report to `{part_prefix}.json`, and
-returns the report. `progress` is called often with `Counts`, from the calling thread."""
+"""`run(shard, part_prefix, progress=None)` writes the files of a shard, then its report to `{part_prefix}.json`, and
+returns the report. It calls `progress` often with `Counts`, from the calling thread."""
 
 
 def hash_of(value: Any) -> str:
-    """Returns a hash of values for JSON: 24 hex digits."""
+    """Returns a hash of a JSON value: 24 hex digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]
 
 
 class ShardedJob(ABC):
-    """A job as its folder, processes and runners see it. Picklable, and equal in every process.
+    """The interface of a job that is split into shards. Picklable, and equal in every process of the job.
 
-    A shard has a `number` from 0, in the order of the job, and a `key`: 24 hex digits, a hash of its inputs and of the
-    settings that decide its bytes.
+    A shard has a `number`, its index in `shards`, and a `key`: 24 hex digits that hash its inputs and the settings that
+    decide its bytes.
 
     Attributes:
-        shard_unit: name of a shard in messages.
+        shard_unit: noun for a shard in messages.
     """
 
     shard_unit: ClassVar[str] = "shard"
@@ -56,57 +56,57 @@ class ShardedJob(ABC):
 
     @property
     def worker_timeout_seconds(self) -> float:
-        """Time without a heartbeat after which a process loses its shard."""
+        """Seconds without a heartbeat after which another process may do a shard."""
         return 600.0
 
     @property
     def reads_streams(self) -> bool:
-        """Whether some input can be read once only, by this process alone."""
+        """Whether an input is a pipe, which only this process can read, and only once."""
         return False
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """Returns the settings that processes of the job must share, as values for JSON."""
+        """Returns the settings that must be equal in all processes of the job, as JSON values."""
 
     def input_keys(self) -> list[str]:
-        """Returns a short hash of each input, sorted: a job may resume with more inputs, but not with fewer."""
+        """Returns a short hash of each input, sorted; a job may resume with more inputs, but not with fewer."""
         return []
 
     @abstractmethod
     def read_report(self, data: bytes, *, path: str) -> Any:
-        """Returns the report of a shard in a file; a `StorageError` where it is none."""
+        """Parses the report file of a shard; raises `StorageError` if it is damaged."""
 
     @abstractmethod
     def worker(self, num_workers: int) -> AbstractContextManager[RunShard]:
-        """Returns the function that does shards in this process, one after the other, with so many threads."""
+        """Returns a context manager that yields the function to run shards here, with `num_workers` threads."""
 
     @abstractmethod
     def counts_of(self, report: Any, shard: Any) -> Counts:
-        """Returns the counts of a shard that is done."""
+        """Returns the final counts of a finished shard."""
 
     @abstractmethod
-    def whereabouts(self, shard: Any) -> str:
-        """Returns a phrase that says where a shard is, such as its first input."""
+    def location(self, shard: Any) -> str:
+        """Returns a phrase that describes the input of a shard, such as its first file."""
 
     def blame(self, journal_path: str, reason: str) -> str | None:
-        """Makes the record bad for a `reason` that a process died at; returns its name, None if it is not known."""
+        """Marks the record at which a process died as bad; returns its name, None if it is unknown."""
         return None
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the settings and inputs that decide the bytes."""
+        """A hash of all settings and inputs that decide the output bytes."""
         return hash_of([self.description(), [shard.key for shard in self.shards]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """Progress of a job.
+    """The progress of a job.
 
     Attributes:
-        counts: counts of all shards, those of earlier runs included: of a corpus `num_file_bytes` (of the input files,
-            compressed as they may be), `num_text_bytes` (decompressed), `num_documents`, `num_tokens`, `num_rejected`.
-        total: size of all inputs in bytes; 0 if that is not known.
-        num_shards_done, num_shards: number of shards that are done, and of all.
+        counts: counts over all shards, including shards of earlier runs. Names for a corpus: `num_file_bytes` (read
+            from files), `num_text_bytes` (after decompression), `num_documents`, `num_tokens`, `num_rejected`.
+        total: size of all inputs in bytes; 0 if unknown.
+        num_shards_done, num_shards: number of finished shards, and of all shards.
     """
 
     counts: Counter[str]
@@ -116,21 +116,21 @@ class JobProgress:
 
 
 class Book(Protocol):
-    """Receives the progress of shards."""
+    """A receiver of the progress of shards."""
 
-    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Replaces the counts of the shard of a number."""
+    def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+        """Sets the counts of shard `number`; they replace earlier counts."""
 
 
 class ProgressBook:
-    """Sums the progress of shards. Not safe from several threads.
+    """The progress of a job, summed over shards and displayed. Not thread-safe.
 
     Args:
         job: job of the shards.
-        title: name of the work.
-        unit, measure: unit of progress, in the plural, and its name in the counts.
-        total: total number of units; 0 if that is not known.
-        show: called with every change.
+        title: title of the progress display.
+        unit, measure: plural name of the progress unit, and its key in the counts.
+        total: total number of units; 0 if unknown.
+        show: called after every update.
     """
 
     def __init__(
@@ -153,45 +153,45 @@ class ProgressBook:
 
     @property
     def done_words(self) -> str:
-        """How many shards are done, and how to go on after an interrupt."""
+        """A sentence for an interrupted user: how many shards are done, and how to continue."""
         num_done, num_shards, unit = len(self._done), len(self._job.shards), self._job.shard_unit
         if num_done == num_shards:
-            return f"all {num_shards:,} {unit}s are done: run the same command again to put them together"
+            return f"all {num_shards:,} {unit}s are done: run the same command again to assemble them"
         if num_done:
             are = "is" if num_done == 1 else "are"
-            return f"{num_done:,} of {num_shards:,} {unit}s {are} done: run the same command again to go on"
+            return f"{num_done:,} of {num_shards:,} {unit}s {are} done: run the same command again to continue"
         return NOTHING_WRITTEN
 
-    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+    def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         self._sums.subtract(self._of_shards.get(number, {}))
         self._sums.update(counts)
         self._of_shards[number] = counts
         if is_done:
             self._done.add(number)
         if self._task is not None:
-            self._tell_task(self._task)
+            self._update_task(self._task)
         if self._show is not None:
             num_done, num_shards = len(self._done), len(self._job.shards)
             counts, total = self._sums.copy(), self._total
             self._show(JobProgress(counts=counts, total=total, num_shards_done=num_done, num_shards=num_shards))
 
-    def tell_done(self, folder: JobFolder) -> int:
-        """Tells the shards that are done; returns their number."""
+    def add_done_shards(self, folder: JobFolder) -> int:
+        """Adds the counts of all finished shards; returns the number of these shards."""
         done = [(shard, report) for shard in self._job.shards if (report := folder.report(shard)) is not None]
         for shard, report in done:
-            self.tell(shard.number, self._job.counts_of(report, shard), is_done=True)
-        _LOGGER.info("%d of %d shards were done before", len(done), len(self._job.shards))
+            self.update(shard.number, self._job.counts_of(report, shard), is_done=True)
+        _LOGGER.info("%d of %d shards were already done", len(done), len(self._job.shards))
         return len(done)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Shows the progress while the `with` block lasts; shards that were told before count as done before."""
+        """Displays the progress during the `with` block; counts added before do not count for the speed."""
         done = {"done": self._sums[self._measure], "num_tokens": self._sums["num_tokens"]}
         with task(self._title, unit=self._unit, total=self._total or None, **done) as self._task:
-            self._tell_task(self._task)
+            self._update_task(self._task)
             yield
 
-    def _tell_task(self, shown: Task) -> None:
+    def _update_task(self, shown: Task) -> None:
         sums, job = self._sums, self._job
         notes = [f"{sums['num_rejected']:,} rejected"] if "num_rejected" in sums else []
         if len(job.shards) > 1:
@@ -200,38 +200,38 @@ class ProgressBook:
 
 
 class Runner(Protocol):
-    """Runs the shards of a job."""
+    """A function that runs the shards of a job."""
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Returns when all shards are done, here or elsewhere; tells the book of every step."""
+        """Returns when all shards are done, by this runner or elsewhere; reports progress to `book`."""
 
 
 def work_on_shards(
     job: ShardedJob, folder: JobFolder, *, num_workers: int, book: Book, waits_aloud: bool = True
 ) -> None:
-    """Returns when all shards of the job are done, by this process or by others.
+    """Runs shards in this process until all shards of the job are done.
 
-    First come the free shards, then those that other processes hold: it waits for these, and does those of a process
-    that dies. Raises a `FolderGoneError` if the job was finished meanwhile.
+    First runs the free shards. Then waits for the shards that other processes have locked, and runs the shards of
+    processes that died. Raises `FolderGoneError` if another process finished the job.
     """
-    told: set[int] = set()
+    counted: set[int] = set()
     with ExitStack() as stack:
         run: RunShard | None = None
         for wait in (False, True):
             for shard in job.shards:
-                if shard.number in told:
+                if shard.number in counted:
                     continue
                 if (report := folder.report(shard)) is None:
                     with ExitStack() as claim:
-                        what = f"{job.shard_unit} {shard.number}, which another process works on"
+                        what = f"{job.shard_unit} {shard.number}, which another process is working on"
                         with waiting_for(what) if waits_aloud else nullcontext():
                             is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
                         if is_ours:
-                            book.tell(shard.number, {})
+                            book.update(shard.number, {})
                             run = run or stack.enter_context(job.worker(num_workers))
                             try:
-                                tell = partial(book.tell, shard.number)
-                                report = run(shard, folder.part_prefix(shard), progress=tell)
+                                progress = partial(book.update, shard.number)
+                                report = run(shard, folder.part_prefix(shard), progress=progress)
                             except StorageError as error:
                                 if folder.is_gone:
                                     raise FolderGoneError from error
@@ -239,8 +239,8 @@ def work_on_shards(
                         else:
                             report = folder.report(shard)
                 if report is not None:
-                    told.add(shard.number)
-                    book.tell(shard.number, job.counts_of(report, shard), is_done=True)
+                    counted.add(shard.number)
+                    book.update(shard.number, job.counts_of(report, shard), is_done=True)
 
 
 def do_and_assemble(
@@ -253,28 +253,28 @@ def do_and_assemble(
     assemble: Callable[[list[Any]], AssembledT],
     pending: Sequence[str],
 ) -> AssembledT:
-    """Runs all shards and assembles their parts; returns the result of `assemble`.
+    """Runs all shards, redoes damaged ones, and assembles the parts; returns the result of `assemble`.
 
     Args:
-        job: job to do.
-        folder: folder of the job, joined.
+        job: job to run.
+        folder: folder of the job; this process has joined it.
         book: receives the progress.
         run: runs the shards.
-        damaged: returns the shards with damaged files, and the damage: they are done again.
-        assemble: makes the output of the reports, and of the files beside them.
-        pending: prefixes of the paths that it writes on this machine.
+        damaged: returns the shards whose files are damaged, each with a description of the damage.
+        assemble: writes the output from the reports and parts of all shards.
+        pending: path prefixes of the local files that `assemble` writes.
     """
     while True:
         run(job, folder, book)
-        # One process alone reads the parts; the others wait here until the folder is gone, or shards are damaged.
-        with ExitStack() as held:
-            with waiting_for(f"another process, which puts the parts in `{folder.path}` together"):
-                held.enter_context(folder.lock("assembly.lock", pending=pending))
+        # One process assembles; the others wait here until the folder is removed or shards must be redone.
+        with ExitStack() as stack:
+            with waiting_for(f"another process, which is assembling the parts in `{folder.path}`"):
+                stack.enter_context(folder.lock("assembly.lock", pending=pending))
             problems = damaged()
             if not problems:
                 assembled = assemble([report for shard in job.shards if (report := folder.report(shard)) is not None])
                 folder.remove()
                 return assembled
             for shard, problem in problems:
-                _LOGGER.warning("%s %d is done again: %s", job.shard_unit, shard.number, problem)
+                _LOGGER.warning("redoing %s %d: %s", job.shard_unit, shard.number, problem)
                 folder.forget(shard)

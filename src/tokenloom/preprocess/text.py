@@ -1,4 +1,4 @@
-"""The recipe for text: a text under each key of a record becomes a document of the dataset of that key."""
+"""Preprocesses text: for each key, the text of a record becomes a document of the dataset of that key."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tokenloom.preprocess.blocks import (
     BlockTokenizer,
     Column,
     DocumentTokens,
-    bundled,
-    isolated,
+    bisect_failures,
+    group_blocks,
     singles,
 )
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
-from tokenloom.preprocess.plan import JobPlan, Making, Mask, PlannedDataset, Recipe, plan_job
+from tokenloom.preprocess.plan import BlockPipeline, JobPlan, Mask, PlannedDataset, Recipe, plan_job
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.setting_types import checked_output_prefix, checked_path, checked_paths
@@ -41,7 +41,7 @@ _PREVIEW_BLOCK_BYTES = 64 << 10
 _SHOWN_IDS = 8
 
 _MOST_THREADS = 8
-"""Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
+"""Maximum threads per process: the single reader and writer thread needs a sixth of the time of each worker thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,20 +76,20 @@ class TextRecipe(Recipe):
                 name = "_".join(names)
                 yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
 
-    def making(self, first: InputSlice, *, num_workers: int) -> Making:
+    def pipeline(self, first: InputSlice, *, num_workers: int) -> BlockPipeline:
         texts: list[str] = []
-        if not first.file.is_stream:  # a stream is read once; every block is checked as it comes, anyhow
+        if not first.file.is_stream:  # a pipe can be read only once; each of its blocks is checked later
             with closing(self.open(first, block_bytes=_SAMPLE_BYTES)) as reader:
                 block = next(iter(reader.blocks()), None)
             columns = [] if block is None else parse_block(block, self.settings.keys).columns
-            texts = [text for column in columns for text in column.texts]  # the run itself reports bad records
+            texts = [text for column in columns for text in column.texts]  # the job itself reports bad records
         choice = choose_engine(self.settings.engine, self.tokenizer, texts)
         block_bytes = self.settings.block_bytes or choice.block_bytes
-        return Making(
+        return BlockPipeline(
             engine=choice.recorded,
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=block_bytes),
-            bundles=partial(bundled, num_bytes=block_bytes),
+            bundles=partial(group_blocks, num_bytes=block_bytes),
             work=BlockTokenizer(self, choice, num_workers=num_workers),
         )
 
@@ -109,13 +109,13 @@ def plan_corpus(
     tokenizer: TextTokenizer,
     settings: CorpusSettings,
 ) -> JobPlan:
-    """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers."""
+    """Returns the plan of a text job; reads only names, sizes and footers of the inputs."""
     found = find_inputs([os.fspath(name) for name in names], input_format=settings.input_format)
     target = checked_path("output_prefix", prefix)
-    target = target.rstrip(os.sep) if settings.one_pair_per_file else target  # there it is a folder
+    target = target.rstrip(os.sep) if settings.one_pair_per_file else target  # a folder
     target = admit(checked_output_prefix("output_prefix", target))
     added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
-    # Pure Python, such as a user's own tokenizer may be, needs processes, which must be able to import its class.
+    # A user's tokenizer in pure Python scales with processes only; these must be able to import its class.
     is_python = overrides(tokenizer, "encode_texts") and type(tokenizer).__module__ != "__main__"
     recipe = TextRecipe(
         settings=settings,
@@ -131,14 +131,14 @@ def plan_corpus(
 
 
 def _names_of_own(files: Sequence[InputFile]) -> list[str]:
-    """Returns a name for the datasets of each file: its own, without the suffixes of format and compression."""
+    """Returns a dataset name per file: the file name without the suffixes of format and compression."""
     owners: dict[str, str] = {}
     for file in files:
         name = "stdin" if file.path == STDIN else PurePath(split_suffix(file.path)[0]).name
         name = PurePath(name).stem if formats_by_name(name) else name
         if name in owners:
-            message = f"`{owners[name]}` and `{file.path}` would both be written as `{name}`"
-            raise ConfigError(message, hint="rename one of them, or preprocess their folders one by one")
+            message = f"`{owners[name]}` and `{file.path}` would both be written to `{name}`"
+            raise ConfigError(message, hint="rename one of the files, or preprocess their folders separately")
         owners[name] = file.path
     return list(owners)
 
@@ -149,8 +149,8 @@ def _check_names(datasets: Iterable[PlannedDataset]) -> None:
         owner = owners.setdefault(dataset.prefix, dataset)
         if owner is not dataset:
             also = " of ".join(repr(name) for name in (owner.key, owner.split) if name is not None)
-            message = f"the datasets of {dataset.key!r} and of {also} would both be written as `{dataset.prefix}`"
-            raise ConfigError(message, hint="choose other names for splits, or make them one by one")
+            message = f"the datasets of {dataset.key!r} and of {also} would both be written to `{dataset.prefix}`"
+            raise ConfigError(message, hint="choose other names for the splits, or preprocess the keys separately")
 
 
 def preprocess_corpus(
@@ -160,39 +160,38 @@ def preprocess_corpus(
     settings: CorpusSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
+    """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx` with a manifest, for each key.
 
-    The input is cut into shards, a function of the inputs and `shard_bytes` alone. Each is tokenized into a part in
-    `PREFIX.job`, which appears whole; in the end the parts become the datasets, all at once, and the folder is removed.
-    The same call again, after an earlier one was interrupted or killed, does the missing shards only; on several
-    machines that share the folder, all take part. Documents keep their order, and the bytes depend on neither the
-    number of processes and threads, nor on `shard_bytes`, `block_bytes`, the engine or the runner.
+    Cuts the input into shards; the cuts depend only on the inputs and `shard_bytes`. Tokenizes each shard into a part
+    in the folder `PREFIX.job`. At the end, assembles all parts into the datasets, publishes them atomically and removes
+    the folder. A repeated call after an interrupt or kill does only the missing shards. Calls on several machines that
+    share the folder divide the shards among them. Documents keep their order. The bytes do not depend on the number of
+    processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
 
-    Memory: some 120 MB per process and 60 MB per thread, more for text in which nearly all words are new; up to 250
-    times the longest record (see `max_record_bytes`), whatever the size of the input.
+    Memory: about 120 MB per process and 60 MB per thread, more for text in which nearly all words are new, and up to
+    250 times the longest record (see `max_record_bytes`). It does not depend on the size of the input.
 
     Args:
-        inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.
-        output_prefix: prefix of the outputs; with `one_pair_per_file` their folder. Missing folders are made.
-        tokenizer: tokenizer, or what `load_tokenizer` takes for one.
+        inputs: files, folders, globs, addresses, `@list` or `-`; see `find_inputs`.
+        output_prefix: prefix of the outputs, or their folder with `one_pair_per_file`. Missing folders are created.
+        tokenizer: tokenizer, or an argument of `load_tokenizer`.
         settings: see `CorpusSettings`.
-        num_processes: number of processes on this machine; None for one per eight threads, or one per thread for pure
-            Python: splitting sentences, or an `encode_texts` of your own, of a class that can be imported.
-        num_workers: threads of each process; None to use all processors.
-        runner: runs the shards in another way, such as `RayRunner`.
-        work_folder: folder of the parts instead of `PREFIX.job`.
-        restart: discard the shards of an unfinished earlier call.
-        overwrite: replace datasets that are there and were not made by this job; they stay whole until the new
-            ones are complete.
+        num_processes: number of processes on this machine. The default is one per eight processors, or one per
+            processor for pure Python: sentence splitting, or your own importable class with an `encode_texts` method.
+        num_workers: threads per process; None to use all processors.
+        runner: runs the shards elsewhere, such as `RayRunner`.
+        work_folder: folder for the parts instead of `PREFIX.job`.
+        restart: discard the finished shards of an unfinished earlier call.
+        overwrite: replace existing datasets of other jobs; these stay intact until the new ones are complete.
         progress: called often, from the calling thread.
 
     Raises:
-        ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.
-        OutputExistsError: there are other datasets under these names, and no `overwrite`.
-        OutputBusyError: another process writes one of them.
-        InputError: the input is bad, has no documents, or changed meanwhile.
-        TokenizerError: the tokenizer has no `bos` or `eod` to add, or cannot use the engine.
-        WorkerError: processes keep dying.
+        ConfigError: a setting is wrong, or the folder belongs to an unfinished job with other settings or inputs.
+        OutputExistsError: other datasets with these names exist, and `overwrite` is False.
+        OutputBusyError: another process is writing one of the datasets.
+        InputError: the input is bad, has no documents, or changed during the job.
+        TokenizerError: the tokenizer has no `bos` or `eod` to add, or does not support the engine.
+        WorkerError: worker processes died repeatedly.
         StorageError: reading or writing failed.
     """
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
@@ -204,23 +203,23 @@ def preprocess_corpus(
     return run_job(plan, **how)
 
 
-# --- what a job would do ----------------------------------------------------------------------------------------------
+# --- preview ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentPreview:
-    """A document as it will be stored.
+    """A document as `preprocess_corpus` would store it.
 
     Attributes:
-        path: path of its file.
-        key: key of its text.
-        text: text decoded from the ids, special tokens spelled out; of several sequences, one after the other.
-        first_ids, last_ids: first and last ids, at most eight of each.
-        num_tokens: number of tokens, added ones included.
-        num_sequences: number of sequences that have tokens.
-        num_text_bytes: size of the original in bytes, as UTF-8.
-        is_doubled: whether it begins or ends with two of the added tokens, since its own text spells one out.
-        is_exact: whether the ids spell the original text; else the tokenizer normalises, or lacks characters.
+        path: path of the input file.
+        key: key of the text in the record.
+        text: text decoded from the ids, including special tokens; sequences are concatenated.
+        first_ids, last_ids: the first and the last ids, at most eight each.
+        num_tokens: number of tokens, including added tokens.
+        num_sequences: number of nonempty sequences.
+        num_text_bytes: size of the input text in UTF-8 bytes.
+        is_doubled: whether the text itself spells out an added token, so that the document has the token twice.
+        is_exact: whether the ids decode to the input text; False if the tokenizer normalizes or lacks characters.
     """
 
     path: str
@@ -237,16 +236,16 @@ class DocumentPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPreview:
-    """The first documents and the plan of a job that was not run.
+    """A preview of a job: its first documents, and counts of its plan.
 
     Attributes:
-        documents: the first documents under each key, in order.
-        bad_lines: bad records among the first ones.
-        num_files, num_ignored: input files that would be read, and other files in folders.
-        num_bytes: size of the input in bytes, as it is.
-        num_shards: shards it would be cut into.
+        documents: the first documents for each key, in order.
+        bad_lines: the bad records before the last of these documents.
+        num_files, num_ignored: number of input files, and number of other files in the input folders.
+        num_bytes: size of the input files in bytes, before decompression.
+        num_shards: number of shards.
         dtype: dtype of the tokens.
-        engine, engine_reason: name of the engine, and why it was chosen.
+        engine, engine_reason: name of the tokenization engine, and the reason for the choice.
     """
 
     documents: tuple[DocumentPreview, ...]
@@ -270,16 +269,16 @@ def preview_corpus(
 ) -> CorpusPreview:
     """Returns the first `count` documents as `preprocess_corpus` would store them; writes nothing.
 
-    Arguments and errors are those of `preprocess_corpus`, but bad records are listed.
+    Has the arguments and errors of `preprocess_corpus`, but returns bad records instead of raising.
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
-    making = plan.recipe.making(plan.shards[0].slices[0], num_workers=1)
+    pipeline = plan.recipe.pipeline(plan.shards[0].slices[0], num_workers=1)
     documents: list[DocumentPreview] = []
     bad_lines: list[BadLine] = []
     for record in _records(plan):
         if len(documents) >= count * len(settings.keys):
             break
-        [made] = isolated(making.work, [record])
+        [made] = bisect_failures(pipeline.work, [record])
         bad_lines += made.bad_lines
         if made.num_documents:
             columns = zip(settings.keys, parse_block(record, settings.keys).columns, made.columns, strict=True)
@@ -292,13 +291,13 @@ def preview_corpus(
         num_bytes=sum(file.num_bytes for file in plan.files),
         num_shards=len(plan.shards),
         dtype=plan.recipe.dtype.name,
-        engine=making.engine,
-        engine_reason=making.engine_reason,
+        engine=pipeline.engine,
+        engine_reason=pipeline.engine_reason,
     )
 
 
 def _records(plan: JobPlan) -> Iterator[Block]:
-    """Yields the records of the corpus, each as a block of its own."""
+    """Yields each record of the corpus as a block."""
     for slice_ in (slice_ for shard in plan.shards for slice_ in shard.slices):
         with closing(plan.recipe.open(slice_, block_bytes=_PREVIEW_BLOCK_BYTES)) as reader:
             for block in reader.blocks():

@@ -1,4 +1,4 @@
-"""One tokenizer: of any library, loaded from its file, and the engines that encode many texts with it."""
+"""Loads tokenizers of several libraries, and encodes many texts with them."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""Texts into token ids: by the tokenizer's own library, the truth, or by `gigatoken`, which must agree with it.
+"""Encodes texts as token ids, by the tokenizer's own library (the truth) or by the faster `gigatoken`.
 
-`gigatoken` is used only where a certificate names the code points that the two treat differently (texts with one of
-these go to the tokenizer's own library), and after both gave the same ids for hard strings and a sample of the input;
-one text of every later block is compared too. Neither ever replaces the other silently.
+`gigatoken` needs a certificate, which lists the code points that the two libraries treat differently; texts with such a
+code point are encoded by the tokenizer's own library. Both must also give equal ids for hard strings and for a sample
+of the input, and one text of each later block is compared. A fallback to the slow engine is logged as a warning.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ FAST_LIBRARY = "gigatoken"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The result of a sweep.
+    """The result of comparing two libraries on all Unicode code points, for one set of cutting rules.
 
     Attributes:
         name: name of the rules.
-        libraries, unicode: the two libraries, each as `name version`, and the version of Unicode of each.
-        rules: the normalisers and expressions that cut a text, as in `FastEncodable.cutting_rules`.
-        ranges: code points [start, stop) that the libraries treat differently, rising.
+        libraries, unicode: the two libraries as `name version`, and the Unicode version of each.
+        rules: normalizers and regular expressions that split a text, as in `FastEncodable.cutting_rules`.
+        ranges: ascending half-open ranges of code points that the libraries treat differently.
     """
 
     name: str
@@ -63,19 +63,19 @@ class Certificate:
 
     @property
     def identity(self) -> str:
-        """First digits of a hash of libraries, rules and ranges."""
-        held = json.dumps([self.libraries, self.rules, self.ranges]).encode()
-        return hashlib.sha256(held).hexdigest()[:12]
+        """A hash of libraries, rules and ranges: 12 hex digits."""
+        data = json.dumps([self.libraries, self.rules, self.ranges]).encode()
+        return hashlib.sha256(data).hexdigest()[:12]
 
 
 def installed_libraries(truth: str) -> tuple[str, str]:
-    """Returns `gigatoken` and the library of the truth, each with its version."""
+    """Returns the installed `gigatoken` and the installed library `truth`, each as `name version`."""
     return f"{FAST_LIBRARY} {version(FAST_LIBRARY)}", f"{truth} {version(truth)}"
 
 
 @functools.cache
 def read_table() -> tuple[Certificate, ...]:
-    """Returns the certificates that tokenloom ships."""
+    """Returns all certificates from `certificates.json`."""
     found = []
     for row in json.loads(TABLE.read_text(encoding="utf-8")):
         bounds = [[int(bound, 16) for bound in each.split("-")] for each in row.pop("ranges")]
@@ -86,17 +86,17 @@ def read_table() -> tuple[Certificate, ...]:
 
 _LOGGER = logging.getLogger(__name__)
 
-# The slow engines need some 100 ms for a block, so that an interrupt need not wait for long.
+# Slow engines take about 100 ms per block, which limits the delay of an interrupt.
 _FAST_BLOCK_BYTES = 4 << 20
 _SLOW_BLOCK_BYTES = 256 << 10
 _FAST = ("gigatoken", "numpy")
 
-# `gigatoken` caches every distinct word: 500 MB of source code cost 20 MB, 45 MB of random words 330 MB. An engine is
-# replaced when the process has grown by too much, and the engine has read enough to be a likely cause.
-_GROWTH_BYTES = 64 << 20  # of the process, and as much per worker
+# `gigatoken` caches every distinct word: 500 MB of source code take 20 MB, 45 MB of random words 330 MB. An engine is
+# replaced if the process has grown too much and the engine has encoded enough text to be the likely cause.
+_GROWTH_BYTES = 64 << 20  # per process, plus as much per worker thread
 _RENEWAL_BYTES = 8 << 20
 
-# Not covered by the sweep of single code points: runs, contractions, sequences, normalisation, merges over long runs.
+# Cases that the sweep of code points does not cover: runs, contractions, sequences, normalization, merges of long runs.
 _HARD_TEXTS = (
     "",
     " ",
@@ -118,35 +118,35 @@ _HARD_TEXTS = (
     "abcdefghijklmnopqrstuvwxyz" * 40,
 )
 
-_SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` needs some 60 ms for them
+_SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` encodes them in about 60 ms
 _SAMPLE_TEXT_CHARACTERS = 4 << 10
-_RECHECK_CHARACTERS = 1 << 10  # under 2 % of the time of a block
+_RECHECK_CHARACTERS = 1 << 10  # takes less than 2 % of the time of a block
 
 
 Engine: TypeAlias = "TextTokenizer | GigatokenEngine"
-"""Turns texts into ids, no special tokens added. Used by one thread at a time."""
+"""An encoder of texts that adds no special tokens. One thread at a time may use an instance."""
 
 
 @runtime_checkable
 class FastEncodable(Protocol):
-    """Further members of a `TextTokenizer` that `gigatoken` may support."""
+    """Additional members of a `TextTokenizer` that `gigatoken` can load."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """The ids of the spellings that become one id wherever a text has them."""
+        """Ids of the special tokens by spelling; their spelling in a text is encoded as the id."""
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """The normalisers and expressions that decide where a text is cut, in order; see `Certificate`."""
+        """The normalizers and regular expressions that split a text, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns its tokenizer of the module `gigatoken`; raises any error, with the reason, where there is none."""
+        """Returns the equal tokenizer of the module `gigatoken`; raises any exception if it is not supported."""
 
 
 class GigatokenEngine:
-    """`gigatoken`, and the tokenizer's own library for texts with a code point of the certificate.
+    """An engine that uses `gigatoken`, and the tokenizer's own library for texts with a code point of the certificate.
 
-    One instance per thread: two threads in one instance are slower than one thread.
+    Use one instance per thread: two threads that share an instance are slower than one.
     """
 
     engine_name = FAST_LIBRARY
@@ -166,7 +166,7 @@ class GigatokenEngine:
         if not texts:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
         batch: Any = list(texts)
-        if isinstance(texts, Utf8Texts):  # as an array of `awkward`, which `gigatoken` reads without a copy
+        if isinstance(texts, Utf8Texts):  # `gigatoken` reads an `awkward` array without a copy
             awkward = require("awkward", extra="tokenizers")
             letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
             kind, offsets = {"__array__": "string"}, awkward.index.Index64(texts.offsets)
@@ -194,14 +194,13 @@ def _use(truth: Engine) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """The engine to use, and why.
+    """The chosen engine, with the reason for the choice.
 
     Attributes:
         name: name of the engine.
-        reason: the checks that it passed, or why the faster engine is not used.
-        create: makes an engine for one thread; the first is the one that was checked.
-        certificate: identity of the certificate of the faster engine, whose blocks are compared with the tokenizer's
-            own library; None for that library.
+        reason: the checks that the engine passed, or the reason why the faster engine is not used.
+        create: creates an engine for one thread; the first call returns the engine that was checked.
+        certificate: identity of the certificate of the faster engine; None for the tokenizer's own library.
     """
 
     name: str
@@ -211,30 +210,29 @@ class EngineChoice:
 
     @property
     def recorded(self) -> str:
-        """The engine and its certificate, as manifests name them."""
+        """The engine and its certificate, as named in manifests."""
         return self.name if self.certificate is None else f"{self.name} (certificate {self.certificate})"
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of text that a thread takes at once; the best measured size."""
+        """Bytes of text that a thread should encode at once, by measurement."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
-    """Returns the engine to use, after comparing `gigatoken` with the tokenizer's own library where it may be faster.
+    """Returns the engine to use; compares `gigatoken` with the tokenizer's own library before it is chosen.
 
-    `auto` prefers `gigatoken` for byte-level BPE (of Hugging Face, of tiktoken) where it gives the same ids for hard
-    strings and some hundred kilobytes of a sample of the input, and logs a warning where it cannot be used.
+    `auto` chooses `gigatoken` for byte-level BPE (of Hugging Face or tiktoken) if it gives equal ids for hard strings
+    and for 128 K characters of `sample`; otherwise it logs a warning and chooses the tokenizer's own library.
     """
-    if requested not in ("auto", FAST_LIBRARY, tokenizer.engine_name):
-        message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
-        raise ConfigError(message, hint=f"choose auto, {FAST_LIBRARY} or {tokenizer.engine_name}")
     truth = tokenizer.engine_name
-
+    if requested not in ("auto", FAST_LIBRARY, truth):
+        message = f"`engine`: {requested!r} does not support `{tokenizer.path}`, a tokenizer of kind {tokenizer.kind!r}"
+        raise ConfigError(message, hint=f"choose auto, {FAST_LIBRARY} or {truth}")
     if requested == truth:
         return EngineChoice(name=truth, reason="requested", create=lambda: tokenizer)
     if requested == "auto" and not isinstance(tokenizer, FastEncodable):
-        reason = f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}"
+        reason = f"the only engine for tokenizers of kind {tokenizer.kind!r}"
         return EngineChoice(name=truth, reason=reason, create=lambda: tokenizer)
     texts = [*hard_texts(tokenizer), *pieces_of(sample)]
     try:
@@ -244,13 +242,13 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     except (TokenizerError, MissingExtraError) as error:
         if requested == FAST_LIBRARY:
             raise
-        _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth, error.message)
+        _LOGGER.warning("tokenizing with the slow engine `%s`: %s", truth, error.message)
         return EngineChoice(name=truth, reason=error.message, create=lambda: tokenizer)
-    spare = [engine]  # no reference beyond its use: it will be replaced when it has grown
+    spare = [engine]  # no other reference, so that an engine that has grown can be freed
     del engine
     return EngineChoice(
         name=FAST_LIBRARY,
-        reason=f"same ids as `{truth}` for {len(texts)} texts at the start and one of each block, "
+        reason=f"the same ids as `{truth}` for {len(texts)} texts at the start and one text per block, "
         f"certificate {certificate.identity} for all code points",
         create=lambda: spare.pop() if spare else GigatokenEngine(tokenizer, certificate),
         certificate=certificate.identity,
@@ -258,7 +256,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
 
 def certificate_of(tokenizer: TextTokenizer) -> Certificate:
-    """Returns the certificate for a tokenizer and the installed versions."""
+    """Returns the certificate for a tokenizer and the installed library versions; raises `TokenizerError` if none."""
     libraries = installed_libraries(tokenizer.engine_name)
     rules = tokenizer.cutting_rules if isinstance(tokenizer, FastEncodable) else ()
     for each in read_table():
@@ -266,24 +264,25 @@ def certificate_of(tokenizer: TextTokenizer) -> Certificate:
             return each
     known = {each.libraries for each in read_table()}
     if libraries in known:
-        message = f"`{libraries[0]}` has no certificate for the rules by which `{tokenizer.path}` cuts texts: {rules}"
+        message = f"`{libraries[0]}` has no certificate for the cutting rules of `{tokenizer.path}`: {rules}"
         raise TokenizerError(message, hint=_use(tokenizer))
     certified = [" with ".join(pair) for pair in known if pair[1].split()[0] == tokenizer.engine_name]
     hint = f"install {' or '.join(sorted(certified))}, or {_use(tokenizer)}"
-    raise TokenizerError(f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points", hint=hint)
+    raise TokenizerError(f"no certificate compares `{libraries[0]}` with `{libraries[1]}`", hint=hint)
 
 
 def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
-    """Raises a `TokenizerError` if an engine and the truth give different ids for one of the texts."""
+    """Raises `TokenizerError` if `engine` and `truth` give different ids for one of the texts."""
     found, expected = _encoded(engine, texts).rows(), _encoded(truth, texts).rows()
     for text, ours, theirs in zip(texts, found, expected, strict=True):
         _require_equal_ids(engine, truth, text, ours, theirs)
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Compares the text that `choice`, any number, selects of a block, or the beginning of a long one, with the truth.
+    """Compares one text of a block with the truth; of a long text, only its start.
 
-    A text that the truth refuses is skipped: whether a record is bad must not depend on the choice.
+    `choice` (any integer) selects the text. A text on which the truth fails is skipped, since whether a record is bad
+    must not depend on `choice`.
     """
     if not texts:
         return
@@ -296,7 +295,7 @@ def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encode
             return
         expected = _encoded(truth, [text]).tokens
     except RefusedTextError as error:
-        _LOGGER.warning("a text of `%s` could not be compared: %s", engine.engine_name, error.message)
+        _LOGGER.warning("could not compare a text of `%s`: %s", engine.engine_name, error.message)
         return
     _require_equal_ids(engine, truth, text, encoded.tokens[stop - int(encoded.lengths[index]) : stop], expected)
 
@@ -307,7 +306,7 @@ def _require_equal_ids(engine: Engine, truth: Engine, text: str, found: NDArray[
     pairs = enumerate(zip(expected.tolist(), found.tolist(), strict=False))
     at = next((index for index, (a, b) in pairs if a != b), min(len(expected), len(found)))
     message = f"`{engine.engine_name}` and `{truth.engine_name}` give different ids for {shortened(text, 80)!r}: "
-    message += f"expected {expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
+    message += f"expected {expected[at : at + 4].tolist()} at token {at}, found {found[at : at + 4].tolist()}"
     raise TokenizerError(message, hint=_use(truth))
 
 
@@ -317,13 +316,13 @@ def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
 
 
 def hard_texts(tokenizer: TextTokenizer) -> list[str]:
-    """Returns strings for which engines are likely to disagree, with the special tokens of this tokenizer."""
+    """Returns strings for which engines are likely to disagree, including the special tokens of the tokenizer."""
     added = list(tokenizer.special_tokens)[:64] if isinstance(tokenizer, FastEncodable) else []
     return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
 
 
 def pieces_of(sample: Sequence[str]) -> list[str]:
-    """Returns texts spread evenly through the sample, each cut off at a length, up to a number of characters."""
+    """Returns truncated texts spread evenly over `sample`, with at most `_SAMPLE_CHARACTERS` in total."""
     wanted = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
     pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // wanted)], *sample]]
     totals = accumulate(map(len, pieces))
@@ -331,19 +330,19 @@ def pieces_of(sample: Sequence[str]) -> list[str]:
 
 
 class EnginePool:
-    """Encodes texts for `num_workers` threads, each with its own engine while it encodes."""
+    """A thread-safe encoder with a pool of engines, one per concurrent call, for `num_workers` threads."""
 
     def __init__(self, tokenizer: TextTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
         self._tokenizer = tokenizer
         self._choice = choice
-        self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
+        self._idle: list[tuple[Engine, int]] = []  # each with the bytes of text that it has encoded
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
-        """Returns the ids of the texts of a block; any `number` selects the text that is compared with the truth.
+        """Encodes the texts of a block of `num_bytes`; `number` (any integer) selects the text to compare.
 
         Raises:
-            RefusedTextError: the engine fails on a text, or gives ids out of range. It is not used again.
+            RefusedTextError: the engine failed on a text, or gave ids out of range; this engine is not used again.
         """
         try:
             engine, done = self._idle.pop()
@@ -360,13 +359,13 @@ class EnginePool:
         else:
             del engine
             if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-                trim(0)  # glibc does not return the memory of threads by itself
+                trim(0)  # glibc does not release the memory of threads by itself
         return encoded
 
 
 @contextmanager
 def one_thread_per_call() -> Iterator[None]:
-    """Keeps `tokenizers` from starting threads of its own, unless the user has set its variable."""
+    """Disables the internal threads of `tokenizers`, unless the user has set `TOKENIZERS_PARALLELISM`."""
     variable = "TOKENIZERS_PARALLELISM"
     is_set = variable in os.environ
     os.environ.setdefault(variable, "false")

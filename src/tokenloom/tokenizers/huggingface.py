@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers, by `tokenizers`: of a `tokenizer.json`, or of lists as GPT-2 and BERT have them."""
+"""Hugging Face tokenizers, loaded by `tokenizers` from a `tokenizer.json` or from the files of GPT-2 or BERT."""
 
 from __future__ import annotations
 
@@ -37,32 +37,31 @@ _CONFIG_FILE = "tokenizer_config.json"
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 END_OF_TEXT = "<|endoftext|>"
-"""The end of a document of GPT-2; it has an id even where the list lacks it."""
+"""The end-of-document token of GPT-2; it is added if the vocabulary lacks it."""
 
 _BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# The beginning of a JSON object of ids by token, which is no `tokenizer.json`.
+# The start of a `vocab.json`, a JSON object of ids by token; a `tokenizer.json` does not match.
 _VOCABULARY = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*[,}]')
 
 
 class HuggingFaceTokenizer(TokenRoles):
-    """Text to token ids and back, by `tokenizers`; made by `load_tokenizer`. Picklable; safe from several threads.
+    """A tokenizer of the library `tokenizers`; create it with `load_tokenizer`. Picklable and thread-safe.
 
-    A missing role (`eod`, `eos`, `pad`, `bos`, `cls`, `sep`, `mask`) raises `MissingTokenError`; one that
-    `tokenizer_config.json` does not name is the special token of its usual spelling ("[CLS]"). Truncation, padding and
-    dropout of the file are switched off, and no special token is added to a text; one that is spelled out becomes its
-    id.
+    The roles `eod`, `eos`, `pad`, `bos`, `cls`, `sep` and `mask` come from `tokenizer_config.json`, else from the usual
+    spelling ("[CLS]"); a missing role raises `MissingTokenError`. Truncation, padding and dropout of the file are
+    disabled, and encoding adds no special tokens. A special token that a text spells out is encoded as its id.
 
     Args:
         path: path of the `tokenizer.json`, for messages and identity.
-        data: its bytes.
+        data: content of the `tokenizer.json`.
         eod_token, bos_token: see `load_tokenizer`.
-        config: content of `tokenizer_config.json`; None to read the one beside the tokenizer.
-        knows_its_file: whether the bytes are those of a file. Of an object they are those that the library writes: two
-            tokenizers of one fingerprint are equal, but those of two fingerprints may be equal too.
-        fingerprint: fingerprint of the files that the data were made of; None for that of the data.
+        config: content of `tokenizer_config.json`; None reads the file beside the tokenizer.
+        knows_its_file: whether `data` is the content of a file. False for an object of the library, whose `data` the
+            library wrote: then equal tokenizers may have different fingerprints.
+        fingerprint: fingerprint of the original files; None for that of `data`.
 
     Raises:
-        TokenizerError: the data is no tokenizer, or lacks one of the tokens.
+        TokenizerError: `data` is not a tokenizer, or lacks one of the tokens.
         MissingExtraError: `tokenizers` is not installed.
     """
 
@@ -84,7 +83,7 @@ class HuggingFaceTokenizer(TokenRoles):
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
         self.config: Mapping[str, Any] = _read_config(path) if config is None else config
-        # Of the configuration: special tokens by role, and the additional ones, else T5's sentinels.
+        # The configured special tokens by role, and the additional special tokens, else T5's sentinels.
         names = [f"{role}_token" for role in _ROLES]
         self.special_tokens_dict: dict[str, int] = self._ids_of({name: self.config.get(name) for name in names})
         others = self.config.get("additional_special_tokens") or self.config.get("extra_special_tokens") or []
@@ -96,65 +95,69 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @cached_property
     def vocab_size(self) -> int:
-        """The largest token id plus one, added tokens included."""
+        """The largest token id plus one, including added tokens."""
         return max(self.vocab.values(), default=-1) + 1
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        """The ids of the added tokens, special or not, which become one id wherever a text spells them out."""
+        """Ids of all added tokens by spelling; their spelling in a text is encoded as the id."""
         return {token.content: number for number, token in self._added()}
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """The normalisers and pre-tokenizers; see `Certificate`."""
+        """The normalizers and pre-tokenizers as JSON; see `Certificate`."""
         parts = [*_steps_of(self.backend.normalizer), *_steps_of(self.backend.pre_tokenizer)]
-        # Measured: the side of `gigatoken` for these differs on a third of a set of difficult documents.
+        # With byte fallback, `gigatoken` gives other ids for a third of a set of difficult documents.
         return (*parts, *(["byte_fallback"] if getattr(self.backend.model, "byte_fallback", False) else []))
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns the tokenizer of `gigatoken`; see `Certificate`."""
+        """Returns the equal tokenizer of `gigatoken`; see `FastEncodable`."""
         return module.Tokenizer.from_json(self.data)
 
     @property
     def vocab(self) -> dict[str, int]:
-        """The id of each spelling, added tokens included; made anew each time."""
+        """Ids by spelling, including added tokens; built on each access."""
         vocab: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
         return vocab
 
     @property
     def inv_vocab(self) -> dict[int, str]:
-        """The spelling of each id, rising; made anew each time."""
+        """Spellings by ascending id; built on each access."""
         return {number: token for token, number in sorted(self.vocab.items(), key=lambda item: item[1])}
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """Its identity for index caches, with the path as in the reference."""
+        """Identity of the tokenizer for index caches, with the path as in the reference."""
         named = {"class": type(self).__name__, "tokenizer_path": [self.path]}
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend with offsets that include the white space of a token."""
+        """Returns a copy of the backend whose offsets include the white space of a token."""
         backend = _parse(self.path, self.data)
         backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
         return backend
 
     def tokenize(self, text: str) -> list[int]:
-        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
+        """Returns the ids of a text; lone surrogates are encoded as `?`."""
         with refusals("`tokenizers`"):
             ids: list[int] = self.backend.encode(encodable(text), add_special_tokens=False).ids
         return ids
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, special tokens spelled out."""
+        """Returns the text of ids, including special tokens."""
         text: str = self.backend.decode([int(number) for number in ids], skip_special_tokens=False)
         return text
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token of the vocabulary, None for any other text."""
+        """Returns the id of each token; None if the vocabulary lacks it."""
         return [self.backend.token_to_id(token) for token in tokens]
 
     def template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the ids that the template of the file puts before and after a text; a `TokenizerError` for others."""
+        """Returns the ids that the tokenizer's template adds before and after a text.
+
+        Raises:
+            TokenizerError: the template does not add the same tokens around every text.
+        """
         probes = ("a", "0", ".", "a 0.", "")
         plain = [self.backend.encode(text, add_special_tokens=False).ids for text in probes]
         whole = [self.backend.encode(text, add_special_tokens=True) for text in probes]
@@ -166,11 +169,11 @@ class HuggingFaceTokenizer(TokenRoles):
             if [each.ids for each in whole] != [[*before, *each, *after] for each in plain]:
                 break
             return tuple(before), tuple(after)
-        message = f"tokenizer `{self.path}`: its template puts special tokens elsewhere than around a text"
-        raise TokenizerError(message, hint="see its `post_processor`")
+        message = f"tokenizer `{self.path}`: its template does not add the same special tokens around every text"
+        raise TokenizerError(message, hint="check its `post_processor`, or do not use `template_tokens`")
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint32; releases the GIL."""
+        """Returns the ids of each text as uint32; releases the GIL."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return joined([np.array(encoding.ids, dtype=np.uint32) for encoding in encodings], np.uint32)
 
@@ -178,7 +181,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return sorted(self.backend.get_added_tokens_decoder().items())
 
     def _ids_of(self, tokens: Mapping[T, Any]) -> dict[T, int]:
-        """Returns the known ids of tokens of a configuration; older files hold a serialised `AddedToken`."""
+        """Returns the ids of configured tokens, without unknown ones; a token may be a serialized `AddedToken`."""
         spelled = {name: each.get("content") if isinstance(each, dict) else each for name, each in tokens.items()}
         ids = {name: self.backend.token_to_id(token) for name, token in spelled.items() if isinstance(token, str)}
         return {name: number for name, number in ids.items() if number is not None}
@@ -186,7 +189,7 @@ class HuggingFaceTokenizer(TokenRoles):
     def _find_roles(
         self, path: str, special: Mapping[str, int], eod_token: str | None, bos_token: str | None
     ) -> dict[str, int]:
-        """Returns the roles of the user, else of the configuration, else by their spelling ("[CLS]")."""
+        """Returns ids by role: set by the user, else by the configuration, else by the usual spelling ("[CLS]")."""
         roles = {role: special[token] for role in _ROLES if (token := f"[{role.upper()}]") in special}
         roles |= {name.removesuffix("_token"): number for name, number in self.special_tokens_dict.items()}
         ids = {**self.special_tokens, **self._ids_of({token: token for token in (eod_token, bos_token) if token})}
@@ -199,15 +202,15 @@ class HuggingFaceTokenizer(TokenRoles):
 
 
 def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
-    """Returns the tokenizer, which must be one of Hugging Face; the `reason` is the hint of the error."""
+    """Returns `tokenizer` if it is a Hugging Face tokenizer, else raises `TokenizerError` with the hint `reason`."""
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return tokenizer
-    message = f"`{tokenizer.path}` is no Hugging Face tokenizer, but of the kind {tokenizer.kind!r}"
+    message = f"`{tokenizer.path}` must be a Hugging Face tokenizer, got kind {tokenizer.kind!r}"
     raise TokenizerError(message, hint=reason)
 
 
 def _steps_of(part: Any) -> list[str]:
-    """Returns the steps of a normaliser or pre-tokenizer as JSON, without options that move no boundary."""
+    """Returns the steps of a normalizer or pre-tokenizer as JSON, without options that do not affect cutting."""
     steps, pending = [], [] if part is None else [json.loads(part.__getstate__())]
     while pending:
         step = pending.pop(0)
@@ -216,7 +219,7 @@ def _steps_of(part: Any) -> list[str]:
             continue
         ignored = {"add_prefix_space", "trim_offsets"}
         if (step.get("behavior"), step.get("invert")) in (("Isolated", False), ("Removed", True)):
-            ignored |= {"behavior", "invert"}  # the same for expressions that match every letter
+            ignored |= {"behavior", "invert"}  # both cut alike if the expression matches every character
         kept = {key: value for key, value in step.items() if key not in ignored}
         steps.append(json.dumps(kept, ensure_ascii=False))
     return steps
@@ -224,18 +227,18 @@ def _steps_of(part: Any) -> list[str]:
 
 def _parse(path: str, data: bytes) -> Any:
     tokenizers = require("tokenizers", extra="preprocess")
-    hint = f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
+    hint = f"give a `{TOKENIZER_FILE}` written by Hugging Face `tokenizers`"
     with failures(f"`{path}` is not a tokenizer", hint=hint):
         backend = tokenizers.Tokenizer.from_buffer(data)
     backend.no_truncation()
     backend.no_padding()
     if getattr(backend.model, "dropout", None):
-        backend.model.dropout = None  # ids must not be drawn at random
+        backend.model.dropout = None  # encoding must be deterministic
     return backend
 
 
 def _read_config(path: str) -> Mapping[str, Any]:
-    """Returns the `tokenizer_config.json` beside the tokenizer, empty if there is none."""
+    """Returns the content of the `tokenizer_config.json` beside the tokenizer; empty if the file is missing."""
     config_path = os.path.join(os.path.dirname(path), _CONFIG_FILE)
     try:
         config = read_json(config_path)
@@ -244,16 +247,16 @@ def _read_config(path: str) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise TokenizerError(f"cannot read `{config_path}`: {error}") from error
     if not isinstance(config, dict):
-        raise TokenizerError(f"`{config_path}` is no JSON object, but a {type(config).__name__}")
+        raise TokenizerError(f"`{config_path}` must contain a JSON object, got {type(config).__name__}")
     return config
 
 
 def load_gpt2(
     vocabulary_path: str, merges_path: str, *, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Returns the byte-level tokenizer of ids by token, in JSON, and of merges, a pair of tokens on each line.
+    """Loads the byte-level tokenizer of GPT-2 from `vocab.json` (ids by token) and `merges.txt` (token pairs).
 
-    Added tokens without an id get the next ones; `roles` are `eod_token` and `bos_token` of `load_tokenizer`.
+    `added` tokens that the vocabulary lacks get the next ids. `roles` may set `eod_token` and `bos_token`.
     """
     roles["eod_token"] = roles.get("eod_token") or END_OF_TEXT
     added = (END_OF_TEXT, *added)
@@ -263,10 +266,10 @@ def load_gpt2(
 def load_wordpiece(
     path: str, *, lowercase: bool, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Returns the word-piece tokenizer of a list, a piece on each line, its number being the id; see `load_gpt2`.
+    """Loads a word-piece tokenizer from `vocab.txt`, one piece per line in the order of ids; see `load_gpt2`.
 
-    Its template puts `[CLS]` and `[SEP]` around a text. By default `[SEP]` ends a document. `lowercase` drops accents
-    too.
+    Its template adds `[CLS]` and `[SEP]` around a text. The default `eod_token` is `[SEP]`. `lowercase` also removes
+    accents.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
@@ -275,43 +278,43 @@ def load_wordpiece(
 def _loaded(
     paths: Sequence[str], name: str, *, added: Sequence[str], roles: Mapping[str, Any], **settings: bool
 ) -> HuggingFaceTokenizer:
-    """Returns the tokenizer of a class of `tokenizers.implementations`; its fingerprint is of files and settings."""
+    """Loads a tokenizer with class `name` of `tokenizers.implementations`; fingerprints its files and settings."""
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()
-    message = f"{' and '.join(f'`{path}`' for path in paths)} cannot be read as a vocabulary"
+    message = f"{' and '.join(f'`{path}`' for path in paths)}: invalid vocabulary"
     with failures(message):
         made = getattr(library, name).from_file(*paths, **settings)
         missing = [token for token in _BERT_TOKENS if settings and made.token_to_id(token) is None]
         made.add_special_tokens(list(added))
     if missing:
-        message += f": it lacks {', '.join(missing)}"
+        message += f": missing {', '.join(missing)}"
         raise TokenizerError(message)
     return HuggingFaceTokenizer(paths[0], made.to_str().encode(), fingerprint=fingerprint, **roles)
 
 
 def read_file(path: str) -> bytes:
-    """Returns the bytes of a tokenizer's file."""
+    """Returns the content of a tokenizer file; raises `TokenizerError` if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
         message = f"cannot read `{path}`: {error.strerror or error}"
-        raise TokenizerError(message, hint="nothing is downloaded: name a file that is there") from error
+        raise TokenizerError(message, hint="give the path of an existing file; nothing is downloaded") from error
 
 
 def _load_gpt2_beside(path: str, _data: bytes, options: TokenizerOptions) -> HuggingFaceTokenizer:
-    """Returns the tokenizer of a file and of `merges.txt` beside it, or `gpt2-merges.txt` beside `gpt2-vocab.json`."""
+    """Loads a `vocab.json` and the `merges.txt` beside it, or `gpt2-vocab.json` and `gpt2-merges.txt`."""
     folder, name = os.path.split(path)
     stem = os.path.splitext(name)[0]
     merges = os.path.join(folder, f"{stem.removesuffix('vocab')}merges.txt" if stem.endswith("vocab") else "merges.txt")
     if not os.path.exists(merges):
-        message = f"`{path}` is not a tokenizer by itself: it lists ids, and its merges `{merges}` are missing"
-        raise TokenizerError(message, hint="a `tokenizer.json` has both")
+        message = f"`{path}` is not a complete tokenizer: its merges file `{merges}` is missing"
+        raise TokenizerError(message, hint="add the merges file, or load a `tokenizer.json`, which contains both")
     return load_gpt2(path, merges, **options.roles)
 
 
 def _load_wordpiece(path: str, data: bytes, options: TokenizerOptions) -> HuggingFaceTokenizer:
-    """Returns the tokenizer of a list; it puts texts in lower case if all pieces are."""
+    """Loads a `vocab.txt`; the tokenizer lowercases texts if all pieces are in lower case."""
     pieces = [line for line in data.decode(errors="replace").splitlines() if not line.startswith("[")]
     return load_wordpiece(path, lowercase=all(piece == piece.lower() for piece in pieces), **options.roles)
 

@@ -1,6 +1,6 @@
-"""The kinds of tokenizers. To add one: a module here with a `TokenizerKind`, and its line in the table `KINDS`.
+"""The registry of tokenizer kinds. To add one, write a module here with a `TokenizerKind` and add it to `KINDS`.
 
-Imports little, since `--help` waits for it.
+Imports little, because `--help` imports this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOptions:
-    """Options of a tokenizer that its file may lack; see `load_tokenizer`."""
+    """Options that complete a tokenizer file; see `load_tokenizer`."""
 
     eod_token: str | None = None
     bos_token: str | None = None
@@ -27,28 +27,28 @@ class TokenizerOptions:
 
     @property
     def roles(self) -> dict[str, Any]:
-        """The tokens that have a role, by name."""
+        """The role options as keyword arguments: `eod_token` and `bos_token`."""
         return {"eod_token": self.eod_token, "bos_token": self.bos_token}
 
     @property
     def is_for_ranks(self) -> bool:
-        """Whether an option of rank files is set."""
+        """Whether an option for tiktoken rank files is set."""
         return self.pattern is not None or self.special_tokens is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerKind:
-    """A kind: how its files, or its specifications without a file, are recognised and loaded.
+    """A kind of tokenizer: how to recognize and load its files or its specifications (such as `byte`).
 
     Attributes:
-        called: its name in messages ("a SentencePiece `.model`").
-        load: returns a tokenizer of a path (or a specification), the content of the file and the options, of which
-            those of other kinds are not set; raises a `TokenizerError` where the data or the options are wrong.
-        file_name: name of its file in a folder; empty if it has any name.
-        suffixes: suffixes of its files.
-        takes_pattern: whether it takes `pattern` and `special_tokens`.
-        matches: whether the content of a file is of this kind.
-        specification: regular expression of its specifications; empty for a kind with files.
+        called: name in messages ("a SentencePiece `.model`").
+        load: `load(path_or_specification, data, options)` returns a tokenizer; raises `TokenizerError` for bad data.
+            Options of other kinds are never set.
+        file_name: file name in a folder; empty for any name.
+        suffixes: file name suffixes.
+        takes_pattern: whether the kind supports the options `pattern` and `special_tokens`.
+        matches: returns whether the content of a file is of this kind.
+        specification: regular expression of a specification that needs no file; empty for kinds with files.
     """
 
     called: str
@@ -61,11 +61,11 @@ class TokenizerKind:
 
     @property
     def needs_file(self) -> bool:
-        """Whether it has a file; else a specification is enough."""
+        """Whether the tokenizer is loaded from a file; otherwise from a specification."""
         return not self.specification
 
     def takes(self, text: str) -> bool:
-        """Whether a text is a specification of this kind."""
+        """Returns whether `text` is a specification of this kind."""
         return not self.needs_file and re.fullmatch(self.specification, text) is not None
 
 
@@ -81,8 +81,8 @@ KINDS: Registry[TokenizerKind] = Registry(
         "wordpiece": "tokenloom.tokenizers.huggingface:WORDPIECE",
     },
 )
-"""Kinds by name. Where the content or the name of a file matches several, the first one here counts."""
+"""Kinds by name. If the content or the name of a file matches several kinds, the first one wins."""
 
 EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-"""`auto`, the fast engine, and each library, which takes its own tokenizers only; `numpy` takes bytes and integers."""
+"""`auto`, the fast engine `gigatoken`, and the libraries of the tokenizer kinds; `numpy` is for `byte` and `null`."""

@@ -1,4 +1,4 @@
-"""The one door to tokenizers of every kind: by file, by name, of another library's object, or of a manifest."""
+"""Loads tokenizers of every kind: from a file, a cached name, an object of another library, or a manifest."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"
-_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # of a snapshot, the best first
-# `tiktoken` names its copy of a rank file by the hash of this address (`tiktoken.load.read_file_cached`, 0.14).
+_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # in a snapshot, best first
+# `tiktoken` names its cached rank files by the hash of this address (`tiktoken.load.read_file_cached`, 0.14).
 _RANKS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
 _NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
@@ -38,32 +38,33 @@ def load_tokenizer(
     pattern: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> TextTokenizer:
-    """Returns a tokenizer of a file, a folder with one, a name or an object. Nothing is ever downloaded.
+    """Loads a tokenizer from a file, a folder, a name or an object. Never downloads.
 
-    - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens. Of GPT-2, its
-      `vocab.json` with the `merges.txt` beside; of BERT, its `vocab.txt`.
+    - Hugging Face: a `tokenizer.json`, with special tokens from the `tokenizer_config.json` beside it; GPT-2's
+      `vocab.json` with the `merges.txt` beside it; or BERT's `vocab.txt`.
     - SentencePiece: a `.model`.
-    - tiktoken: a rank file. FILE.json beside it holds a `TiktokenDescription`; the rank files that OpenAI publishes are
-      recognised by their content.
-    - `byte`: bytes are ids. `null:N`: a text is a list of ids below N. A file of that name is `./byte`.
-    - A name such as `gpt2` or `cl100k_base` that no file has: a file in the caches of Hugging Face's libraries or of
-      `tiktoken` on this machine.
-    - An object: `tokenizers.Tokenizer`, a fast tokenizer of `transformers`, `tiktoken.Encoding`,
-      `sentencepiece.SentencePieceProcessor`. Its fingerprint is that of its file if that is found, else that of the
-      JSON that `tokenizers` writes.
+    - tiktoken: a rank file, with a `TiktokenDescription` in FILE.json beside it. Rank files published by OpenAI are
+      recognized by their content and need no description.
+    - `byte`: ids are UTF-8 bytes. `null:N`: a text is a list of ids below N. Write `./byte` for a file of this name.
+    - A name such as `gpt2` or `cl100k_base`, if no such file exists: a file in the local caches of `huggingface_hub` or
+      `tiktoken`.
+    - An object: `tokenizers.Tokenizer`, a fast tokenizer of `transformers`, `tiktoken.Encoding` or
+      `sentencepiece.SentencePieceProcessor`. The fingerprint of a `tokenizers` object is that of its file if found,
+      else that of its JSON.
 
     Args:
-        path_or_spec: path of the file, or of its folder; or `byte`, or `null:N`; or a name; or an object.
-        kind: one of `KINDS`; `auto` detects it by the content of the file, or by its name.
-        eod_token: the token that ends a document; if None, that of the files, else the only well-known one.
-        bos_token: the token that begins a document, likewise.
-        pattern: the regular expression by which tiktoken cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`;
-            replaces the described one.
-        special_tokens: ids of tiktoken by spelling; replace the described ones.
+        path_or_spec: path of a file or folder; `byte` or `null:N`; a name; or an object.
+        kind: one of `KINDS`; `auto` detects the kind by content and name of the file.
+        eod_token: token that ends a document; None uses that of the files, else a well-known token if there is only
+            one.
+        bos_token: token that starts a document; None as for `eod_token`.
+        pattern: regular expression with which tiktoken splits texts, or `r50k`, `p50k`, `cl100k` or `o200k`; overrides
+            the description.
+        special_tokens: ids of tiktoken's special tokens by spelling; override the description.
 
     Raises:
-        TokenizerError: the file is missing, unreadable or not of its kind, or lacks one of the tokens.
-        ConfigError: an option is of another kind of tokenizer, or an object is no tokenizer.
+        TokenizerError: the file is missing, unreadable or of another kind, or lacks one of the tokens.
+        ConfigError: an option does not apply to this kind, or an object is not a tokenizer.
         MissingExtraError: the library is not installed.
 
     >>> load_tokenizer("null:100").tokenize("5 99")
@@ -84,15 +85,15 @@ def load_tokenizer(
         by_name = [each for each, kind in KINDS.items() if os.path.splitext(file)[1] in kind.suffixes]
         found = found or [*by_content, *by_name, "huggingface"][0]
     elif not KINDS[found].takes(name):
-        raise ConfigError(f"{name!r} is no tokenizer of the kind {kind!r}, which is {KINDS[found].called}")
+        raise ConfigError(f"a tokenizer of kind {kind!r} must be {KINDS[found].called}, got {name!r}")
     if not KINDS[found].takes_pattern and options.is_for_ranks:
-        message = f"`pattern` and `special_tokens`: not for `{name}`, which is of the kind {found!r}"
-        raise ConfigError(message, hint="both belong to rank files of tiktoken")
+        message = f"`pattern` and `special_tokens`: not supported by `{name}`, a tokenizer of kind {found!r}"
+        raise ConfigError(message, hint="omit them; they apply only to tiktoken rank files")
     return KINDS[found].load(file, data, options)
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Returns the tokenizer of a setting: None, what `load_tokenizer` takes, or any object that datasets can use."""
+    """Returns the tokenizer for a setting; accepts None, paths, and any object that datasets can use."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -103,26 +104,27 @@ def as_tokenizer(given: Any) -> Any:
 
 
 def _not_a_tokenizer(given: Any) -> ConfigError:
-    hint = 'the path of a tokenizer, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`'
-    return ConfigError(f"`tokenizer`: {given!r} is no tokenizer", hint=hint)
+    hint = 'give a path, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`'
+    return ConfigError(f"`tokenizer`: must be a tokenizer, got {given!r}", hint=hint)
 
 
 def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenizer:
     if kind != "auto" or options.is_for_ranks:
-        raise ConfigError(f"`kind`, `pattern` and `special_tokens`: not for a {type(given).__name__}, only for files")
+        message = f"`kind`, `pattern` and `special_tokens`: apply only to files, got a {type(given).__name__}"
+        raise ConfigError(message, hint="omit them")
     if (found := _wrapped(given, options.roles)) is not None:
         return found
     if not hasattr(given, "encode_texts") or not hasattr(given, "sha256"):
         raise _not_a_tokenizer(given)
     for name, token in options.roles.items():
         if token is not None:
-            hint = "name it where the tokenizer is loaded"
-            raise ConfigError(f"`{name}`: the tokenizer is loaded already, got {token!r}", hint=hint)
+            hint = "set it where the tokenizer is loaded, or pass the tokenizer's path instead"
+            raise ConfigError(f"`{name}`: has no effect on a loaded tokenizer, got {token!r}", hint=hint)
     return given  # type: ignore[no-any-return]
 
 
 def _file_of(name: str) -> str:
-    """Returns the tokenizer's file in a folder, or in a cache by its name, else the name."""
+    """Returns the path of the tokenizer file: in a folder, or in a cache by name; else returns `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -132,7 +134,7 @@ def _file_of(name: str) -> str:
     if there or not found:
         return [*there, *usual][0]
     if len(found) > 1:
-        raise TokenizerError(f"`{name}` holds several tokenizers: {', '.join(found)}", hint="name the file")
+        raise TokenizerError(f"`{name}` contains several tokenizers: {', '.join(found)}", hint="name one of the files")
     return os.path.join(name, found[0])
 
 
@@ -144,16 +146,16 @@ def _read(file: str) -> bytes:
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
         others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
         near = did_you_mean(file) or ""
-        hint = f"name {', '.join(most)} or {last}, or a folder with one{others}; nothing is "
-        hint += "downloaded, and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
+        hint = f"give the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded, "
+        hint += "and the local caches of `huggingface_hub` and `tiktoken` contain no tokenizer of that name"
         raise TokenizerError(message, hint=near if near.endswith("?") else hint) from error
 
 
 def local_file(name: str) -> str | None:
-    """Returns the cached file of a tokenizer's name such as `gpt2` or `cl100k_base`, None if there is none."""
+    """Returns the path of the cached file for a tokenizer name such as `gpt2` or `cl100k_base`; None if not cached."""
     if not name or name.startswith((".", "/", "<")) or name.count("/") > 1 or is_remote(name):
         return None
-    from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # which takes longer to import than most names need
+    from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # slow to import
 
     if any(name == published for published, _ in PUBLISHED.values()):
         named = (os.environ.get(variable) for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"))
@@ -165,13 +167,13 @@ def local_file(name: str) -> str | None:
     hub = require("huggingface_hub", extra="tokenizers")
     try:
         found = [hub.try_to_load_from_cache(name, file) for file in _CACHED_FILES]
-    except ValueError:  # no name that the hub allows
+    except ValueError:  # an invalid name for the hub
         return None
     return next((path for path in found if isinstance(path, str)), None)
 
 
 def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | None:
-    """Returns a tokenizer of another library as one of ours; None for any other object."""
+    """Converts a tokenizer object of a supported library to a tokenloom tokenizer; returns None for other objects."""
     libraries = {each.__module__.partition(".")[0] for each in type(given).__mro__}
     name = f"<{type(given).__name__}>"
     if "transformers" in libraries:
@@ -195,7 +197,7 @@ def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | Non
 def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
     if (backend := getattr(given, "backend_tokenizer", None)) is None:
         message = f"{type(given).__name__} is a slow tokenizer of `transformers`, without a `{_TOKENIZER_FILE}`"
-        hint = "most models have one: load it with `AutoTokenizer.from_pretrained`, or name the folder of its files"
+        hint = "load the fast tokenizer with `AutoTokenizer.from_pretrained`, or pass the folder of its files"
         raise TokenizerError(message, hint=hint)
     further = ("additional_special_tokens", "extra_special_tokens", "chat_template")
     named = {name: value for name in further if (value := getattr(given, name, None)) is not None}
@@ -204,7 +206,7 @@ def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokeniz
 
 
 def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Returns a tokenizer of `tokenizers`; if the file that it was loaded from holds the same, that of the file."""
+    """Converts a `tokenizers.Tokenizer`; uses the file that it was loaded from if its content is still equal."""
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
@@ -218,13 +220,13 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Returns the tokenizer of a manifest, by its fingerprint: at the path of the manifest, beside the data or above.
+    """Loads the tokenizer of a manifest: from its recorded path, or relative to a folder above the data.
 
     Raises:
-        TokenizerError: the manifest names no file, or the file is missing or another tokenizer.
+        TokenizerError: the manifest has no path, or the file is missing or has another fingerprint.
     """
     if made_by.path is None:
-        raise TokenizerError(f"the manifest of `{prefix}` names no file of its tokenizer")
+        raise TokenizerError(f"the manifest of `{prefix}` does not record the path of its tokenizer")
     failures: list[TokenizerError] = []
     for path in _places(made_by.path, prefix):
         try:
@@ -234,12 +236,12 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
             continue
         if found.sha256 == made_by.sha256:
             return found
-        failures.insert(0, TokenizerError(f"`{path}` is not the tokenizer of the manifest of `{prefix}` any more"))
+        failures.insert(0, TokenizerError(f"`{path}` has changed: it is not the tokenizer that made `{prefix}`"))
     raise failures[0]
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns the places of a tokenizer's file: its path; its last parts from the data's folder, or one above, on."""
+    """Returns the paths to try: `path`, then existing files at a tail of `path` below a parent folder of the data."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

@@ -1,4 +1,4 @@
-"""Tokenizers that need no file and no library: bytes, and integers that are ids already."""
+"""Tokenizers without a file or library: UTF-8 bytes as ids, and texts that are lists of ids."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tokenloom.tokenizers.text_tokenizer import (
     well_known_roles,
 )
 
-_LARGEST_NULL_VOCABULARY = 2**31 - 1  # ids are stored as int32 at most
+_LARGEST_NULL_VOCABULARY = 2**31 - 1  # ids are stored as int32
 _MOST_DIGITS = len(str(_LARGEST_NULL_VOCABULARY))
 _NOT_AN_ID = re.compile(rf"[^0-9 \t\r\n]+|[0-9]{{{_MOST_DIGITS + 1},}}")
 
 
 class ByteTokenizer(TokenRoles):
-    """The UTF-8 bytes of a text are its ids, 0 to 255; then come eod (256), bos (257) and pad (258).
+    """A tokenizer whose ids 0 to 255 are the UTF-8 bytes of a text; eod is 256, bos 257, pad 258.
 
-    A special token is never made from a text, so that every text survives the round trip; the reference's byte-level
-    tokenizer takes ids 0 and 1, which are bytes too, for eod and pad. Picklable; safe from several threads.
+    A text is never encoded as a special token, so every text survives a round trip. (The reference's byte-level
+    tokenizer uses the byte ids 0 and 1 as eod and pad.) Picklable and thread-safe.
 
     Args:
-        eod_token, bos_token: other special tokens for these roles: `<eod>`, `<bos>` or `<pad>`.
+        eod_token, bos_token: the special token for each role: `<eod>`, `<bos>` or `<pad>`.
 
     >>> ByteTokenizer().tokenize("né")
     [110, 195, 169]
@@ -55,7 +55,7 @@ class ByteTokenizer(TokenRoles):
         return b"".join(spellings.get(number) or bytes([number]) for number in numbers).decode(errors="replace")
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each special token and each ASCII character, None for other texts."""
+        """Returns the id of each token; None if it is neither a special token nor an ASCII character."""
         return [self._IDS.get(token, ord(token) if len(token) == 1 and token.isascii() else None) for token in tokens]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
@@ -65,10 +65,10 @@ class ByteTokenizer(TokenRoles):
 
 
 class NullTokenizer(TokenRoles):
-    """A text is a list of ids, decimal integers between white space of ASCII: for measuring, or for ids from elsewhere.
+    """A tokenizer for texts that are lists of ids: decimal integers separated by ASCII white space.
 
-    As in the reference, `null:N` has the ids 0 to N - 1 for texts and N for `eod`, so that `vocab_size` is N + 1; a
-    text may have the id of `eod` too. Picklable; safe from several threads.
+    It serves for benchmarks and for ids from other programs. As in the reference, `null:N` has the text ids 0 to N - 1
+    and the `eod` id N, so that `vocab_size` is N + 1; a text may also contain N. Picklable and thread-safe.
 
     Args:
         num_ids: N, in [1, 2³¹ - 1).
@@ -82,7 +82,7 @@ class NullTokenizer(TokenRoles):
 
     def __init__(self, num_ids: int) -> None:
         if not 1 <= num_ids < _LARGEST_NULL_VOCABULARY:
-            raise TokenizerError(f"`null:N`: N must be from 1 to {_LARGEST_NULL_VOCABULARY - 1}, got {num_ids}")
+            raise TokenizerError(f"`null:N`: N must be in [1, {_LARGEST_NULL_VOCABULARY}), got {num_ids}")
         self.vocab_size: int = num_ids + 1
         fingerprint = hashlib.sha256(f"integers below {num_ids}, eod {num_ids}".encode()).hexdigest()
         super().__init__(f"null:{num_ids}", fingerprint, {"eod": num_ids})
@@ -105,20 +105,20 @@ class NullTokenizer(TokenRoles):
         ids: NDArray[np.int64] = np.fromstring("" if is_empty else text, dtype=np.int64, sep=" ")
         if wrong is not None or (len(ids) and ids.max() >= self.vocab_size):
             found = shortened(str(ids.max()) if wrong is None else wrong[0], 40)
-            message = f"{found!r} is no integer in [0, {self.vocab_size})"
-            raise RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
+            message = f"{found!r} is not an integer in [0, {self.vocab_size})"
+            raise RefusedTextError(message, hint=f"`{self.path}` needs texts that are lists of ids, such as '17 4 0'")
         return ids
 
 
 def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokenizer:
     num_ids = int(path.partition(":")[2])
     if options.eod_token is not None or options.bos_token is not None:
-        message = f"`eod_token` and `bos_token`: not for {path!r}, whose tokens have no spelling"
-        raise ConfigError(message, hint=f"its eod is {num_ids}, and it has no bos")
+        message = f"`eod_token` and `bos_token`: not supported by {path!r}, whose tokens have no spelling"
+        raise ConfigError(message, hint=f"omit them: the eod of {path!r} is {num_ids}, and it has no bos")
     return NullTokenizer(num_ids)
 
 
 BYTE = TokenizerKind(
     called="`byte`", specification="byte", load=lambda _path, _data, options: ByteTokenizer(**options.roles)
 )
-NULL = TokenizerKind(called="`null:N`, N being the number of ids", specification="null:[0-9]+", load=_load_null)
+NULL = TokenizerKind(called="`null:N` (N is the number of ids)", specification="null:[0-9]+", load=_load_null)

@@ -1,4 +1,4 @@
-"""The reference's `--tokenizer-type` and the files that go with it, as a tokenizer of ours that gives the same ids."""
+"""Loads the tokenizer for the reference's `--tokenizer-type` options; it gives the same ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("BertWordPieceLowerCase", "BertWordPieceCase"), ("vocab_file",)),
     "NullTokenizer": (),
 }
-"""The types of tokenizers, and the files that each reads."""
+"""Supported values of `--tokenizer-type`, with the file options that each one reads."""
 
 _NOT_FOR_TEXT = ("MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer")
 
@@ -30,21 +30,22 @@ _TIKTOKEN_ROLES = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
 _TIKTOKEN_SIZE = 1 << 17
 _NUM_SENTINELS = 100
 _MOST_BYTES = 256 << 20
-_LIST_HINT = 'it is a list such as [{"rank": 0, "token_bytes": "AA==", "token_str": ""}, …]'
+_LIST_HINT = 'give a JSON list such as [{"rank": 0, "token_bytes": "AA==", "token_str": ""}, …]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceTokenizerOptions:
-    """The reference's options of tokenizers that decide ids, by its names.
+    """The reference's tokenizer options that affect ids, under their names in the reference.
 
     Attributes:
         tokenizer_type: one of `TYPES`.
-        tokenizer_model: file or folder of a tokenizer of Hugging Face, SentencePiece or tiktoken.
-        vocab_file, merge_file: vocabulary of GPT-2 or BERT; pairs of GPT-2.
+        tokenizer_model: file or folder of a Hugging Face, SentencePiece or tiktoken tokenizer.
+        vocab_file, merge_file: vocabulary file of GPT-2 or BERT; merges file of GPT-2.
         vocab_size: number of ids of `NullTokenizer` and `TikTokenizer`.
-        special_tokens: further special tokens of GPT-2 and BERT; all of tiktoken's.
-        tiktoken_pattern, tiktoken_num_special_tokens: "v1" or "v2"; number of ids of special tokens of tiktoken.
-        null_tokenizer_eod_id: end of documents of `NullTokenizer`.
+        special_tokens: additional special tokens of GPT-2 and BERT; all special tokens of tiktoken.
+        tiktoken_pattern: "v1" or "v2".
+        tiktoken_num_special_tokens: number of ids reserved for special tokens of tiktoken.
+        null_tokenizer_eod_id: end-of-document id of `NullTokenizer`.
         sentencepiece_ignores_white_space: whether SentencePiece may drop white space.
     """
 
@@ -61,7 +62,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Returns the options among the arguments of a program of the reference, of any version."""
+        """Selects the options from the arguments of a program of the reference, of any version."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
@@ -73,18 +74,18 @@ class ReferenceTokenizerOptions:
 def load_reference_tokenizer(
     options: ReferenceTokenizerOptions, *, null_has_own_eod: bool = False, eod_token: str | None = None
 ) -> TextTokenizer:
-    """Returns the tokenizer of the reference's options. Nothing is downloaded.
+    """Loads the tokenizer that the reference's options describe. Never downloads.
 
     Args:
         options: options of the reference.
-        null_has_own_eod: whether the end of documents of `NullTokenizer` is one id more than `vocab_size`, as up to
-            0.16.1, or the last of these ids.
-        eod_token: the token that ends a document, instead of the reference's choice.
+        null_has_own_eod: whether `NullTokenizer` has the end-of-document id `vocab_size`, as up to version 0.16.1;
+            otherwise the id is `vocab_size - 1`.
+        eod_token: token that ends a document, instead of the reference's choice.
     """
     name, added = options.tokenizer_type, options.special_tokens or ()
     if name in _NOT_FOR_TEXT:
-        hint = "name the tokenizer that it wraps, such as HuggingFaceTokenizer"
-        raise ConfigError(f"--tokenizer-type {name} turns no text into documents", hint=hint)
+        hint = "use the type of the wrapped tokenizer, such as HuggingFaceTokenizer"
+        raise ConfigError(f"--tokenizer-type {name} cannot preprocess text", hint=hint)
     if name not in TYPES:
         raise ConfigError(f"--tokenizer-type: must be one of {', '.join(TYPES)}, got {name!r}")
     _check_files(options, TYPES[name])
@@ -100,23 +101,23 @@ def load_reference_tokenizer(
         added = added if is_lower else tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
         return load_wordpiece(vocabulary, lowercase=is_lower, added=added, eod_token=eod_token)
     if added:
-        hint = "keep them in its own files"
-        raise ConfigError(f"special tokens cannot be added to a tokenizer of the type {name}", hint=hint)
+        hint = "add them to the tokenizer's own files"
+        raise ConfigError(f"special tokens: cannot be added to a tokenizer of the type {name}, got {added}", hint=hint)
     if name in _SENTENCEPIECE and not options.sentencepiece_ignores_white_space:
         hint = "train the model without `remove_extra_whitespaces`"
-        raise ConfigError("white space cannot be kept against the SentencePiece model", hint=hint)
+        raise ConfigError("cannot keep white space that the SentencePiece model removes", hint=hint)
     return load_tokenizer(model, kind="sentencepiece" if name in _SENTENCEPIECE else "auto", eod_token=eod_token)
 
 
 def _check_files(options: ReferenceTokenizerOptions, needed: tuple[str, ...]) -> None:
-    """Refuses files that are missing, or that this type does not read."""
+    """Raises `ConfigError` for missing file options, and for file options that this type does not read."""
     flags = {name: f"--{name.replace('_', '-')}" for name in ("tokenizer_model", "vocab_file", "merge_file")}
     if missing := [flags[name] for name in needed if getattr(options, name) is None]:
         message = f"--tokenizer-type {options.tokenizer_type} needs {' and '.join(missing)}"
-        raise ConfigError(message, hint="nothing is downloaded: name files that are there")
+        raise ConfigError(message, hint="give the paths of existing files; nothing is downloaded")
     if useless := [flags[name] for name in flags if getattr(options, name) is not None and name not in needed]:
         message = f"--tokenizer-type {options.tokenizer_type} does not read {' and '.join(useless)}"
-        raise ConfigError(message, hint="leave it out")
+        raise ConfigError(message, hint="omit these options")
 
 
 def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextTokenizer:
@@ -125,21 +126,22 @@ def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextToken
     tokenizer = NullTokenizer(options.vocab_size if has_own_eod else options.vocab_size - 1)
     if options.null_tokenizer_eod_id not in (None, tokenizer.eod):
         eod = options.null_tokenizer_eod_id
-        raise ConfigError(f"the end of documents must be the last id, {tokenizer.eod}, got {eod}")
+        raise ConfigError(f"the end-of-document id must be the last id, {tokenizer.eod}, got {eod}")
     return tokenizer
 
 
 def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | None) -> TextTokenizer:
-    """Returns the tokenizer of a list of tokens in JSON; special tokens have the first ids."""
+    """Loads a tiktoken tokenizer from a JSON list of tokens; the special tokens get the first ids."""
     if (pattern := REFERENCE_PATTERNS.get(options.tiktoken_pattern or "v2")) is None:
         raise ConfigError(f"--tiktoken-pattern: must be v1 or v2, got {options.tiktoken_pattern!r}")
     special = options.special_tokens or _TIKTOKEN_ROLES
     num_special, size = options.tiktoken_num_special_tokens, options.vocab_size or _TIKTOKEN_SIZE
     missing = [token for token in _TIKTOKEN_ROLES if token not in special]
-    if missing or len(set(special)) < len(special) or not len(special) <= num_special < size:
-        problem = f"without {', '.join(missing)}" if missing else f"{len(special)} of {num_special}, {size} ids in all"
-        roles_needed = ", ".join(_TIKTOKEN_ROLES)
-        raise ConfigError(f"special tokens must be distinct and fit, {roles_needed} among them, got {problem}")
+    if missing:
+        raise ConfigError(f"special tokens: must include {', '.join(_TIKTOKEN_ROLES)}, lack {', '.join(missing)}")
+    if len(set(special)) < len(special) or not len(special) <= num_special < size:
+        limit = f"at most --tiktoken-num-special-tokens, which is below --vocab-size, got {len(special)}, "
+        raise ConfigError(f"special tokens: must be distinct and {limit}{num_special} and {size}")
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
@@ -148,17 +150,17 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
 
 
 def _rank_lines(path: str, count: int, first: int) -> bytes:
-    """Returns the tokens of a list in JSON as the lines of a rank file, the first ones only, ranks from `first` on."""
+    """Converts the first `count` tokens of a JSON list to the lines of a rank file; ranks start at `first`."""
     try:
         rows = parse_json(read_file(path), most_bytes=_MOST_BYTES)[:count]
         tokens = [base64.b64decode(row["token_bytes"], validate=True) for row in rows]
         are_ranked = [row["rank"] for row in rows] == list(range(len(rows)))
     except (UnusableJsonError, KeyError, TypeError, ValueError) as error:
-        raise TokenizerError(f"`{path}` is no list of tokens for tiktoken: {error}", hint=_LIST_HINT) from error
+        raise TokenizerError(f"`{path}` is not a list of tokens for tiktoken: {error}", hint=_LIST_HINT) from error
     if not are_ranked:
-        message = f"`{path}` is no list of tokens for tiktoken: its ranks are not 0, 1, 2, and so on"
+        message = f"`{path}` is not a list of tokens for tiktoken: its ranks are not 0, 1, 2, ..."
         raise TokenizerError(message, hint=_LIST_HINT)
     if len(tokens) < count:
-        hint = f"name --vocab-size {len(tokens) + first}"
-        raise TokenizerError(f"`{path}` has {len(tokens)} tokens, fewer than {count}", hint=hint)
+        hint = f"use --vocab-size {len(tokens) + first}"
+        raise TokenizerError(f"`{path}` has {len(tokens)} tokens, expected at least {count}", hint=hint)
     return b"".join(base64.b64encode(token) + b" %d\n" % (first + rank) for rank, token in enumerate(tokens))

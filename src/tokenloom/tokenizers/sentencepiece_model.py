@@ -1,4 +1,4 @@
-"""SentencePiece models, by the library of that name."""
+"""SentencePiece models, loaded by the library `sentencepiece`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from tokenloom.tokenizers.text_tokenizer import (
 
 
 class SentencePieceTokenizer(TokenRoles):
-    """Text to token ids and back as the library does it, without sampling.
+    """A tokenizer of the library `sentencepiece`, without sampling; create it with `load_tokenizer`.
 
-    Control symbols (`<s>`, `</s>`, `<pad>`) are never made from a text: spelled out, they are text like any other.
-    User-defined symbols become their id wherever they are spelled out. Build it with `load_tokenizer`. Picklable; safe
-    from several threads.
+    A text is never encoded as a control symbol (`<s>`, `</s>`, `<pad>`): a spelled-out control symbol is ordinary text.
+    A spelled-out user-defined symbol is encoded as its id. Picklable and thread-safe.
 
     Args:
         path: path of the `.model`, for messages.
-        data: its bytes.
-        eod_token, bos_token: the pieces that end and begin a document; if None, the model's own `eos` and `bos`.
+        data: content of the `.model`.
+        eod_token, bos_token: pieces that end and start a document; None uses the model's `eos` and `bos`.
     """
 
     kind = "sentencepiece"
@@ -42,9 +41,9 @@ class SentencePieceTokenizer(TokenRoles):
 
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
         library, message = require("sentencepiece", extra="tokenizers"), f"`{path}` is not a SentencePiece model"
-        if not data:  # a processor without a model, to the library
+        if not data:  # the library accepts it, as a processor without a model
             raise TokenizerError(f"{message}: it is empty")
-        with failures(message, hint="name a `.model` of the SentencePiece trainer"):
+        with failures(message, hint="give a `.model` file written by the SentencePiece trainer"):
             self.backend: Any = library.SentencePieceProcessor(model_proto=data)
         self.vocab_size: int = self.backend.get_piece_size()
         self.inv_vocab: dict[int, str] = {number: self.backend.id_to_piece(number) for number in range(self.vocab_size)}
@@ -53,11 +52,11 @@ class SentencePieceTokenizer(TokenRoles):
 
     @property
     def vocab(self) -> dict[str, int]:
-        """The id of each piece; made anew each time."""
+        """Ids by piece; built on each access."""
         return {piece: number for number, piece in self.inv_vocab.items()}
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, control symbols spelled out; the runs between them are decoded one by one."""
+        """Returns the text of ids, including control symbols; decodes each run between control symbols separately."""
         runs = groupby(require_known_ids(self.path, ids, self.vocab_size), key=self._control_ids.__contains__)
         parts = (map(self.inv_vocab.__getitem__, run) if has else [self.backend.decode(list(run))] for has, run in runs)
         return "".join(chain.from_iterable(parts))
@@ -67,7 +66,7 @@ class SentencePieceTokenizer(TokenRoles):
         return [number if self.inv_vocab[number] == token else None for token, number in zip(tokens, ids, strict=True)]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, int32; the library lets other threads run."""
+        """Returns the ids of each text as int32; releases the GIL."""
         return joined(self.backend.encode(list(texts), num_threads=1, return_type="numpy"), np.int32)
 
     @cached_property
@@ -75,14 +74,14 @@ class SentencePieceTokenizer(TokenRoles):
         return frozenset(number for number in self.inv_vocab if self.backend.is_control(number))
 
     def _find_roles(self, path: str, eod_token: str | None, bos_token: str | None) -> dict[str, int]:
-        """Returns the ids: as named by the user, else by the model, else by their usual spelling."""
+        """Returns ids by role: set by the user, else by the model, else by the usual spelling."""
         ids = self.vocab
         own = {"eod": self.backend.eos_id(), "bos": self.backend.bos_id(), "pad": self.backend.pad_id()}
         roles = {role: number for role, number in own.items() if number >= 0}
         if "eod" in roles:
             roles["eos"] = roles["eod"]
         spelled = {text: role for role in ("pad", "cls", "sep", "mask") for text in (f"[{role.upper()}]", f"<{role}>")}
-        usual = {role: ids[text] for text, role in spelled.items() if text in ids}  # the better spelling comes last
+        usual = {role: ids[text] for text, role in spelled.items() if text in ids}  # the preferred spelling comes last
         found = well_known_roles(path, ids, eod=eod_token, bos=bos_token)
         named = {"eod": eod_token, "bos": bos_token}
         return usual | found | {role: number for role, number in roles.items() if not named.get(role)}

@@ -1,4 +1,4 @@
-"""The protocol of every tokenizer, of any library, and the common parts of ours."""
+"""The protocol of tokenizers, and the common parts of its implementations."""
 
 from __future__ import annotations
 
@@ -19,44 +19,48 @@ _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
 def in_words(error: BaseException) -> str:
-    """Returns the type and the text of an exception, on one line of bounded length."""
+    """Returns the type and message of an exception, as one line of at most 500 characters."""
     text = " ".join(str(error).split()) if not isinstance(error, MemoryError) else ""
     return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def shortened(text: str, most: int = 500) -> str:
+    """Truncates a text to `most` characters, ending in "..."."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 @contextmanager
 def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
-    """Turns any failure inside into an error that ends with the reason; a missing file or module is no refusal."""
+    """Converts exceptions in the `with` block to `kind`, with the reason appended to `message`.
+
+    `OSError` and `ImportError` always become `TokenizerError`, since they do not depend on the text.
+    """
     try:
         yield
     except TokenloomError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, by `pyo3`
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # a Rust panic
             raise
         kind = TokenizerError if isinstance(error, (OSError, ImportError)) else kind
         raise kind(f"{message}: {in_words(error)}", hint=hint) from error
 
 
-def refusals(doer: str) -> AbstractContextManager[None]:
-    """Turns any failure inside into a `RefusedTextError`."""
-    return failures(f"{doer} fails", RefusedTextError)
+def refusals(library: str) -> AbstractContextManager[None]:
+    """Converts exceptions of a library in the `with` block to `RefusedTextError`."""
+    return failures(f"{library} failed", RefusedTextError)
 
 
 def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: str | None = None) -> None:
-    """Checks, in one pass, that an engine gave ids of the vocabulary for all texts; else a `RefusedTextError`."""
+    """Raises `RefusedTextError` unless an engine returned valid ids and lengths for `num_texts` texts."""
     lengths, tokens = encoded.lengths, encoded.tokens
     if len(lengths) != num_texts or int(lengths.sum()) != len(tokens) or (num_texts and int(lengths.min()) < 0):
-        message = f"the engine gave {len(tokens)} ids for {len(lengths)} texts, expected those of {num_texts}"
-        raise RefusedTextError(message, hint=hint)
-    looks = (np.max,) if tokens.dtype.kind == "u" else (np.max, np.min)
-    for extreme in [int(look(tokens)) for look in looks] if len(tokens) else []:
-        if not 0 <= extreme < vocab_size:
-            message = f"the engine gave token id {extreme}, but the vocabulary has {vocab_size}"
+        message = f"the engine returned inconsistent lengths: {len(lengths)} texts with {len(tokens)} ids, expected "
+        raise RefusedTextError(f"{message}{num_texts} texts", hint=hint)
+    extremes = (np.max,) if tokens.dtype.kind == "u" else (np.max, np.min)
+    for number in [int(extreme(tokens)) for extreme in extremes] if len(tokens) else []:
+        if not 0 <= number < vocab_size:
+            message = f"the engine returned token id {number} out of range: the vocabulary has {vocab_size} ids"
             raise RefusedTextError(message, hint=hint)
 
 
@@ -65,12 +69,17 @@ WELL_KNOWN: dict[str, tuple[str, ...]] = {
     "bos": ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>"),
     "pad": ("<|pad|>", "<pad>"),
 }
-"""Spellings of the tokens of some roles; one counts if a tokenizer has no other for the role."""
+"""Well-known spellings of tokens by role; a tokenizer that has exactly one of them uses it for the role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The ids of some texts: `tokens`, unsigned or signed integers, back to back, and `lengths`: int64[num_texts]."""
+    """The ids of several texts.
+
+    Attributes:
+        tokens: ids of all texts, concatenated, in an integer dtype.
+        lengths: int64[num_texts], ids per text.
+    """
 
     tokens: NDArray[Any]
     lengths: NDArray[np.int64]
@@ -81,27 +90,27 @@ class Encoded:
 
 
 class TextTokenizer(Protocol):
-    """Text to token ids and back.
+    """The interface of a tokenizer. Implementations are deterministic, thread-safe and picklable.
 
-    Deterministic; safe from several threads; picklable. No special token is ever added to a text. A role (`eod`, `bos`,
-    `pad`) that the tokenizer does not have raises `MissingTokenError` when it is asked for.
+    Encoding adds no special tokens. Reading a role (`eod`, `bos`, `pad`) that the tokenizer lacks raises
+    `MissingTokenError`.
     """
 
     @property
     def kind(self) -> str:
-        """Its kind: of `KINDS`, or a name of your own."""
+        """The kind: one of `KINDS`, or your own name."""
 
     @property
     def path(self) -> str:
-        """Path of its file, or its specification ("byte")."""
+        """Path of the tokenizer file, or the specification ("byte")."""
 
     @property
     def sha256(self) -> str:
-        """The fingerprint, in hexadecimal: it changes whenever the ids of a text do."""
+        """The fingerprint in hexadecimal; it changes whenever the ids of any text change."""
 
     @property
     def engine_name(self) -> str:
-        """The library of `encode_texts`: the truth for faster engines."""
+        """Name of the library that `encode_texts` uses."""
 
     @property
     def vocab_size(self) -> int:
@@ -113,45 +122,46 @@ class TextTokenizer(Protocol):
 
     @property
     def bos(self) -> int:
-        """The id that begins a sequence."""
+        """The id that starts a sequence."""
 
     @property
     def pad(self) -> int:
-        """The id that fills."""
+        """The id for padding."""
 
     @property
     def unique_identifiers(self) -> Mapping[str, Any]:
-        """Its identity for index caches: serialisable as JSON."""
+        """Identity of the tokenizer for index caches, as JSON values."""
 
     def tokenize(self, text: str) -> list[int]:
-        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
+        """Returns the ids of a text; lone surrogates are encoded as `?`."""
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, special tokens spelled out."""
+        """Returns the text of ids, including special tokens."""
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token of the vocabulary, None for any other text."""
+        """Returns the id of each token; None if the vocabulary lacks it."""
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, without lone surrogates; releases the GIL."""
+        """Returns the ids of each text; the texts have no lone surrogates. Releases the GIL."""
 
 
 def _role(name: str) -> Any:
-    """Returns a property: the id of a role, or a `MissingTokenError`."""
+    """Returns a property for the id of a role; reading it raises `MissingTokenError` if the role is missing."""
     return property(lambda tokenizer: tokenizer.id_of_role(name), doc=f"The id of the {name} token.")
 
 
 class TokenRoles:
-    """The roles, identity and errors of our tokenizers.
+    """A base class for tokenizers, with roles and identity.
 
     Args:
         path, sha256: see `TextTokenizer`.
-        roles: the ids of its roles; "eos" is "eod" unless it is named.
+        roles: ids by role; "eos" defaults to "eod".
 
     Attributes:
-        eod, bos, eos: the ids that end and begin a document, and end a sequence.
-        pad, mask: the ids of padding, and of a masked token.
-        cls, sep: the ids that begin a sequence to classify, and end a segment.
+        eod, bos: ids that end and start a document.
+        eos: id that ends a sequence.
+        pad, mask: ids of padding and of masked tokens.
+        cls, sep: ids that start a sequence for classification, and end a segment.
     """
 
     eod: property = _role("eod")
@@ -186,11 +196,11 @@ class TokenRoles:
         raise NotImplementedError
 
     def id_of_role(self, role: str) -> int:
-        """Returns the id of a role; a `MissingTokenError` if there is none."""
+        """Returns the id of a role; raises `MissingTokenError` if the tokenizer lacks the role."""
         if role not in self._roles:
-            message = f"tokenizer `{self.path}` has no token for `{role}` by name or convention"
+            message = f"tokenizer `{self.path}` has no configured or well-known token for `{role}`"
             special = describe_tokens(list(getattr(self, "special_tokens", ())))
-            hint = f"name it with `{role}_token`; its special tokens are {special}"
+            hint = f"set `{role}_token`; its special tokens are {special}"
             raise MissingTokenError(message, hint=hint if role in ("eod", "bos") else None)
         return self._roles[role]
 
@@ -198,15 +208,16 @@ class TokenRoles:
 def well_known_roles(
     path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
 ) -> dict[str, int]:
-    """Returns the roles that were named, or of which one well-known spelling only is among the ids.
+    """Returns ids of roles: of the tokens `eod`, `bos` and `pad`, else of the only well-known spelling in `ids`.
 
-    A `TokenizerError`, which names the path, for a named token that is not among the ids.
+    Raises:
+        TokenizerError: `ids` lacks one of the given tokens.
     """
     roles = {}
     for role, named in (("eod", eod), ("bos", bos), ("pad", pad)):
         if named is not None and named not in ids:
             message = f"tokenizer `{path}` has no token {named!r} for `{role}`"
-            raise TokenizerError(message, hint=f"its special tokens are {describe_tokens(list(ids))}")
+            raise TokenizerError(message, hint=f"choose one of its special tokens: {describe_tokens(list(ids))}")
         found = [named] if named is not None else [token for token in WELL_KNOWN[role] if token in ids]
         if len(found) == 1:
             roles[role] = ids[found[0]]
@@ -214,39 +225,39 @@ def well_known_roles(
 
 
 def sentinel_ids(ids: Mapping[str, int]) -> list[int]:
-    """Returns the ids of T5's sentinels, in their order."""
+    """Returns the ids of T5's sentinel tokens, in the order of their numbers."""
     matches = {_SENTINEL.fullmatch(token): number for token, number in ids.items()}
     return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
 
 
 def describe_tokens(tokens: Sequence[str]) -> str:
-    """Returns a phrase that lists the first ten."""
+    """Returns a phrase that lists the first ten tokens."""
     shown = ", ".join(tokens[:10]) or "none"
     return f"{shown}, and {len(tokens) - 10} more" if len(tokens) > 10 else shown
 
 
 def require_known_ids(path: str, ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Returns ids as plain integers; a `TokenizerError` for one that is not in the vocabulary."""
+    """Returns ids as plain integers; raises `TokenizerError` for an id outside the vocabulary."""
     numbers = [int(number) for number in ids]
     for index, number in enumerate(numbers):
         if not 0 <= number < vocab_size:
             message = f"id {number} at index {index} out of range: tokenizer `{path}` has {vocab_size} ids"
-            raise TokenizerError(message, hint="were these tokens made by another tokenizer?")
+            raise TokenizerError(message, hint="decode with the tokenizer that made these ids")
     return numbers
 
 
 def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns the text of ids; without a tokenizer, the ids themselves."""
+    """Returns the text of ids; without a tokenizer, the ids joined by spaces."""
     if tokenizer is None:
         return " ".join(map(str, ids))
     try:
         return tokenizer.detokenize(list(ids))
     except (OverflowError, ValueError) as error:
         message = f"the tokenizer cannot decode these tokens: {getattr(error, 'message', error)}"
-        raise ConfigError(message, hint="was the data made with this tokenizer?") from error
+        raise ConfigError(message, hint="use the tokenizer that made the data") from error
 
 
 def joined(rows: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Encoded:
-    """Returns the rows of texts as one array."""
+    """Concatenates the ids of each text; `dtype` applies if there are no texts."""
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype=dtype)
     return Encoded(tokens, np.array([len(row) for row in rows], dtype=np.int64))

@@ -1,7 +1,7 @@
-"""Rank files of tiktoken: a token in base64 and its rank on each line, and a description beside the file.
+"""tiktoken rank files: each line has a token in base64 and its rank; a JSON file beside it describes the rest.
 
-Descriptions of published encodings, which are recognised by the hash of the file, are from
-`tiktoken_ext/openai_public.py` of the package `tiktoken` (0.14): regular expressions, special tokens and hashes.
+Published rank files are recognized by their hash. Their regular expressions, special tokens and hashes are copied from
+`tiktoken_ext/openai_public.py` of the package `tiktoken` (0.14).
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ REFERENCE_PATTERNS: Mapping[str, str] = {
     "v1": r"""[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+""",
     "v2": _O200K.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace("{1,3}", ""),
 }
-"""The regular expressions of the reference's `--tiktoken-pattern`, for lists of tokens in JSON."""
+"""Regular expressions by value of the reference's `--tiktoken-pattern`."""
 
 PATTERNS: Mapping[str, str] = {"r50k": _R50K, "p50k": _R50K, "cl100k": _CL100K, "o200k": _O200K}
-"""Regular expressions by name; a name may end with `_base`."""
+"""Regular expressions by name; names may also end with `_base`."""
 
 GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: "o200k"}
-"""Names of the regular expressions that `gigatoken` supports."""
+"""`gigatoken`'s names of the regular expressions that it supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiktokenDescription:
-    """The rest of a tokenizer beside its ranks: a JSON object in `NAME.tiktoken.json` beside `NAME.tiktoken`.
+    """The parts of a tokenizer that a rank file lacks; a JSON object in `NAME.tiktoken.json` beside `NAME.tiktoken`.
 
     Attributes:
-        pattern: the regular expression that cuts a text into words, or a well-known name ("cl100k").
-        special_tokens: the ids of the special tokens by spelling.
-        eod_token, bos_token, pad_token: the special tokens of the roles, where their spellings are not well known.
+        pattern: regular expression that splits a text into words, or a name ("cl100k").
+        special_tokens: ids of the special tokens by spelling.
+        eod_token, bos_token, pad_token: special tokens of the roles; needed only if their spellings are not well known.
     """
 
     pattern: str
@@ -87,20 +87,20 @@ PUBLISHED: Mapping[str, tuple[str, TiktokenDescription]] = {
         ("446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d", "o200k", _O200K_SPECIALS),
     )
 }
-"""Name and description of the published encodings, by the SHA-256 of the rank file."""
+"""Name and description of published encodings, by SHA-256 of the rank file."""
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
 class TiktokenTokenizer(TokenRoles):
-    """Text to token ids and back, by `tiktoken`: a special token that is spelled out in a text becomes its id.
+    """A tokenizer of the library `tiktoken`; create it with `load_tokenizer`. Picklable and thread-safe.
 
-    Build it with `load_tokenizer`. Picklable; safe from several threads.
+    A special token that a text spells out is encoded as its id.
 
     Args:
         path: path of the rank file, for messages.
-        data: its bytes.
-        description: its pattern and special tokens.
+        data: content of the rank file.
+        description: pattern and special tokens.
     """
 
     kind = "tiktoken"
@@ -117,7 +117,7 @@ class TiktokenTokenizer(TokenRoles):
         self.vocab_size: int = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
         self._allowed = frozenset(self.special_tokens)
         named = {"eod": description.eod_token, "bos": description.bos_token, "pad": description.pad_token}
-        # Of pattern, special tokens and ranks, whatever their order in the files.
+        # Hash of pattern, special tokens and ranks, independent of their order in the files.
         fingerprint = hashlib.sha256(json.dumps([self.pattern, dict(self.special_tokens)]).encode())
         for token, rank in sorted(self._ranks.items(), key=lambda row: row[1]):
             fingerprint.update(b"%d %d " % (rank, len(token)) + token)
@@ -131,26 +131,26 @@ class TiktokenTokenizer(TokenRoles):
         try:
             text: str = self.backend.decode(numbers)
         except KeyError as error:
-            raise TokenizerError(f"tokenizer `{self.path}`: no token has the id {error}") from error
+            raise TokenizerError(f"tokenizer `{self.path}` has no token with id {error}") from error
         return text
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
         return [self.special_tokens.get(token, self._ranks.get(encodable(token).encode())) for token in tokens]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint32; releases the GIL."""
+        """Returns the ids of each text as uint32; releases the GIL."""
         return joined(list(map(self._encode, texts)), np.uint32)
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """The pattern; see `Certificate`."""
+        """The regular expression; see `Certificate`."""
         return (self.pattern,)
 
     def load_gigatoken(self, module: Any) -> Any:
         scheme = GIGATOKEN_SCHEMES.get(self.pattern)
         if scheme is None:
-            raise ValueError(f"it does not know the pattern {self.pattern!r}")
-        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads paths only; ours may have changed
+            raise ValueError(f"unsupported pattern {self.pattern!r}")
+        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads only paths; `self.path` may be stale
             file.write(self.data)
             file.flush()
             return module.Tokenizer.from_tiktoken(file.name, scheme, dict(self.special_tokens))
@@ -159,40 +159,40 @@ class TiktokenTokenizer(TokenRoles):
         try:
             options = {"allowed_special": self._allowed, "disallowed_special": ()}
             ids: NDArray[np.uint32] = self.backend.encode_to_numpy(text, **options)
-        except BaseException:  # the expression fails on a million spaces in a row, and panics on others
-            message = f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shortened(text, 80)!r}"
-            hint = "cut the text, or use an expression with less backtracking"
+        except BaseException:  # the regular expression may fail or panic, for example on a million spaces
+            message = f"`tiktoken` cannot encode the text {shortened(text, 80)!r} of {len(text)} characters"
+            hint = "split the text, or use a pattern with less backtracking"
             with failures(message, RefusedTextError, hint=hint):
                 raise
         return ids
 
     def _load(self, path: str) -> Any:
         library = require("tiktoken", extra="tokenizers")
-        message = f"`tiktoken` refuses `{path}` with the pattern {self.pattern!r}"
-        hint = f"the pattern is an expression that matches no empty text, or one of {', '.join(PATTERNS)}; "
-        hint += "ranks and ids of special tokens are unique integers"
+        message = f"`tiktoken` cannot load `{path}` with the pattern {self.pattern!r}"
+        hint = f"use one of {', '.join(PATTERNS)} or a regular expression that does not match the empty text, and "
+        hint += "unique integers as ranks and ids"
         with failures(message, hint=hint):
             options = {"mergeable_ranks": self._ranks, "special_tokens": dict(self.special_tokens)}
             backend = library.Encoding(path, pat_str=self.pattern, **options)
-            backend.encode_ordinary("")  # panics if the expression matches it, as it would in the middle of texts
+            backend.encode_ordinary("")  # panics now, not later within a text, if the pattern matches the empty text
         return backend
 
 
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
-    """Returns the description beside a rank file, else that of a published encoding, else None."""
+    """Returns the description in `{path}.json`, else that of the published rank file with this content, else None."""
     beside = f"{path}.json"
     names = [each.name for each in fields(TiktokenDescription)]
-    hint = f"it is an object with `pattern` and, if need be, {', '.join(names[1:])}"
+    hint = f"write a JSON object with `pattern` and optionally {', '.join(names[1:])}"
     try:
         value = read_json(beside)
         description = from_members(TiktokenDescription, value)
     except FileNotFoundError:
         return PUBLISHED.get(hashlib.sha256(data).hexdigest(), ("", None))[1]
     except (OSError, UnusableJsonError) as error:
-        message = f"`{beside}` does not describe a rank file: {str(error).lstrip(': ')}"
+        message = f"`{beside}` is not a description of a rank file: {str(error).lstrip(': ')}"
         raise TokenizerError(message, hint=hint) from error
     if unknown := sorted(value.keys() - set(names)):
-        raise TokenizerError(f"`{beside}` does not describe a rank file: it has {unknown[0]!r}", hint=hint)
+        raise TokenizerError(f"`{beside}` is not a description of a rank file: unknown key {unknown[0]!r}", hint=hint)
     return description
 
 
@@ -200,23 +200,23 @@ def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
     rows = [line.split() for line in data.splitlines() if line]
     try:
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
-    except ValueError as error:  # of which binascii.Error is one
-        message = f"`{path}` is no rank file of tiktoken: {error}"
-        raise TokenizerError(message, hint="each line has a token in base64 and its rank") from error
+    except ValueError as error:  # includes binascii.Error
+        message = f"`{path}` is not a tiktoken rank file: {error}"
+        raise TokenizerError(message, hint="each line must have a token in base64 and its rank") from error
     if len(ranks) < len(rows) or len(set(ranks.values())) < len(rows):
-        raise TokenizerError(f"`{path}` has a token or a rank twice, in {len(rows)} lines")
+        raise TokenizerError(f"`{path}` contains a token or a rank twice, in {len(rows)} lines")
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         message = f"`{path}` has no rank for {len(missing)} of the 256 bytes, such as 0x{missing[0]:02x}"
-        raise TokenizerError(message, hint="was the file cut off?")
+        raise TokenizerError(message, hint="the file may be truncated")
     return ranks
 
 
 def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDescription:
-    """Returns the description of a rank file; options replace its members."""
+    """Returns the description of a rank file, with the members that `options` override."""
     known = read_description(file, data)
     if options.pattern is None and known is None:
-        hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
-        raise TokenizerError(f"no `pattern` given for `{file}`: a rank file has none", hint=hint)
+        hint = f"set `pattern` to one of {', '.join(PATTERNS)} or a regular expression, or write `{file}.json`"
+        raise TokenizerError(f"the rank file `{file}` needs a `pattern`", hint=hint)
     given = {name: value for name, value in asdict(options).items() if value is not None}
     return replace(known or TiktokenDescription(pattern=""), **given)
 
@@ -225,6 +225,6 @@ TIKTOKEN = TokenizerKind(
     called="a `.tiktoken`",
     suffixes=(".tiktoken",),
     takes_pattern=True,
-    matches=lambda data: _RANK_LINE.match(data) is not None,  # some rank files are called `.model`
+    matches=lambda data: _RANK_LINE.match(data) is not None,  # some rank files have the suffix `.model`
     load=lambda path, data, options: TiktokenTokenizer(path, data, _described(path, data, options)),
 )

@@ -12,7 +12,7 @@ from tokenloom.errors import InputError
 def test_arrow_that_is_cut_is_an_error(tmp_path, cut, stream):
     path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 100, batch_rows=10, stream=stream)
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(InputError, match=r"`.*a\.arrow`( is no Arrow file|: the Arrow stream has no end mark)"):
+    with pytest.raises(InputError, match=r"`.*a\.arrow`( as Arrow: |: the Arrow stream has no end mark)"):
         parse_file(path)
 
 
@@ -31,6 +31,6 @@ def test_a_decoded_batch_above_the_limit_is_refused(tmp_path, stream):
     table = pa.table({"text": ["x" * (15 << 20)] * 5})
     path = write(tmp_path / "a.arrow", table, stream=stream, compression="zstd")
     assert path.stat().st_size < 40_000
-    with pytest.raises(InputError, match=rf"a\.arrow` row 1: a batch takes 7864\d{{4}} bytes, more than {LIMIT}"):
+    with pytest.raises(InputError, match=rf"row 1: a record batch takes 7864\d{{4}} bytes, more than {LIMIT}"):
         parse_file(path, memory_bytes=LIMIT)
     assert documents(parse_file(path, memory_bytes=2 * LIMIT)) == [["x" * (15 << 20)]] * 5

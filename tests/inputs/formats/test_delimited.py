@@ -100,7 +100,7 @@ def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path, num_rows):
     path = write(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
     error = refused(path, memory_bytes=64 << 20)
     assert "straddling object straddles two block boundaries" in error.message
-    assert error.hint == "a row has more than 262144 bytes, a 256th of `memory_bytes`, or a quote is not closed"
+    assert error.hint == "a row is longer than 262144 bytes, 1/256 of `memory_bytes`, or a quote is not closed"
     assert len(documents(parse_file(path, memory_bytes=800_001 * 256))) == num_rows + 2
 
 
@@ -131,7 +131,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
     path = write(tmp_path / "a.csv", "id,body\n1,one\n")
     error = refused(path)
     assert error.message == f"`{path}`: no column 'text'; found 'id', 'body'"
-    assert error.hint == "name one of the columns as the key"
+    assert error.hint == "set the key to one of the columns"
     assert documents(parse_file(path, keys=["body"])) == [["one"]]
 
 
@@ -139,7 +139,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
     ("data", "message"),
     [
         (b"", "no column 'text'; found none"),
-        (b"text,text\na,b\n", "2 columns 'text'"),
+        (b"text,text\na,b\n", "2 columns are named 'text'"),
         (b'"text\n', "no column 'text'; found 'text\\n'"),
         (b"caf\xe9\n", "no column 'text'; found 'caf\ufffd'"),
         (b"\xff\xfet\0", "expected UTF-8, found the byte order mark of UTF-16"),

@@ -17,7 +17,7 @@ def test_json_that_is_too_deep_is_a_bad_line(line):
     assert documents([parsed]) == [["ok"]]
     [(number, why)] = bad([parsed])
     assert number == 2
-    assert why.startswith("not JSON that can be read: ")
+    assert why.startswith("unsupported JSON: ")
     [_, record] = records_of(found)
     assert str(record.value) == why
 
@@ -47,4 +47,4 @@ def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd):
     assert isinstance(parsed.columns[0].texts, Utf8Texts)
     assert documents([parsed]) == documents([careful])
     assert bad([parsed]) == bad([careful])
-    assert (parsed.num_blank_lines, parsed.left_out.tolist()) == (careful.num_blank_lines, careful.left_out.tolist())
+    assert (parsed.num_blank_lines, parsed.skipped.tolist()) == (careful.num_blank_lines, careful.skipped.tolist())

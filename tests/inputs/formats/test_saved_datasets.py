@@ -34,7 +34,7 @@ def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path):
     )
     assert found_in(tmp_path, find_inputs([str(tmp_path / "x" / "hf")]))[0] == [f"x/hf/{name}" for name in names[::-1]]
     (tmp_path / "x" / "hf" / names[1]).unlink()
-    with pytest.raises(InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, first '{names[1]}'"):
+    with pytest.raises(InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, such as '{names[1]}'"):
         find_inputs([str(tmp_path / "x" / "hf")])
 
 
@@ -43,7 +43,7 @@ def test_splits_are_named_one_by_one(datasets, tmp_path):
     datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "hf")
     with pytest.raises(ConfigError, match=r"saved dataset `.*/hf` has several splits: train, test") as caught:
         find_inputs([str(tmp_path / "hf")])
-    assert caught.value.hint == f"name the folder of each: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
+    assert caught.value.hint == f"name the folder of one split: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
     found = find_inputs([str(tmp_path / "hf" / "train"), str(tmp_path / "hf" / "test")])
     assert [file.format for file in found.files] == ["arrow", "arrow"]
 
@@ -53,9 +53,9 @@ def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path):
     state = tmp_path / "state.json"
     indices = '"_indices_data_files": [{"filename": "indices.arrow"}], "_split"'
     state.write_text(state.read_text().replace('"_split"', indices))
-    with pytest.raises(InputError, match=r"the saved dataset `.*` selects rows by indices") as caught:
+    with pytest.raises(InputError, match=r"the saved dataset `.*` has an indices mapping") as caught:
         find_inputs([str(tmp_path)])
     assert "flatten_indices" in caught.value.hint
     state.write_text("{")
-    with pytest.raises(InputError, match=r"`.*state\.json` is no object in JSON"):
+    with pytest.raises(InputError, match=r"`.*state\.json` is not a JSON object"):
         find_inputs([str(tmp_path)])

@@ -39,7 +39,7 @@ def test_a_file_of_text_is_a_document_as_it_is(tmp_path, suffix):
     [
         (b"a\ncaf\xe9", "not UTF-8: byte 0xe9 at column 6"),
         ("text".encode("utf-16"), "not UTF-8: byte 0xff at column 1"),
-        (b"x" * 3000, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept"),
+        (b"x" * 3000, "longer than 2000 bytes (`max_record_bytes`); only its start is kept"),
     ],
 )
 def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path, data, reason):

@@ -140,7 +140,7 @@ def make_output(
 
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
-            book.tell_done(folder)
+            book.add_done_shards(folder)
             return do_and_assemble(
                 job,
                 folder,
@@ -226,7 +226,7 @@ class _BlockJob(ShardedJob):
     def counts_of(self, report: BlockReport, shard: _Block) -> Counts:
         return {"num_rows": shard.stop - shard.start}
 
-    def whereabouts(self, shard: _Block) -> str:
+    def location(self, shard: _Block) -> str:
         return f"{self.task.unit} {shard.start:,} to {shard.stop:,} of {self.task.output.task}"
 
 

@@ -1,4 +1,4 @@
-"""The formats of input files. To add one: a module here with a `RecordFormat`, and its line in this table."""
+"""The registry of input formats. To add one, write a module here with a `RecordFormat` and add it to the table."""
 
 from __future__ import annotations
 
@@ -21,6 +21,5 @@ FORMATS: Registry[RecordFormat] = Registry(
         "tsv": "tokenloom.inputs.formats.delimited:TSV",
     },
 )
-"""Formats by the name that a user chooses: JSON lines; a document per line of text; a document per file of text;
-Parquet; Arrow (a file or a stream); fields with commas or tabs between them. Where first bytes tell several formats,
-the first one here counts."""
+"""Formats by their value of `input_format`: JSON lines, a document per line of text, a document per text file, Parquet,
+Arrow (file or stream), CSV and TSV. If the first bytes of a file match several formats, the first one wins."""

@@ -1,4 +1,4 @@
-"""Arrow: files and streams, and datasets that Hugging Face `datasets` saved, as blocks of rows."""
+"""Reads Arrow files and streams, and datasets saved by Hugging Face `datasets`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SPLITS = "dataset_dict.json"
 
 
 class ArrowReader(TableReader):
-    """Reads an Arrow file or stream. Memory: a record batch, as large as its writer made it."""
+    """A reader of an Arrow file or stream. Memory: one record batch; its writer decided its size."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         ipc = require("pyarrow.ipc", extra="parquet")
         is_pipe = slice_.file.is_stream
-        self._num_done = 0  # record batches of a file, bytes of a stream
+        self._num_done = 0  # record batches read of a file, bytes read of a stream
         self._is_file = not is_pipe and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
         if not is_pipe and not self._is_file:
             if self._source.read_at(4, max(0, slice_.file.num_bytes - 4)) != _END_OF_STREAM:
@@ -35,7 +35,7 @@ class ArrowReader(TableReader):
         open_table = ipc.open_file if self._is_file else ipc.open_stream
         self._table = open_table(self._source)
         names = None if keys is None else columns_of(self._table.schema, keys, self._path)
-        if names is not None and not is_pipe:  # which cannot begin anew
+        if names is not None and not is_pipe:  # a pipe cannot be reopened
             wanted = {value for name in names for value in (name, name.partition(".")[0])}
             fields = [at for at, name in enumerate(self._table.schema.names) if name in wanted]
             self._source.seek(0)
@@ -55,11 +55,11 @@ class ArrowReader(TableReader):
                 self._num_done += 1
             elif not self._slice.file.is_stream:
                 self._num_done = self._source.tell()
-            for column in batch.columns:  # do all offsets lie within its bytes?
+            for column in batch.columns:  # checks that all offsets are within the buffer
                 try:
                     column.validate(full=True)
                 except self._arrow.ArrowInvalid as error:
-                    if "UTF8" not in str(error):  # text that is not UTF-8 is a bad record
+                    if "UTF8" not in str(error):  # invalid UTF-8 only makes a record bad
                         raise
             yield batch
         self._num_done = count or self.num_bytes
@@ -69,11 +69,11 @@ def _json(path: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     try:
         return dict(parse_json(read(path)))
     except (TypeError, ValueError) as error:
-        raise InputError(f"`{path}` is no object in JSON: {error}") from error
+        raise InputError(f"`{path}` is not a JSON object: {error}") from error
 
 
 class ArrowFormat(RecordFormat):
-    """Arrow, file or stream; a dataset that Hugging Face `datasets` saved lists its files."""
+    """The Arrow format, as file or stream, including folders saved by Hugging Face `datasets`."""
 
     title = "Arrow"
     suffixes: tuple[str, ...] = (".arrow", ".arrows", ".feather", ".ipc")
@@ -81,24 +81,24 @@ class ArrowFormat(RecordFormat):
     compresses_inside = True
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the files of a saved dataset, in its order; see `RecordFormat`."""
+        """Returns the files of a dataset saved by `datasets`, in its order; see `RecordFormat`."""
         if _SPLITS in names:
             splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
-            hint = "name the folder of each: " + ", ".join(f"`{folder}/{each}`" for each in splits)
+            hint = "name the folder of one split: " + ", ".join(f"`{folder}/{each}`" for each in splits)
             message = f"the saved dataset `{folder}` has several splits: {', '.join(splits) or 'none'}"
             raise ConfigError(message, hint=hint)
         if _STATE not in names:
             return None
         state = _json(f"{folder}/{_STATE}", read)
         if "_data_files" not in state:
-            return None  # somebody else's
+            return None  # a file of another program
         if state.get("_indices_data_files"):
-            hint = "save it anew: `dataset.flatten_indices().save_to_disk(...)`"
-            raise InputError(f"the saved dataset `{folder}` selects rows by indices, which are not applied", hint=hint)
+            hint = "save it again: `dataset.flatten_indices().save_to_disk(...)`"
+            raise InputError(f"the saved dataset `{folder}` has an indices mapping, which is not supported", hint=hint)
         files, found = [each["filename"] for each in state["_data_files"]], set(names)
         if missing := [name for name in files if name not in found]:
-            lacks = f"lacks {len(missing)} of its {len(files)} files, first {missing[0]!r}"
-            raise InputError(f"the saved dataset `{folder}` {lacks}")
+            message = f"the saved dataset `{folder}` lacks {len(missing)} of its {len(files)} files, such as "
+            raise InputError(f"{message}{missing[0]!r}")
         return files
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> ArrowReader:

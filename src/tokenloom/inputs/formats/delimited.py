@@ -1,7 +1,8 @@
-"""CSV and TSV: a row of fields per record, the first of which names the columns; `pyarrow.csv` takes rows apart.
+"""Reads CSV and TSV with `pyarrow.csv`; the first row names the columns.
 
-A file is never cut: whether a newline ends a row depends on every quote before it. All fields are text, an empty one
-too. Empty lines are no rows. Rows with another number of fields are bad records; an open quote at the end is an error.
+A file is never cut, since whether a newline ends a row depends on all quotes before it. All fields are text, including
+empty ones. Empty lines are not rows. Rows with a wrong number of fields are bad records. A quote that is still open at
+the end of the file is an error.
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ from tokenloom.optional import require
 
 _HEADER_BYTES = 128 << 10
 _ROWS_PER_MEMORY = 256
-"""`memory_bytes` over the longest row: `pyarrow` may read 33 of them ahead."""
+"""Ratio of `memory_bytes` to the longest row: `pyarrow` may prefetch 33 blocks of one row each."""
 
 _MOST_MISFITS = 1 << 20
-"""Rows with a wrong number of fields that may follow each other."""
+"""Maximum number of consecutive rows with a wrong number of fields."""
 
 _END = "\0end"
-"""Beginning of the row that is read behind the end of a file."""
+"""Start of the sentinel row that is appended to the text of a file."""
 
 
 class DelimitedReader(TableReader):
-    """Reads a whole file of CSV or TSV; a row longer than a 256th of `memory_bytes` is an error.
+    """A reader of a whole CSV or TSV file; a row longer than 1/256 of `memory_bytes` is an error.
 
-    Memory: an eighth of `memory_bytes`, or the file if that is smaller.
+    Memory: 1/8 of `memory_bytes`, or the size of a smaller file.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
         self._delimiter = delimiter
         self._row_bytes = max(1, options.limits.memory_bytes // _ROWS_PER_MEMORY)
-        self._misfits: deque[Any] = deque()  # of `pyarrow.csv.InvalidRow`, parsed but not yielded yet
+        self._misfits: deque[Any] = deque()  # `pyarrow.csv.InvalidRow` objects that are not yielded yet
         self._has_ended = False
         super().__init__(slice_, options)
 
     def _open_source(self, slice_: InputSlice, options: ReadOptions) -> Any:
         self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
-        self._text = _EndedText(self._stream)
+        self._text = _SentinelText(self._stream)
         self._buffered = io.BufferedReader(self._text, self._row_bytes)
         return self._arrow.PythonFile(self._buffered, mode="r")
 
@@ -61,10 +62,10 @@ class DelimitedReader(TableReader):
         self._text.end = f"\n{_END}{self._delimiter * len(names)}\n".encode()
         self._table = arrow_csv.open_csv(
             self._source,
-            # one thread, because several do not number the rows
+            # with several threads, pyarrow does not number invalid rows
             read_options=arrow_csv.ReadOptions(block_size=self._row_bytes, use_threads=False),
             parse_options=arrow_csv.ParseOptions(
-                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._set_aside
+                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._collect_misfit
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(keys, text), include_columns=keys, check_utf8=False
@@ -77,7 +78,7 @@ class DelimitedReader(TableReader):
         lines = io.TextIOWrapper(io.BytesIO(head), "utf-8-sig", "replace", newline="")
         return next((row for row in csv.reader(lines, delimiter=self._delimiter) if row), [])
 
-    def _set_aside(self, row: Any) -> str:
+    def _collect_misfit(self, row: Any) -> str:
         if row.text.startswith(_END):
             self._has_ended = True
         else:
@@ -99,10 +100,10 @@ class DelimitedReader(TableReader):
             yield batch.slice(start)
         if not self._has_ended:
             message = f"`{self._path}`: a quote is not closed before the end of the file"
-            raise InputError(message, hint="the file is truncated, or a field with a quote in it is not quoted")
+            raise InputError(message, hint="the file is truncated, or an unquoted field contains a quote")
 
     def _misfit(self, row: Any) -> Any:
-        """Returns a batch of one empty row that stands for a bad record, the next one."""
+        """Registers the next record as bad; returns a batch with one empty row in its place."""
         number = 1 + self._num_read_rows
         reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
         self._bad_rows[number] = NumberedRecord(number, UnusableLineError(reason), row.text.encode())
@@ -110,19 +111,19 @@ class DelimitedReader(TableReader):
         return self._arrow.RecordBatch.from_pylist([dict.fromkeys(schema.names, "")], schema=schema)
 
     @contextmanager
-    def _worded(self) -> Iterator[None]:
+    def _arrow_errors(self) -> Iterator[None]:
         try:
-            with super()._worded():
+            with super()._arrow_errors():
                 yield
         except InputError as error:
             if "straddling" in error.message:
-                rule = f"a row has more than {self._row_bytes} bytes, a 256th of `memory_bytes`"
+                rule = f"a row is longer than {self._row_bytes} bytes, 1/256 of `memory_bytes`"
                 raise InputError(error.message, hint=f"{rule}, or a quote is not closed") from error
             raise
 
 
-class _EndedText(io.RawIOBase):
-    """The text of a stream and `end`, a row of too many fields, which becomes part of a field if a quote is open."""
+class _SentinelText(io.RawIOBase):
+    """The text of a stream followed by `end`, an invalid row that goes unnoticed only if a quote is still open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""
@@ -144,7 +145,7 @@ class _EndedText(io.RawIOBase):
 
 
 class Csv(RecordFormat):
-    """A row of fields per record, commas between them."""
+    """Comma-separated fields, one record per row."""
 
     title: str = "CSV"
     suffixes: tuple[str, ...] = (".csv",)
@@ -155,7 +156,7 @@ class Csv(RecordFormat):
 
 
 class Tsv(Csv):
-    """A row of fields per record, tabs between them."""
+    """Tab-separated fields, one record per row."""
 
     title = "TSV"
     suffixes = (".tsv", ".tab")

@@ -1,8 +1,7 @@
-"""JSON lines: an object per line, with texts under some of its keys.
+"""Reads JSON lines: an object per line, with texts under some of its keys.
 
-A kernel takes the texts out of lines with nothing unusual in them without making Python objects; the few others of a
-block are parsed one by one. Blocks with many of them are parsed as a whole, and line by line only if there is something
-wrong in one.
+A native kernel extracts the texts of ordinary lines without Python objects, and Python parses the few unusual lines of
+a block. If many lines are unusual, `orjson` parses the whole block; record by record only if a line is bad.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require
 
 _BYTES_PER_UNUSUAL = 512
-"""A block may have an unusual line for so many of its bytes; else it is cheaper to look at all lines."""
+"""The kernel accepts one unusual line per this many bytes of a block; beyond that, parsing all lines is cheaper."""
 
 
 class JsonLineBlock(LineBlock):
-    """Lines that are JSON objects."""
+    """A block of lines that are JSON objects."""
 
     __slots__ = ()
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts under the keys, also of unusual lines if they are few."""
+        """Extracts the texts of all lines by the kernel, else by `orjson`; see `LineBlock`."""
         loads = require("orjson", extra="preprocess").loads
         if (parsed := self._by_kernel(keys)) is not None:
             return parsed
@@ -49,7 +48,7 @@ class JsonLineBlock(LineBlock):
         return lambda line: _parse_record(line, loads)
 
     def _by_kernel(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts; None if a key may lead into objects, or many lines are unusual."""
+        """Extracts the texts with the kernel; returns None if a key has a dot, or too many lines are unusual."""
         if any("." in key for key in keys):
             return None
         most_unusual = len(self.data) // _BYTES_PER_UNUSUAL
@@ -67,24 +66,27 @@ class JsonLineBlock(LineBlock):
     def _with_unusual(
         self, columns: Sequence[Utf8Texts], unusual: NDArray[np.int64], keys: Sequence[str]
     ) -> ParsedBlock:
-        """Returns the texts of the kernel and, between them, those of the lines that it refused."""
+        """Merges the texts of the kernel with the texts of unusual lines.
+
+        `unusual` is int64[num_unusual, 3]: the number of kernel texts before the line, and its byte range in `data`.
+        """
         lines = [self.data[start:stop] for _, start, stop in unusual.tolist()]
         parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
         numbers = unusual[:, 0] + np.arange(len(unusual))
         is_document = np.ones(len(unusual), dtype=np.bool_)
-        is_document[parsed.left_out] = False
+        is_document[parsed.skipped] = False
         num_before = unusual[is_document, 0]
         bad_lines = [replace(bad, line=self.first_record + int(numbers[bad.line - 1])) for bad in parsed.bad_lines]
         return ParsedBlock(
             columns=tuple(_between(*each, num_before) for each in zip(columns, parsed.columns, strict=True)),
             num_documents=len(columns[0]) + parsed.num_documents,
             bad_lines=bad_lines,
-            left_out=numbers[parsed.left_out],
+            skipped=numbers[parsed.skipped],
         )
 
 
 def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) -> Texts:
-    """Returns texts of one document each, with other documents between them; `num_before` is that of `with_others`."""
+    """Inserts the documents `others` into `column`, which has one text per document; see `Utf8Texts.with_others`."""
     assert others.document_ends is not None
     counts = np.diff(others.document_ends, prepend=0)
     texts = column.with_others(others.texts, np.repeat(num_before, counts))
@@ -95,7 +97,7 @@ def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) ->
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Returns the values under each key; drops each record at once, which doubles the speed for short texts."""
+    """Returns the values of each key; frees each record immediately, which doubles the speed for short texts."""
     if len(keys) == 1 and "." not in keys[0]:
         [key] = keys
         return [[loads(line)[key] for line in lines]]
@@ -107,17 +109,17 @@ def _parse_record(line: bytes, loads: Any) -> Any:
     try:
         return loads(line)
     except (ValueError, RecursionError):
-        pass  # orjson refuses lone surrogates, NaN and byte order marks, which the standard library accepts
+        pass  # the standard library also accepts lone surrogates, NaN and byte order marks
     try:
         return json.loads(decoded(line).removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise UnusableLineError(f"not JSON: {error.msg} at column {error.colno}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
-        raise UnusableLineError(f"not JSON that can be read: {error}") from error
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, a thousand levels of nesting
+        raise UnusableLineError(f"unsupported JSON: {error}") from error
 
 
 class JsonLines(LineFormat):
-    """JSON lines."""
+    """The format of JSON lines."""
 
     title = "JSON lines"
     suffixes: tuple[str, ...] = (".jsonl", ".ndjson", ".json")

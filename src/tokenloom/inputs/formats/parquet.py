@@ -1,4 +1,4 @@
-"""Parquet: files cut between row groups and read page by page, as blocks of rows."""
+"""Reads Parquet files page by page; cuts them between row groups."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 
 _READ_BYTES = 1 << 20
-"""Bytes of a column chunk read at once; by default `pyarrow` reads whole chunks, which may be as large as the file."""
+"""Bytes of a column chunk to read at once; `pyarrow` reads whole chunks by default, up to the size of the file."""
 _REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
-"""Decoded at once, by the mean row of a row group. A quarter of it takes as much memory in all, because pages are
-decoded whole, and a fifth more time."""
+"""Target size of a decoded batch, estimated by the mean row of a row group. A quarter of it would take 20 % more time
+and save no memory, since pages are decoded whole."""
 _MOST_BATCH_ROWS = 4096
 
 
 class ParquetReader(TableReader):
-    """Reads row groups of a Parquet file.
+    """A reader of row groups of a Parquet file.
 
-    Memory: some pages of each column, as large as their writer made them, and two blocks; never a whole row group
-    (measured, 710 MB of text in a single one: 180 MB, 72 MB of them the libraries). A row group of short rows and some
-    that are a thousand times as long takes more: batches go by the mean (200 rows of 1 MiB behind 200,000: 420 MB).
+    Memory: some pages of each column plus two blocks, never a whole row group. Measured: 180 MB for a single row group
+    with 710 MB of text, of which the libraries take 72 MB. Batches are sized by the mean row, so row groups with a few
+    very long rows take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
     """
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
@@ -59,7 +59,7 @@ class ParquetReader(TableReader):
             )
 
     def _is_read(self, path: str) -> bool:
-        """Whether a column, by its path in `pyarrow`, is read or lies inside one that is."""
+        """Returns whether the column at a `pyarrow` path is requested, itself or as a field of a requested struct."""
         return self._names is None or any(path == name or path.startswith(f"{name}.") for name in self._names)
 
 
@@ -68,7 +68,7 @@ def _columns(group: Any) -> list[Any]:
 
 
 class ParquetFormat(RecordFormat):
-    """Parquet, cut between its row groups."""
+    """The Parquet format; its units are row groups."""
 
     title = "Parquet"
     suffixes: tuple[str, ...] = (".parquet", ".pq")
@@ -77,7 +77,7 @@ class ParquetFormat(RecordFormat):
     begins_at_the_end = True
 
     def unit_bytes(self, file: InputFile) -> list[int]:
-        """Returns the sizes of the row groups as they are decoded, which the footer tells; see `RecordFormat`."""
+        """Returns the decoded size of each row group in bytes, from the footer; see `RecordFormat`."""
         arrow = require("pyarrow", extra="parquet")
         parquet = require("pyarrow.parquet", extra="parquet")
         with open_table_source(file) as source:

@@ -1,4 +1,4 @@
-"""Text without keys: a document per line, or a document per file."""
+"""Reads plain text: a document per line, or a document per file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
 class TextLineBlock(LineBlock):
-    """Lines that are texts."""
+    """A block of lines, each of which is a text."""
 
     __slots__ = ()
 
@@ -40,18 +40,18 @@ class TextLineBlock(LineBlock):
 
 
 class _Text(RecordFormat):
-    """Text without keys."""
+    """A base class for plain text formats."""
 
     suffixes: tuple[str, ...] = (".txt", ".text")
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
-        """Refuses keys other than `text`."""
+        """Raises `ConfigError` for keys other than `text`."""
         if tuple(keys) != (TEXT_KEY,):
-            raise ConfigError(f"`{path}` is text: the only key is {TEXT_KEY!r}, got {list(keys)!r}")
+            raise ConfigError(f"`{path}` is plain text: its only key is {TEXT_KEY!r}, got {list(keys)!r}")
 
 
 class TextLines(_Text, LineFormat):
-    """Text, a document per line."""
+    """Plain text with a document per line."""
 
     title = "lines of text"
     block = TextLineBlock
@@ -62,7 +62,7 @@ TEXT_LINES = TextLines()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBlock(Block):
-    """A whole file of text, decompressed."""
+    """The decompressed content of a text file, as one record."""
 
     unit: ClassVar[str] = "file"
 
@@ -77,7 +77,7 @@ class FileBlock(Block):
 
 
 class FileReader(StreamReader):
-    """Reads a file of text, which is one record, as one block. Memory: the file, or the beginning of one too long."""
+    """A reader of a text file as one block with one record. Memory: the file, up to `max_record_bytes`."""
 
     def read_blocks(self) -> Iterator[FileBlock]:
         parts: list[bytes] = []
@@ -94,7 +94,7 @@ class FileReader(StreamReader):
 
 
 class TextFiles(_Text):
-    """Text, a document per file."""
+    """Plain text with a document per file."""
 
     title = "text"
     takes_any_name = True
