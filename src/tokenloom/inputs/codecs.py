@@ -32,19 +32,12 @@ _LZMA_BYTES = 1 << 20  # memory of the xz decompressor without the window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A compression of whole files, which consist of one or more members.
-
-    Attributes:
-        name: name in messages.
-        suffixes: file name suffixes, in lower case.
-        magic: first bytes of a compressed file.
-        decoder: returns the decoder for a maximum window size in bytes.
-    """
+    """A compression of whole files, which consist of one or more members."""
 
     name: str
-    suffixes: tuple[str, ...]
-    magic: bytes
-    decoder: Callable[[int], Decoder]
+    suffixes: tuple[str, ...]  # in lower case
+    magic: bytes  # the first bytes of a compressed file
+    decoder: Callable[[int], Decoder]  # takes the maximum window size in bytes
 
 
 class _MemberReader:
@@ -165,13 +158,9 @@ def read_from(file: BufferedReader, path: str, count: int) -> bytes:
 
 
 def decompressed(file: BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
-    """Returns a function that reads decompressed text; it raises `InputError` or `StorageError`.
+    """Returns a function that reads decompressed text; `path` is for messages.
 
-    Args:
-        file: binary stream to read from.
-        path: path of the file, for messages.
-        compression: one of `CODECS`, or "none".
-        max_window_bytes: memory limit for the windows of zstd and xz; a larger window is an `InputError`.
+    It raises `InputError` for damaged data, and for zstd and xz windows above `max_window_bytes`.
     """
     if compression == "none":
         return partial(read_from, file, path)

@@ -62,20 +62,11 @@ def inspect_input(
     default_format: str | None = None,
     version: ObjectVersion | None = None,
 ) -> InputFile:
-    """Returns an input file with its format, compression, size and version.
+    """Returns the `InputFile` of a file, an address in object storage, or `-`.
 
     Detects format and compression by the name, else by the first bytes. A suffix shared by several formats (`.txt`)
-    needs `input_format`. Standard input and pipes are JSON lines by default.
-
-    Args:
-        path: path of a file (not a folder), an address in object storage, or `-`.
-        input_format: format of the file; None detects it.
-        default_format: format of a file whose format cannot be detected; None raises an error for such a file.
-        version: version of the object, if known.
-
-    Raises:
-        ConfigError: the format cannot be detected, or a file of a format with internal compression is compressed.
-        StorageError: the file cannot be opened.
+    needs `input_format`. Standard input and pipes are JSON lines by default. Raises `ConfigError` if the format cannot
+    be detected and `default_format` is None, or if the file is compressed in addition to the format's own compression.
     """
     if not is_remote(path) and (stream := _stream(path, input_format)) is not None:
         return stream
@@ -102,7 +93,6 @@ def inspect_input(
 
 
 def _stream(path: str, input_format: str | None) -> InputFile | None:
-    """Returns standard input or a pipe; None for other files."""
     if path != STDIN:
         try:
             with storage_errors("open", path):
@@ -121,7 +111,6 @@ def _stream(path: str, input_format: str | None) -> InputFile | None:
 
 
 def _size_version_head(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple[int, str, bytes]:
-    """Returns size and version of a file, and its first bytes if `with_head` is set."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
@@ -136,12 +125,8 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
 
     The result depends only on `shard_bytes` and on the files: their order, formats, sizes and units (such as the row
     groups of Parquet). Cuts uncompressed lines into equal byte ranges, and other files between units. Puts consecutive
-    slices into one shard up to `shard_bytes`; a stream is a shard of its own.
-
-    Args:
-        files: input files, in order.
-        shard_bytes: maximum bytes of a shard with several slices; counts file bytes for whole files and byte ranges,
-            decoded bytes for units.
+    slices into one shard up to `shard_bytes`: of file bytes, or of decoded bytes for units. A stream is a shard of its
+    own.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -163,7 +148,6 @@ def whole_file(file: InputFile) -> InputSlice:
 
 
 def _slices(files: Sequence[InputFile], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
-    """Yields the slices of all files, each with its size in bytes."""
     with ThreadPoolExecutor(_NUM_THREADS) as executor:
         all_sizes = executor.map(_unit_bytes, [file for file in files if not file.is_cut_by_bytes])
     for file in files:
@@ -347,7 +331,6 @@ class _Finder:
         self.found.update(path for *_, path in chosen)
 
     def _saved_files(self, folder: str, names: Sequence[str]) -> Sequence[str] | None:
-        """Returns the input files of a folder that contains a saved dataset, else None."""
         formats = FORMATS if self.input_format is None else (self.input_format,)
         found = (FORMATS[name].saved_files(folder, names, _read) for name in formats)
         return next((files for files in found if files is not None), None)

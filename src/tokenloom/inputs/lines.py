@@ -19,7 +19,6 @@ from tokenloom.inputs.records import (
     ParsedBlock,
     UnusableLineError,
     refuse_utf16,
-    skipped_array,
     without_mark,
 )
 from tokenloom.storage.resolve import open_source
@@ -63,7 +62,7 @@ class LineBlock(Block):
         parsed = shorter.plain_texts(keys)
         if parsed is None or parsed.bad_lines:  # bad lines would have wrong numbers
             return None
-        return replace(parsed, skipped=skipped_array(blank))
+        return replace(parsed, skipped=np.array(blank, dtype=np.int64))
 
     def records(self) -> Iterator[NumberedRecord]:
         read = self.value_reader()

@@ -19,16 +19,10 @@ _MOST_HEAD_BLOCKS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options for reading a slice.
+    """Options for reading a slice."""
 
-    Attributes:
-        block_bytes: size of a block in bytes; a longer record is a block of its own.
-        keys: keys of the texts; tables read only these columns. None for all columns.
-        limits: size limits.
-    """
-
-    block_bytes: int
-    keys: Sequence[str] | None = None
+    block_bytes: int  # size of a block; a longer record is a block of its own
+    keys: Sequence[str] | None = None  # keys of the texts; tables read only these columns, or all columns for None
     limits: ReadLimits = DEFAULT_LIMITS
 
 
@@ -184,11 +178,9 @@ class RecordFormat(Protocol):
 def open_slice(
     slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
-    """Opens a slice for reading; see `ReadOptions` for the arguments.
+    """Opens a slice for reading; see `ReadOptions`. Raises the errors of `RecordFormat.open`.
 
-    Raises:
-        ConfigError: the format does not support one of the keys.
-        InputError, StorageError, MissingExtraError: see `RecordFormat.open`; also if the file changed after planning.
+    Also raises `ConfigError` if the format does not support the keys, `InputError` if the file changed after planning.
     """
     file = slice_.file
     found = FORMATS[file.format]

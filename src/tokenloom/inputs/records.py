@@ -10,7 +10,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -82,10 +81,6 @@ class Block(ABC):
         return None
 
 
-def skipped_array(numbers: Sequence[int] | NDArray[np.int64]) -> SkippedRecords:
-    return np.array(numbers, dtype=np.int64)
-
-
 def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
     """Returns the runs of documents among records [start, stop): int64[num_runs, 2], first record and count per run.
 
@@ -116,17 +111,11 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCounts:
-    """The counts of good, bad and blank records in a sequence of records.
+    """The counts of good, bad and blank records in a sequence of records."""
 
-    Attributes:
-        num_documents: number of documents, one per good record.
-        bad_lines: bad records, in order.
-        skipped: indices of the blank and bad records.
-    """
-
-    num_documents: int
+    num_documents: int  # one per good record
     bad_lines: list[BadLine] = field(default_factory=list)
-    skipped: SkippedRecords = field(default_factory=partial(skipped_array, ()))
+    skipped: SkippedRecords = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # blank and bad records
 
     @property
     def num_records(self) -> int:
@@ -147,14 +136,10 @@ class ParsedBlock(RecordCounts):
 
 
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Parses a block into texts, and lists records without texts. Thread-safe.
+    """Parses the texts of the keys in a block, and lists records without texts; see `value_at`. Thread-safe.
 
-    Plain text (lines or whole files) is unchanged except that the newline of a line and the byte order mark of a file
-    are dropped. A carriage return before the newline stays.
-
-    Args:
-        block: block of any format.
-        keys: keys of the texts, see `value_at`; `text` for plain text.
+    Plain text (lines or whole files) has the key `text`. It is unchanged except that the newline of a line and the byte
+    order mark of a file are dropped; a carriage return before the newline stays.
     """
     parsed = block.texts(keys)
     return parse_carefully(block, keys) if parsed is None else parsed
@@ -190,12 +175,11 @@ def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
         ),
         num_documents=len(ends[0]),
         bad_lines=bad_lines,
-        skipped=skipped_array(skipped),
+        skipped=np.array(skipped, dtype=np.int64),
     )
 
 
 def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
-    """Returns the texts of one record for each key."""
     if isinstance(record, UnusableLineError):
         raise record
     if type(record) is not dict:
@@ -247,7 +231,6 @@ class UnusableLineError(Exception):
 
 
 def refuse_record(reason: str) -> NoReturn:
-    """Raises `UnusableLineError`."""
     raise UnusableLineError(reason)
 
 

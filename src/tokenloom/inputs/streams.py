@@ -27,14 +27,9 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """A stream of the decompressed text of a slice; a byte-range slice starts one byte early.
+    """A stream of the decompressed text of a slice; for a byte range, it starts one byte early.
 
-    Args:
-        slice_: slice of a file of lines or text.
-        max_window_bytes: see `decompressed`.
-
-    Attributes:
-        read: `read(size)` returns at most `size` bytes; b"" at the end of the file.
+    `read(size)` returns at most `size` bytes; b"" at the end of the file, which may be after the end of the slice.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:

@@ -30,17 +30,12 @@ _PLAIN_ROWS = 8 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBlock(Block):
-    """A block of table rows.
-
-    Attributes:
-        batches: one or more `pyarrow.RecordBatch` objects with the requested columns.
-        bad_rows: unreadable rows by record number; `batches` contain empty rows in their place.
-    """
+    """A block of table rows."""
 
     unit: ClassVar[str] = "row"
 
-    batches: tuple[Any, ...]
-    bad_rows: Mapping[int, NumberedRecord] = field(default_factory=dict)
+    batches: tuple[Any, ...]  # one or more `pyarrow.RecordBatch` objects with the requested columns
+    bad_rows: Mapping[int, NumberedRecord] = field(default_factory=dict)  # `batches` have empty rows in their place
 
     @property
     def num_text_bytes(self) -> int:

@@ -31,7 +31,6 @@ from tokenloom.inputs.records import (
     bad_line,
     parse_block,
     records_of,
-    skipped_array,
 )
 from tokenloom.inputs.utf8_texts import joined_texts
 from tokenloom.kernels.arrays import insert_items
@@ -57,15 +56,15 @@ def bisect_failures(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]
     except RefusedTextError as error:
         reason = error.message
     if (halves := _halved(bundle)) is None:
-        return [bad_record_block(work, bundle, reason)]
+        return [bad_record(work, bundle, reason)]
     return [result for half in halves for result in bisect_failures(work, half)]
 
 
-def bad_record_block(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
+def bad_record(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
     """Returns a result without documents that lists the only record of `bundle` as bad."""
     [block] = bundle
     bad = bad_line(block, next(iter(records_of(block))), reason)
-    return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], skipped=skipped_array([0]))
+    return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], skipped=np.zeros(1, dtype=np.int64))
 
 
 def _halved(bundle: Sequence[Block]) -> tuple[Sequence[Block], Sequence[Block]] | None:
@@ -290,7 +289,7 @@ def convert_records(
             bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
         else:
             skipped.pop()
-    return results, bad_lines, skipped_array(skipped)
+    return results, bad_lines, np.array(skipped, dtype=np.int64)
 
 
 class BlockTokenizer:

@@ -131,7 +131,6 @@ def _schema_of(block: Block | None) -> Schema:
 
 
 def _sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate | None) -> list[list[Part]]:
-    """Returns the sequences of a record, each a list of parts."""
     record = read_record(value, schema)
     if isinstance(record, str):
         return [[Part(record, is_answer=True)]]
@@ -207,26 +206,19 @@ class ConversationTokenizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRecipe(Recipe):
-    """The recipe for conversations; see `Recipe`.
-
-    Attributes:
-        schema: schema of the records, the same in all shards.
-        template: chat template; None for the schema `text`.
-        sample: rendered texts of the first block, for comparing engines.
-        stream: the open reader of an input that can be read only once (a pipe); None for other inputs.
-    """
+    """The recipe for conversations; see `Recipe`."""
 
     tokenizer: HuggingFaceTokenizer
     settings: ChatSettings
-    schema: Schema
-    template: TemplateSource | None
-    sample: Sequence[str]
-    stream: SliceReader | None
+    schema: Schema  # of the records in all shards
+    template: TemplateSource | None  # None for the schema `text`
+    sample: Sequence[str]  # rendered texts of the first block, for comparing engines
+    stream: SliceReader | None  # the open reader of a pipe; None for other inputs
     threads_per_process: int = 4  # rendering is pure Python and holds the GIL
 
     has_roles = True
     documents = "conversations"
-    expected = "expected one JSON object per line, or one conversation per row"
+    expected = "provide one JSON object per line, or a table with one conversation per row"
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         template = None

@@ -39,13 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """The source of a chat template.
-
-    Attributes:
-        name: name of the template, for messages.
-        source: Jinja source, or `chatml`.
-        special_tokens: special tokens by variable name of the template ("bos_token").
-    """
+    """The source of a chat template: Jinja or `chatml`; `special_tokens` by variable name ("bos_token")."""
 
     name: str
     source: str
@@ -56,12 +50,9 @@ class TemplateSource:
 
 
 def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
-    """Returns the source of a chat template.
+    """Returns the source of a chat template: the built-in `chatml`, a Jinja file at a path, or the tokenizer's own.
 
-    Args:
-        tokenizer: tokenizer whose special tokens the template may use.
-        template: `chatml` for the built-in template; the path of a Jinja file; or None for the tokenizer's own
-            template: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
+    The tokenizer's own template is `chat_template.jinja` beside it, or `chat_template` in `tokenizer_config.json`.
     """
     if template == BUILT_IN:
         return TemplateSource(name=BUILT_IN, source=BUILT_IN)

@@ -66,10 +66,9 @@ class FolderGoneError(Exception):
 
 
 class Silence:
-    """A timer of how long a heartbeat has not changed; excludes time during which this process was stopped.
+    """A timer of how long a heartbeat has not changed.
 
-    Args:
-        most_seconds: maximum time counted between two calls, in seconds.
+    Between two calls it counts at most `most_seconds`, so that time in which this process was stopped does not count.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -101,20 +100,15 @@ class JobFolder:
     def joined(self, *, makes: bool = True) -> Iterator[None]:
         """Joins the job for the duration of the `with` block; then removes the folder if no shard is done.
 
-        Args:
-            makes: create the folder if it is missing.
-
-        Raises:
-            ConfigError: the folder belongs to an unfinished job with other settings or inputs.
-            FolderGoneError: the folder is missing and `makes` is False.
-            StorageError: the folder cannot be created, or its filesystem does not support locks.
+        Creates a missing folder if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder belongs
+        to an unfinished job with other settings or inputs.
         """
         try:
             with self._membership(makes=makes):
                 yield
         finally:
             self._member = None
-            if not any(os.path.exists(self.journal_path(shard)) for shard in self._job.shards):  # needed after a crash
+            if not self.has_journals():  # a crash needs its journal
                 self._remove_if_alone(even_if_done=False)
 
     def _membership(self, *, makes: bool) -> ExitStack:
@@ -212,9 +206,6 @@ class JobFolder:
     def part_prefix(self, shard: Any) -> str:
         return os.path.join(self.path, shard.key)
 
-    def journal_path(self, shard: Any) -> str:
-        return journal_path(self.part_prefix(shard))
-
     def report(self, shard: Any) -> Any | None:
         """Returns the report of a shard, cached; None if the shard is not done."""
         if (known := self._reports.get(shard.key)) is not None:
@@ -238,19 +229,17 @@ class JobFolder:
         with storage_errors("remove", path), suppress(FileNotFoundError):
             os.unlink(path)
 
+    def has_journals(self) -> bool:
+        """Returns whether a process is working on a shard, or crashed or hung at one."""
+        return any(os.path.exists(journal_path(self.part_prefix(shard))) for shard in self._job.shards)
+
     @contextmanager
     def claimed(self, shard: Any, *, wait: bool) -> Iterator[bool]:
         """Locks a shard for the duration of the `with` block; yields False if it is done or locked by another process.
 
-        The owner touches its lock file regularly. A frozen owner keeps the lock but stops touching the file; another
-        process may then do the shard again: both write the same bytes, and files appear atomically.
-
-        Args:
-            shard: shard to lock.
-            wait: wait until the owner is done, dead, or silent for `worker_timeout_seconds`.
-
-        Raises:
-            FolderGoneError: another process finished the job.
+        With `wait`, waits until the owner of the lock is done, dead, or silent for `worker_timeout_seconds`: an owner
+        touches its lock file regularly. After a silent (frozen) owner, the shard may be done twice; both processes
+        write the same bytes, and files appear atomically. Raises `FolderGoneError` if the job was finished meanwhile.
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
@@ -280,14 +269,8 @@ class JobFolder:
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
         """Acquires a lock for the duration of the `with` block; yields its descriptor, None if another process has it.
 
-        Args:
-            name: file name of the lock.
-            wait: wait until the owner releases the lock or dies.
-            pending: path prefixes of the files that the owner writes; temporary files of a killed owner on this machine
-                are removed.
-
-        Raises:
-            FolderGoneError: another process finished the job.
+        `pending` are path prefixes of files that lock owners write: temporary files of a killed owner on this machine
+        are removed. Raises `FolderGoneError` if another process finished the job.
         """
         path = os.path.join(self.path, name)
         with _open_lock(path) as descriptor:
@@ -363,7 +346,6 @@ def journal_path(part_prefix: str) -> str:
 
 
 def _foreign_names(folder: str) -> Iterator[str]:
-    """Yields the names in a folder that are not files of a job."""
     with storage_errors("list", folder), suppress(FileNotFoundError):
         yield from (name for name in os.listdir(folder) if not _OWN_NAME.fullmatch(name))
 

@@ -26,7 +26,7 @@ from tokenloom.indexed.origins import NAME, RUNS, OriginFile, Runs, selected_run
 from tokenloom.indexed.writing.concatenate import ConcatenatedPart, check_inputs, write_pending
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, MOST_OPEN, PendingDataset, existing_path, publish_datasets
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.records import documents_between, skipped_array
+from tokenloom.inputs.records import documents_between
 from tokenloom.preprocess.blocks import json_line, rejected_path
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.preprocess.plan import JobPlan, Mask, PlannedDataset, PlannedOutput, PlannedShard
@@ -320,20 +320,14 @@ def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A finished shard and its document selection.
-
-    Attributes:
-        num_before: for each slice, the number of records of its file in earlier slices.
-        kept: bool[num_documents], False for duplicates; None keeps all documents.
-        splits: int8[num_documents], the split index of each document; None without splits.
-    """
+    """A finished shard and its document selection."""
 
     shard: PlannedShard
     report: ShardReport
     prefix: str
-    num_before: tuple[int, ...]
-    kept: Mask | None
-    splits: NDArray[np.int8] | None
+    num_before: tuple[int, ...]  # for each slice, the number of records of its file in earlier slices
+    kept: Mask | None  # bool[num_documents], False for duplicates; None keeps all documents
+    splits: NDArray[np.int8] | None  # int8[num_documents], split indices; None without splits
 
     def num_chosen(self, split: int | None) -> int:
         mask = self.chosen(split)
@@ -477,7 +471,8 @@ def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) 
 
 def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
     """Returns the origins of all documents of a part, as runs; `numbers` maps a file's path to its index."""
-    skipped = part_array(part.prefix, RECORDS, np.int64) if RECORDS in part.report.arrays else skipped_array([])
+    has_skipped = RECORDS in part.report.arrays
+    skipped = part_array(part.prefix, RECORDS, np.int64) if has_skipped else np.empty(0, dtype=np.int64)
     found = [np.empty(0, dtype=RUNS)]
     start = 0
     for slice_, num_before, num_rows in zip(part.shard.slices, part.num_before, part.report.slice_rows, strict=True):

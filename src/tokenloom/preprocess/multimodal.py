@@ -160,21 +160,16 @@ def _listed(folder: str, _changed: int) -> tuple[PairBlock, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecipe(Recipe):
-    """The recipe for texts with images; see `Recipe`.
-
-    Attributes:
-        file: the input, with size and version at planning time.
-        is_folder: whether the input is a folder of pairs; otherwise it is a file of records.
-    """
+    """The recipe for texts with images; see `Recipe`."""
 
     settings: MultimodalSettings
     file: InputFile
-    is_folder: bool
+    is_folder: bool  # a folder of pairs, not a file of records
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
     is_multimodal = True
     documents = "pairs"
-    expected = "expected JSON lines, or a folder of texts and images with equal names"
+    expected = "provide JSON lines, or a folder of texts and images with equal names"
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         settings = self.settings
@@ -273,7 +268,6 @@ class ImageRecipe(Recipe):
 
 
 def _bundled(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Splits blocks into single records, and yields them in bundles of `_PAIRS_AT_ONCE`."""
     records = chain.from_iterable(singles([block]) for block in blocks)
     while bundle := list(chain.from_iterable(islice(records, _PAIRS_AT_ONCE))):
         yield bundle
@@ -293,17 +287,9 @@ def preprocess_multimodal(
     job's identity does not cover images named by records: pass `restart=True` after you change them. Memory: the images
     of 8 × (`num_workers` + 2) pairs per process.
 
-    Args:
-        input_path: JSON lines or a table whose records have a text and an image path relative to the file's folder; or
-            a folder of pairs with equal stems, such as `cat.txt` and `cat.jpg`, which are sorted by stem.
-        output_prefix: prefix of the outputs.
-        tokenizer: tokenizer from `load_tokenizer`.
-        settings: see `MultimodalSettings`.
-        how: see `preprocess_corpus`.
-
-    Raises:
-        InputError: a record or pair is bad (no text; a missing, empty or too large image), or the input is empty.
-        TokenloomError: see `preprocess_corpus`.
+    The input is JSON lines or a table whose records have a text and an image path relative to the file's folder, or a
+    folder of pairs with equal stems, such as `cat.txt` and `cat.jpg`, which are sorted by stem. For the other arguments
+    and the errors see `preprocess_corpus`.
     """
     settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
@@ -323,16 +309,10 @@ def preprocess_multimodal(
 def write_image_records(
     texts_path: str, images_folder: str, output_path: str, *, image_key: str = "image", overwrite: bool = False
 ) -> int:
-    """Adds an image path to each record: record n gets image n of a folder, sorted by name. Returns the record count.
+    """Adds an image path to each record of JSON lines under `image_key`; returns the number of records.
 
-    The reference's tool uses the order in which the filesystem lists the folder, which may differ between machines.
-
-    Args:
-        texts_path: path of JSON lines; blank lines are skipped.
-        images_folder: folder with one image per record; hidden files are skipped.
-        output_path: path of the JSON lines to write.
-        image_key: key under which to store the image path.
-        overwrite: replace an existing file with other content.
+    Record n gets image n of the folder, sorted by name; skips blank lines and hidden files. The reference's tool uses
+    the order in which the filesystem lists the folder, which may differ between machines.
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):

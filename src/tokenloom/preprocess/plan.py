@@ -41,13 +41,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """A dataset to make.
-
-    Attributes:
-        prefix: path prefix of the `.bin`/`.idx` pair.
-        key, column: key of its texts, and the index of the key; `key` is empty if the recipe has no keys.
-        split, split_number: name of its split, and the index of the split; None without splits.
-    """
+    """A dataset to make: the texts of key number `column` in split number `split_number`."""
 
     prefix: str
     key: str = ""
@@ -58,33 +52,20 @@ class PlannedDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedShard:
-    """A unit of work: consecutive slices of the input.
-
-    Attributes:
-        number: index of the shard in the job, in the order of the corpus.
-        slices: slices of input files, in order.
-        num_bytes: size of the slices in the input files, in bytes.
-        key: hash of the slices, the tokenizer and the settings that decide the bytes.
-    """
+    """A unit of work: consecutive slices of the input; see `ShardedJob` for `number` and `key`."""
 
     number: int
     slices: tuple[InputSlice, ...]
-    num_bytes: int
+    num_bytes: int  # of the slices in the input files
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """Datasets made from the same shards: one per key and split, plus a file of bad records.
-
-    Attributes:
-        prefix: common path prefix of the datasets.
-        datasets: datasets, ordered by split, then by key.
-        shards: shards, in order.
-    """
+    """Datasets made from the same shards: one per key and split, plus a file of bad records."""
 
     prefix: str
-    datasets: tuple[PlannedDataset, ...]
+    datasets: tuple[PlannedDataset, ...]  # ordered by split, then by key
     shards: tuple[PlannedShard, ...]
 
     @property
@@ -142,7 +123,7 @@ class Recipe(ABC):
     is_multimodal: ClassVar[bool] = False
     has_roles: ClassVar[bool] = False
     documents: ClassVar[str] = "documents"
-    expected: ClassVar[str] = "expected one JSON object per line, or another format with its own suffix"
+    expected: ClassVar[str] = "provide one JSON object per line, or a file of another format with its usual suffix"
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -274,8 +255,8 @@ class JobPlan(ShardedJob):
     def location(self, shard: PlannedShard) -> str:
         return f"its first file is `{shard.slices[0].file.path}`"
 
-    def blame(self, journal_path: str, reason: str) -> str | None:
-        place = condemn(journal_path, reason)
+    def blame(self, part_prefix: str, reason: str) -> str | None:
+        place = condemn(part_prefix, reason)
         return None if place is None else f"`{place[0]}` record {place[1]}"
 
 

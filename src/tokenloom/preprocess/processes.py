@@ -40,13 +40,10 @@ _STUCK = "stuck"
 
 
 def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int, num_workers: int, book: Book) -> None:
-    """Runs all shards of a job in child processes; replaces a child that dies, up to `_MOST_DEATHS` times per shard.
+    """Runs all shards of a job in child processes; raises the error of the first child that fails.
 
-    Raises:
-        ConfigError: the job cannot be pickled, for example because it has a lambda.
-        FolderGoneError: another process finished the job.
-        WorkerError: children died repeatedly.
-        TokenloomError: the error of the first child that failed; finished shards are kept.
+    Replaces a child that dies; raises `WorkerError` after `_MOST_DEATHS` deaths at one shard. Raises `ConfigError` if
+    the job cannot be pickled, for example because it has a lambda.
     """
     num_deaths: Counter[int | None] = Counter()
     try:
@@ -73,7 +70,7 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
                 num_deaths[child.shard] += 1
                 if child.shard is not None and (child.is_stuck or -message in _OWN_SIGNALS):
                     reason = f"a process that tokenized only this record {end}"
-                    if (found := job.blame(folder.journal_path(job.shards[child.shard]), reason)) is not None:
+                    if (found := job.blame(folder.part_prefix(job.shards[child.shard]), reason)) is not None:
                         num_deaths[child.shard] = 0  # the next attempt skips that record
                         problem += f" at {found}"
                 if num_deaths[child.shard] >= _MOST_DEATHS:
@@ -148,7 +145,6 @@ class _Children:
                     yield child, message
 
     def _kill_silent(self, ready: list[_Child]) -> None:
-        """Kills children whose last message is too old; a message of a `ready` child counts as a heartbeat."""
         for child in self._running.values():
             child.num_beats += child in ready
             timeout = self._timeout_seconds if child.num_beats else max(self._timeout_seconds, _SECONDS_TO_START)
@@ -222,11 +218,8 @@ def local_runner(
 ) -> Runner:
     """Returns a runner that runs shards in this process, or in several processes of this machine.
 
-    Args:
-        most_processes: upper limit on processes: the number of shards, or 1 if only this process can read the input.
-        num_processes: number of processes; None for one per `threads_per_process` processors.
-        num_workers: threads per process; None to use all processors.
-        threads_per_process: number of threads that one process can keep busy.
+    By default there is one process per `threads_per_process` processors, at most `most_processes`, and the threads
+    (`num_workers` per process) use all processors.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):
         if number is not None:
@@ -236,9 +229,8 @@ def local_runner(
     workers = num_workers or max(1, num_processors // processes)
 
     def run(job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        suspects = any(os.path.exists(folder.journal_path(shard)) for shard in job.shards)
         # After a crash, a child tokenizes the suspect records, so that this process survives.
-        if processes == 1 and (job.reads_streams or not suspects):
+        if processes == 1 and (job.reads_streams or not folder.has_journals()):
             work_on_shards(job, folder, num_workers=workers, book=book)
         else:
             work_in_processes(job, folder, num_processes=processes, num_workers=workers, book=book)

@@ -43,13 +43,7 @@ class RayRunner:
         checked_integer("max_retries", self.max_retries, at_least=0)
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Runs all shards of a job; raises the error of the first task that fails, and keeps finished shards.
-
-        Raises:
-            ConfigError: the input is a pipe, such as standard input.
-            MissingExtraError: `ray` is not installed.
-            WorkerError: the process of a task died more than `max_retries` times.
-        """
+        """Runs all shards of a job; raises the error of the first task that fails, and keeps finished shards."""
         if job.reads_streams:
             hint = "write the input to a file first, or run the job without Ray"
             raise ConfigError("other machines cannot read a pipe of this machine", hint=hint)

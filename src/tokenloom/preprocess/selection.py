@@ -34,10 +34,6 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
     The hash includes the number of texts and their lengths: two documents have equal hashes only if they have the same
     texts for the same keys, divided in the same way. BLAKE2b is a cryptographic hash; among 10¹² documents, the
     probability of a collision is 10⁻¹⁵.
-
-    Args:
-        columns: texts of each key, in the order of the keys.
-        num_documents: number of documents in each column.
     """
     every = range(1, num_documents + 1)
     ends = [every if column.document_ends is None else column.document_ends.tolist() for column in columns]

@@ -113,7 +113,7 @@ class CorpusSettings(JobSettings):
         append_eod: append the tokenizer's end-of-document token to each nonempty document.
         prepend_bos: prepend the tokenizer's beginning-of-document token to each nonempty document.
         template_tokens: add the special tokens of the tokenizer's template (such as "[CLS]" and "[SEP]") to each text,
-            even if it is empty, inside `prepend_bos` and `append_eod`.
+            even if it is empty, inside the tokens of `prepend_bos` and `append_eod`.
         split_sentences: write one sequence per sentence, to PREFIX_KEY_sentence.
         keep_newlines: keep the white space after each sentence.
         drop_duplicates: keep only the first document of those with equal texts.
@@ -122,7 +122,7 @@ class CorpusSettings(JobSettings):
         engine: library that encodes texts; auto: gigatoken if it gives equal ids, else the tokenizer's own library.
         block_bytes: bytes of text that a thread tokenizes at once; None for the fastest measured size.
         one_pair_per_file: write separate datasets for each input file, named after the file, in the folder PREFIX.
-        exact_prefix: write PREFIX.bin and PREFIX.idx, without key and level in the name; needs exactly one key.
+        exact_prefix: write PREFIX.bin and PREFIX.idx, without `_KEY_document` in the name; needs exactly one key.
     """
 
     keys: tuple[str, ...] = ("text",)

@@ -43,14 +43,7 @@ from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine, Block, SkippedRecords
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.blocks import (
-    TokenizedBlock,
-    bad_record_block,
-    bisect_failures,
-    json_line,
-    rejected_path,
-    singles,
-)
+from tokenloom.preprocess.blocks import TokenizedBlock, bad_record, bisect_failures, json_line, rejected_path, singles
 from tokenloom.preprocess.folder import JobFolder, Silence, journal_path
 from tokenloom.preprocess.sharded import Counts, RunShard
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
@@ -405,7 +398,7 @@ class ShardJournal:
         for single in singles(bundle):
             place = single[0].path, single[0].first_record
             if place in condemned:
-                made.append(bad_record_block(work, single, condemned[place]))
+                made.append(bad_record(work, single, condemned[place]))
             else:
                 self.note(place)
                 made += bisect_failures(work, single)
@@ -413,9 +406,9 @@ class ShardJournal:
         return made
 
 
-def condemn(path: str, reason: str) -> Place | None:
+def condemn(part_prefix: str, reason: str) -> Place | None:
     """Marks the record at which a worker process died as bad; returns its place, None if the place is unknown."""
-    found = _read_journal(path)
+    found = _read_journal(path := journal_path(part_prefix))
     if (place := found.get("at")) is None:
         return None
     _write_journal(path, None, [*found["condemned"], [*place, reason]])
@@ -504,8 +497,6 @@ def _tokenized(
 
 
 class _Reading:
-    """A reader of the slices of a shard, in order, that counts bytes and rows."""
-
     def __init__(self) -> None:
         self._reader: SliceReader | None = None
         self._before = (0, 0)

@@ -88,8 +88,8 @@ class ShardedJob(ABC):
     def location(self, shard: Any) -> str:
         """Returns a phrase that describes the input of a shard, such as its first file."""
 
-    def blame(self, journal_path: str, reason: str) -> str | None:
-        """Marks the record at which a process died as bad; returns its name, None if it is unknown."""
+    def blame(self, part_prefix: str, reason: str) -> str | None:
+        """Marks the record at which the process of a shard died as bad; returns its name, None if it is unknown."""
         return None
 
     @cached_property
@@ -125,12 +125,7 @@ class Book(Protocol):
 class ProgressBook:
     """The progress of a job, summed over shards and displayed. Not thread-safe.
 
-    Args:
-        job: job of the shards.
-        title: title of the progress display.
-        unit, measure: plural name of the progress unit, and its key in the counts.
-        total: total number of units; 0 if unknown.
-        show: called after every update.
+    Shows the count `measure` of `total` (0 if unknown), in `unit`, a plural noun. Calls `show` after every update.
     """
 
     def __init__(
@@ -177,11 +172,11 @@ class ProgressBook:
 
     def add_done_shards(self, folder: JobFolder) -> int:
         """Adds the counts of all finished shards; returns the number of these shards."""
-        done = [(shard, report) for shard in self._job.shards if (report := folder.report(shard)) is not None]
-        for shard, report in done:
-            self.update(shard.number, self._job.counts_of(report, shard), is_done=True)
-        _LOGGER.info("%d of %d shards were already done", len(done), len(self._job.shards))
-        return len(done)
+        for shard in self._job.shards:
+            if (report := folder.report(shard)) is not None:
+                self.update(shard.number, self._job.counts_of(report, shard), is_done=True)
+        _LOGGER.info("%d of %d shards were already done", len(self._done), len(self._job.shards))
+        return len(self._done)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -255,14 +250,8 @@ def do_and_assemble(
 ) -> AssembledT:
     """Runs all shards, redoes damaged ones, and assembles the parts; returns the result of `assemble`.
 
-    Args:
-        job: job to run.
-        folder: folder of the job; this process has joined it.
-        book: receives the progress.
-        run: runs the shards.
-        damaged: returns the shards whose files are damaged, each with a description of the damage.
-        assemble: writes the output from the reports and parts of all shards.
-        pending: path prefixes of the local files that `assemble` writes.
+    `damaged` returns the shards whose files are damaged, each with a description. `assemble` writes the output from the
+    reports of all shards; `pending` are path prefixes of the local files that it writes.
     """
     while True:
         run(job, folder, book)

@@ -18,14 +18,7 @@ from tokenloom.inputs import STDIN, InputFile, InputSlice
 from tokenloom.inputs.find import find_inputs, formats_by_name, split_suffix
 from tokenloom.inputs.records import BadLine, Block, parse_block
 from tokenloom.overrides import overrides
-from tokenloom.preprocess.blocks import (
-    BlockTokenizer,
-    Column,
-    DocumentTokens,
-    bisect_failures,
-    group_blocks,
-    singles,
-)
+from tokenloom.preprocess.blocks import BlockTokenizer, Column, DocumentTokens, bisect_failures, group_blocks, singles
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
 from tokenloom.preprocess.plan import BlockPipeline, JobPlan, Mask, PlannedDataset, Recipe, plan_job
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
@@ -297,7 +290,6 @@ def preview_corpus(
 
 
 def _records(plan: JobPlan) -> Iterator[Block]:
-    """Yields each record of the corpus as a block."""
     for slice_ in (slice_ for shard in plan.shards for slice_ in shard.slices):
         with closing(plan.recipe.open(slice_, block_bytes=_PREVIEW_BLOCK_BYTES)) as reader:
             for block in reader.blocks():

@@ -46,20 +46,13 @@ FAST_LIBRARY = "gigatoken"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The result of comparing two libraries on all Unicode code points, for one set of cutting rules.
-
-    Attributes:
-        name: name of the rules.
-        libraries, unicode: the two libraries as `name version`, and the Unicode version of each.
-        rules: normalizers and regular expressions that split a text, as in `FastEncodable.cutting_rules`.
-        ranges: ascending half-open ranges of code points that the libraries treat differently.
-    """
+    """The result of comparing two libraries on all Unicode code points, for one set of cutting rules."""
 
     name: str
-    libraries: tuple[str, str]
-    unicode: tuple[str, str]
-    rules: tuple[str, ...]
-    ranges: tuple[tuple[int, int], ...]
+    libraries: tuple[str, str]  # each as `name version`
+    unicode: tuple[str, str]  # the Unicode version of each library
+    rules: tuple[str, ...]  # as in `FastEncodable.cutting_rules`
+    ranges: tuple[tuple[int, int], ...]  # half-open ranges of code points that the libraries treat differently
 
     @property
     def identity(self) -> str:
@@ -140,7 +133,7 @@ class FastEncodable(Protocol):
         """The normalizers and regular expressions that split a text, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns the equal tokenizer of the module `gigatoken`; raises any exception if it is not supported."""
+        """Loads this tokenizer in the module `gigatoken`; raises an exception of any type if it is not supported."""
 
 
 class GigatokenEngine:
@@ -194,19 +187,12 @@ def _use(truth: Engine) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """The chosen engine, with the reason for the choice.
-
-    Attributes:
-        name: name of the engine.
-        reason: the checks that the engine passed, or the reason why the faster engine is not used.
-        create: creates an engine for one thread; the first call returns the engine that was checked.
-        certificate: identity of the certificate of the faster engine; None for the tokenizer's own library.
-    """
+    """The chosen engine, with the reason for the choice."""
 
     name: str
-    reason: str
-    create: Callable[[], Engine]
-    certificate: str | None = None
+    reason: str  # the checks that the engine passed, or why the faster engine is not used
+    create: Callable[[], Engine]  # creates an engine for one thread; the first call returns the one that was checked
+    certificate: str | None = None  # identity of the faster engine's certificate; None for the tokenizer's own library
 
     @property
     def recorded(self) -> str:

@@ -111,7 +111,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return (*parts, *(["byte_fallback"] if getattr(self.backend.model, "byte_fallback", False) else []))
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns the equal tokenizer of `gigatoken`; see `FastEncodable`."""
+        """See `FastEncodable`."""
         return module.Tokenizer.from_json(self.data)
 
     @property
@@ -210,7 +210,7 @@ def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFac
 
 
 def _steps_of(part: Any) -> list[str]:
-    """Returns the steps of a normalizer or pre-tokenizer as JSON, without options that do not affect cutting."""
+    """Returns the steps of a normalizer or pre-tokenizer as JSON, without options that do not affect the cuts."""
     steps, pending = [], [] if part is None else [json.loads(part.__getstate__())]
     while pending:
         step = pending.pop(0)
@@ -238,7 +238,6 @@ def _parse(path: str, data: bytes) -> Any:
 
 
 def _read_config(path: str) -> Mapping[str, Any]:
-    """Returns the content of the `tokenizer_config.json` beside the tokenizer; empty if the file is missing."""
     config_path = os.path.join(os.path.dirname(path), _CONFIG_FILE)
     try:
         config = read_json(config_path)

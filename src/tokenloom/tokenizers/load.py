@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns the paths to try: `path`, then existing files at a tail of `path` below a parent folder of the data."""
+    """Returns paths to try: `path`, then existing files with its last components under any folder above the data."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

@@ -35,30 +35,18 @@ _LIST_HINT = 'give a JSON list such as [{"rank": 0, "token_bytes": "AA==", "toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceTokenizerOptions:
-    """The reference's tokenizer options that affect ids, under their names in the reference.
+    """The reference's tokenizer options that affect ids, under their names in the reference."""
 
-    Attributes:
-        tokenizer_type: one of `TYPES`.
-        tokenizer_model: file or folder of a Hugging Face, SentencePiece or tiktoken tokenizer.
-        vocab_file, merge_file: vocabulary file of GPT-2 or BERT; merges file of GPT-2.
-        vocab_size: number of ids of `NullTokenizer` and `TikTokenizer`.
-        special_tokens: additional special tokens of GPT-2 and BERT; all special tokens of tiktoken.
-        tiktoken_pattern: "v1" or "v2".
-        tiktoken_num_special_tokens: number of ids reserved for special tokens of tiktoken.
-        null_tokenizer_eod_id: end-of-document id of `NullTokenizer`.
-        sentencepiece_ignores_white_space: whether SentencePiece may drop white space.
-    """
-
-    tokenizer_type: str
-    tokenizer_model: str | None = None
-    vocab_file: str | None = None
-    merge_file: str | None = None
-    vocab_size: int | None = None
-    special_tokens: tuple[str, ...] | None = None
-    tiktoken_pattern: str | None = None
-    tiktoken_num_special_tokens: int = 1000
+    tokenizer_type: str  # one of `TYPES`
+    tokenizer_model: str | None = None  # file or folder of a Hugging Face, SentencePiece or tiktoken tokenizer
+    vocab_file: str | None = None  # of GPT-2 or BERT
+    merge_file: str | None = None  # of GPT-2
+    vocab_size: int | None = None  # number of ids of `NullTokenizer` and `TikTokenizer`
+    special_tokens: tuple[str, ...] | None = None  # additional ones of GPT-2 and BERT; all special tokens of tiktoken
+    tiktoken_pattern: str | None = None  # "v1" or "v2"
+    tiktoken_num_special_tokens: int = 1000  # number of ids that tiktoken reserves for special tokens
     null_tokenizer_eod_id: int | None = None
-    sentencepiece_ignores_white_space: bool = True
+    sentencepiece_ignores_white_space: bool = True  # SentencePiece may drop white space
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
@@ -76,11 +64,8 @@ def load_reference_tokenizer(
 ) -> TextTokenizer:
     """Loads the tokenizer that the reference's options describe. Never downloads.
 
-    Args:
-        options: options of the reference.
-        null_has_own_eod: whether `NullTokenizer` has the end-of-document id `vocab_size`, as up to version 0.16.1;
-            otherwise the id is `vocab_size - 1`.
-        eod_token: token that ends a document, instead of the reference's choice.
+    The end-of-document id of `NullTokenizer` is `vocab_size` if `null_has_own_eod` (up to version 0.16.1 of the
+    reference), else `vocab_size - 1`. `eod_token` overrides the end-of-document token of other types.
     """
     name, added = options.tokenizer_type, options.special_tokens or ()
     if name in _NOT_FOR_TEXT:

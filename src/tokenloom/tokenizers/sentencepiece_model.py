@@ -28,12 +28,8 @@ class SentencePieceTokenizer(TokenRoles):
     """A tokenizer of the library `sentencepiece`, without sampling; create it with `load_tokenizer`.
 
     A text is never encoded as a control symbol (`<s>`, `</s>`, `<pad>`): a spelled-out control symbol is ordinary text.
-    A spelled-out user-defined symbol is encoded as its id. Picklable and thread-safe.
-
-    Args:
-        path: path of the `.model`, for messages.
-        data: content of the `.model`.
-        eod_token, bos_token: pieces that end and start a document; None uses the model's `eos` and `bos`.
+    A spelled-out user-defined symbol is encoded as its id. `data` is the content of the `.model` at `path`; `eod_token`
+    and `bos_token` default to the model's `eos` and `bos`. Picklable and thread-safe.
     """
 
     kind = "sentencepiece"
@@ -74,7 +70,6 @@ class SentencePieceTokenizer(TokenRoles):
         return frozenset(number for number in self.inv_vocab if self.backend.is_control(number))
 
     def _find_roles(self, path: str, eod_token: str | None, bos_token: str | None) -> dict[str, int]:
-        """Returns ids by role: set by the user, else by the model, else by the usual spelling."""
         ids = self.vocab
         own = {"eod": self.backend.eos_id(), "bos": self.backend.bos_id(), "pad": self.backend.pad_id()}
         roles = {role: number for role, number in own.items() if number >= 0}

@@ -31,10 +31,7 @@ def shortened(text: str, most: int = 500) -> str:
 
 @contextmanager
 def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
-    """Converts exceptions in the `with` block to `kind`, with the reason appended to `message`.
-
-    `OSError` and `ImportError` always become `TokenizerError`, since they do not depend on the text.
-    """
+    """Converts exceptions in the `with` block to `kind`; `OSError` and `ImportError` always to `TokenizerError`."""
     try:
         yield
     except TokenloomError:
@@ -74,15 +71,10 @@ WELL_KNOWN: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The ids of several texts.
+    """The ids of several texts, concatenated."""
 
-    Attributes:
-        tokens: ids of all texts, concatenated, in an integer dtype.
-        lengths: int64[num_texts], ids per text.
-    """
-
-    tokens: NDArray[Any]
-    lengths: NDArray[np.int64]
+    tokens: NDArray[Any]  # any integer dtype
+    lengths: NDArray[np.int64]  # int64[num_texts], ids per text
 
     def rows(self) -> list[NDArray[Any]]:
         """Returns the ids of each text, as views."""
@@ -151,17 +143,10 @@ def _role(name: str) -> Any:
 
 
 class TokenRoles:
-    """A base class for tokenizers, with roles and identity.
+    """A base class for tokenizers, with identity and roles.
 
-    Args:
-        path, sha256: see `TextTokenizer`.
-        roles: ids by role; "eos" defaults to "eod".
-
-    Attributes:
-        eod, bos: ids that end and start a document.
-        eos: id that ends a sequence.
-        pad, mask: ids of padding and of masked tokens.
-        cls, sep: ids that start a sequence for classification, and end a segment.
+    `roles` are ids by role: `eod` and `bos` end and start a document, `eos` (`eod` by default) ends a sequence, `pad`
+    pads, `mask` masks, `cls` starts a sequence for classification, `sep` ends a segment.
     """
 
     eod: property = _role("eod")
@@ -182,17 +167,14 @@ class TokenRoles:
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """Its identity for index caches."""
         # No path: byte-level and null tokenizers have none, and the fingerprint is more exact.
         return OrderedDict({"class": type(self).__name__, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def tokenize(self, text: str) -> list[int]:
-        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
         ids: list[int] = self.encode_texts([encodable(text)]).tokens.tolist()
         return ids
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """See `TextTokenizer`."""
         raise NotImplementedError
 
     def id_of_role(self, role: str) -> int:

@@ -95,12 +95,7 @@ _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 class TiktokenTokenizer(TokenRoles):
     """A tokenizer of the library `tiktoken`; create it with `load_tokenizer`. Picklable and thread-safe.
 
-    A special token that a text spells out is encoded as its id.
-
-    Args:
-        path: path of the rank file, for messages.
-        data: content of the rank file.
-        description: pattern and special tokens.
+    A special token that a text spells out is encoded as its id. `data` is the content of the rank file at `path`.
     """
 
     kind = "tiktoken"
@@ -212,7 +207,6 @@ def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
 
 
 def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDescription:
-    """Returns the description of a rank file, with the members that `options` override."""
     known = read_description(file, data)
     if options.pattern is None and known is None:
         hint = f"set `pattern` to one of {', '.join(PATTERNS)} or a regular expression, or write `{file}.json`"

@@ -117,8 +117,8 @@ class DelimitedReader(TableReader):
                 yield
         except InputError as error:
             if "straddling" in error.message:
-                rule = f"a row is longer than {self._row_bytes} bytes, 1/256 of `memory_bytes`"
-                raise InputError(error.message, hint=f"{rule}, or a quote is not closed") from error
+                hint = f"close open quotes, or raise `memory_bytes`, 1/256 of which ({self._row_bytes}) limits a row"
+                raise InputError(error.message, hint=hint) from error
             raise
 
 

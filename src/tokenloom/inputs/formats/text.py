@@ -40,8 +40,6 @@ class TextLineBlock(LineBlock):
 
 
 class _Text(RecordFormat):
-    """A base class for plain text formats."""
-
     suffixes: tuple[str, ...] = (".txt", ".text")
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
