@@ -1,5 +1,3 @@
-"""The tokenizers of these tests, and shards as small as their corpora."""
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,5 +1,3 @@
-"""Corpora, and the jobs that turn them into datasets, for tests."""
-
 from __future__ import annotations
 
 import itertools
@@ -36,26 +34,22 @@ def preprocess(
 
 
 def preprocess_chat(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> CorpusSummary:
-    """Calls the function of that name, with its settings among the options."""
     settings = _settings(ChatSettings, options, skips=skip_bad_lines)
     return chat.preprocess_chat(*arguments, settings, **options)
 
 
 def preprocess_multimodal(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> CorpusSummary:
-    """Calls the function of that name, with its settings among the options."""
     settings = _settings(MultimodalSettings, options, skips=skip_bad_lines)
     return multimodal.preprocess_multimodal(*arguments, settings, **options)
 
 
 def _settings(kind: type[Any], options: dict[str, Any], *, skips: bool) -> Any:
-    """Returns settings of a class, which are taken out of the options."""
     chosen = {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
     return kind(**chosen, **({"bad_records": BadRecordBudget(most=None)} if skips else {}))
 
 
 @contextmanager
 def standard_input(data: bytes) -> Iterator[None]:
-    """Lets this process read some bytes from its standard input."""
     reading, writing = os.pipe()
     os.write(writing, data)
     os.close(writing)
@@ -86,7 +80,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def corpus_of(folder: Path, documents: list[str], *, num_files: int = 3) -> list[Path]:
-    """Writes documents to some files, in order."""
     size = -(-len(documents) // num_files)
     return [
         write_lines(folder / f"part-{number}.jsonl", [{"text": text} for text in documents[start : start + size]])

@@ -1,5 +1,3 @@
-"""The records that documents were made of: read again by other means than ours, and compared with the tokens."""
-
 from __future__ import annotations
 
 import bz2
@@ -44,7 +42,6 @@ def record_in(path: str, record: int, *, key: str = "text") -> str:
 
 
 def located(prefix: str | Path) -> list[tuple[str, int]]:
-    """Returns path and record of each document of a pair."""
     origins = origins_of(prefix)
     files, records = origins.locate(np.arange(origins.num_documents))
     return [(origins.files[file].path, record) for file, record in zip(files.tolist(), records.tolist(), strict=True)]
@@ -57,7 +54,6 @@ def origins_of(prefix: str | Path) -> Origins:
 
 
 def texts_of(prefix: str | Path) -> list[str]:
-    """Returns the documents of a pair as text, which were tokenized as bytes."""
     dataset = IndexedDataset(str(prefix))
     tokens = [dataset[start:stop] for start, stop in pairwise(dataset.document_indices.tolist())]
     return ["".join(BYTES.detokenize(row.tolist()) for row in rows) for rows in tokens]

@@ -1,5 +1,3 @@
-"""One bad record is one bad record: tokenizers that fail, die or never end on a text, and processes that freeze."""
-
 from __future__ import annotations
 
 import ctypes
@@ -28,8 +26,6 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Awkward(ByteTokenizer):
-    """Takes bytes for ids, but for some texts, on which it does what they say."""
-
     def __reduce__(self):
         return Awkward, ()
 
@@ -53,7 +49,6 @@ class Awkward(ByteTokenizer):
 
 
 def giving_up() -> str:
-    """Returns a tokenizer whose expression gives up on a run of `x`: the library then panics."""
     backend = Tokenizer(models.BPE({letter: number for number, letter in enumerate([*LETTERS, "</s>"])}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
     return backend.to_str()

@@ -1,5 +1,3 @@
-"""Conversations into a pair and roles."""
-
 from __future__ import annotations
 
 import json
@@ -55,7 +53,6 @@ def jinja(tmp_path, source):
 
 
 def shown(prefix, tokenizer):
-    """Returns the parts of each sequence as text."""
     dataset = IndexedDataset(prefix)
     roles = read_roles(dataset)
     return [

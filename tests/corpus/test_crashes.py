@@ -1,5 +1,3 @@
-"""Jobs that are killed, with `kill -9`, at whatever moment comes; and processes that share one."""
-
 from __future__ import annotations
 
 import contextlib

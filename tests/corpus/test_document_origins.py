@@ -1,5 +1,3 @@
-"""Which record each document was made of: the record is read again, by other means, and compared with the tokens."""
-
 from __future__ import annotations
 
 import logging
@@ -71,8 +69,6 @@ def test_every_document_is_found_in_its_file(tmp_path: Path, name: str):
 
 
 class Refusing(ByteTokenizer):
-    """Takes bytes for ids, but no text with an `r`."""
-
     def encode_texts(self, texts: Any) -> Any:
         if any("r" in text for text in texts):
             raise RecursionError

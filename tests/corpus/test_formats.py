@@ -1,5 +1,3 @@
-"""One corpus in every format, through the whole pipeline."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -31,12 +29,13 @@ def write_corpus(folder: Path, name: str) -> Path:
     if ".arrow" in name:
         return write_arrow(path, ROWS, batch_rows=70, stream=name.endswith("s"))
     suffix = path.suffix if path.suffix in COMPRESSIONS else ""
-    text = "".join(text + "\n" for text in TEXTS).encode()
-    path.write_bytes(COMPRESSIONS[suffix](text if ".txt" in name else json_lines(ROWS)))
+    rows = ["text,id", *(f'"{text}",7' for text in TEXTS)]
+    lines = {".txt": TEXTS, ".csv": rows}.get(Path(name.removesuffix(suffix)).suffix)
+    path.write_bytes(COMPRESSIONS[suffix](json_lines(ROWS) if lines is None else "\n".join([*lines, ""]).encode()))
     return path
 
 
-CASES = [(name, "text") for name in ("a.jsonl.zst", "a.txt", "a.txt.gz", "a.arrow", "a.arrows")]
+CASES = [(name, "text") for name in ("a.jsonl.zst", "a.txt", "a.txt.gz", "a.arrow", "a.arrows", "a.csv", "a.csv.gz")]
 CASES += [("a.jsonl", "meta.text"), ("a.parquet", "meta.text")]
 CASES += [pytest.param(f"a.jsonl.{codec}", "text", marks=pytest.mark.slow) for codec in ("gz", "bz2", "xz")]
 CASES += [pytest.param("saved", "text", marks=pytest.mark.slow)]

@@ -1,5 +1,3 @@
-"""Faults around jobs: names, budgets, losses of power, foreign folders, inputs that cannot be read twice."""
-
 from __future__ import annotations
 
 import json
@@ -130,7 +128,6 @@ def test_more_shards_than_descriptors(tmp_path: Path, words):
 
 
 def open_and_running() -> set[str]:
-    """Returns the descriptors of this process, with what they are of, and its threads."""
     found = {f"thread {number}" for number in os.listdir("/proc/self/task")}
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the one that lists them

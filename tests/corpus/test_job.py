@@ -1,5 +1,3 @@
-"""Jobs of many shards: resuming, sharing, refusing, and what their datasets hold."""
-
 from __future__ import annotations
 
 import json

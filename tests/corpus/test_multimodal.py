@@ -1,5 +1,3 @@
-"""Pairs of text and image into a dataset."""
-
 from __future__ import annotations
 
 import json
@@ -25,7 +23,6 @@ PAIRS = {"cat": ("a cat\r\n", b"\xff\xd8cat"), "dog": ("", b"dogs"), "emu": ("na
 
 @pytest.fixture
 def folder(tmp_path):
-    """Holds the pairs, and the JSON lines that name them, beside an empty folder for what is written."""
     (tmp_path / "pairs").mkdir()
     for stem, (text, image) in PAIRS.items():
         (tmp_path / "pairs" / f"{stem}.txt").write_bytes(text.encode())
@@ -42,7 +39,6 @@ def run(folder, name="pairs.jsonl", **options):
 
 
 def contents(folder):
-    """Returns (tokens, image) of each document."""
     dataset = IndexedDataset(str(folder / "out" / "p"), multimodal=True)
     assert dataset.sequence_modes.tolist() == [0, 1] * dataset.num_documents
     return [
@@ -164,7 +160,6 @@ def test_images_go_with_records_by_name(tmp_path: Path):
 
 @pytest.fixture
 def many(tmp_path, rng):
-    """A folder of pairs, one of them incomplete, and records that name the same images, some of them bad."""
     (tmp_path / "pairs").mkdir()
     (tmp_path / "out").mkdir()
     lines: list[object] = []

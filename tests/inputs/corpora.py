@@ -1,5 +1,3 @@
-"""One corpus in many formats, and whole files read through slices."""
-
 from __future__ import annotations
 
 import bz2
@@ -7,6 +5,7 @@ import gzip
 import itertools
 import json
 import lzma
+import os
 from collections.abc import Callable
 from contextlib import closing
 
@@ -28,6 +27,21 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+LINE = b'{"text": "a"}\n'
+
+
+def write(folder, *names, data=LINE):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def found_in(folder, found):
+    """Returns the input files and the ignored files, relative to a folder."""
+    below = [str(os.path.relpath(file.path, folder)) for file in found.files]
+    return below, [str(os.path.relpath(path, folder)) for path in found.ignored]
+
+
 def json_lines(records):
     return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
 
@@ -37,10 +51,11 @@ def write_parquet(path, rows, **options):
     return path
 
 
-def write_arrow(path, rows, *, batch_rows=1000, stream=False):
+def write_arrow(path, rows, *, batch_rows=1000, stream=False, **options):
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows)
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with pa.OSFile(str(path), "wb") as sink, make(sink, table.schema) as writer:
+    settings = pa.ipc.IpcWriteOptions(**options)
+    with pa.OSFile(str(path), "wb") as sink, make(sink, table.schema, options=settings) as writer:
         writer.write_table(table, max_chunksize=batch_rows)
     return path
 
@@ -68,7 +83,6 @@ def parse_slices(slices, keys=("text",), **options):
 
 
 def documents(parsed, column=0):
-    """Returns the texts of each document."""
     found: list[list[str]] = []
     for block in parsed:
         texts, ends = block.columns[column].texts, block.columns[column].document_ends
@@ -79,5 +93,4 @@ def documents(parsed, column=0):
 
 
 def bad(parsed):
-    """Returns the number and reason of each bad record."""
     return [(line.line, line.reason) for block in parsed for line in block.bad_lines]

@@ -31,38 +31,29 @@ def bounds(shards):
     return [[(slice_.file.path, slice_.start, slice_.stop) for slice_ in shard] for shard in shards]
 
 
-def test_lines_are_cut_into_equal_ranges_and_small_files_share_a_shard():
-    files = [input_file("a", 25), input_file("b", 3), input_file("c", 4), input_file("d", 0), input_file("e", 4)]
-    assert bounds(cut_inputs(files, shard_bytes=10)) == [
-        [("a", 0, 8)],
-        [("a", 8, 16)],
-        [("a", 16, 25)],
-        [("b", 0, 3), ("c", 0, 4), ("d", 0, 0)],
-        [("e", 0, 4)],
-    ]
-    assert bounds(cut_inputs(files, shard_bytes=100)) == [
-        [("a", 0, 25), ("b", 0, 3), ("c", 0, 4), ("d", 0, 0), ("e", 0, 4)]
-    ]
-    assert cut_inputs([], shard_bytes=1) == ()
+LINES = [input_file(name, num_bytes) for name, num_bytes in zip("abcde", (25, 3, 4, 0, 4), strict=True)]
+SMALL = [("b", 0, 3), ("c", 0, 4), ("d", 0, 0)]
+WHOLE = [
+    input_file("a.gz", 25, compression="gzip"),
+    input_file("b.arrow", 5, format="arrow"),
+    input_file("c.txt", 5, format="text-files"),
+    input_file("d.xz", 1, format="text-lines", compression="xz"),
+]
+STREAM = [input_file("a", 5), input_file("-", 0, is_stream=True), input_file("b", 5)]
 
 
-def test_what_cannot_be_cut_is_whole():
-    files = [
-        input_file("a.gz", 25, compression="gzip"),
-        input_file("b.arrow", 5, format="arrow"),
-        input_file("c.txt", 5, format="text-files"),
-        input_file("d.xz", 1, format="text-lines", compression="xz"),
-    ]
-    assert bounds(cut_inputs(files, shard_bytes=10)) == [
-        [("a.gz", 0, 1)],
-        [("b.arrow", 0, 1), ("c.txt", 0, 1)],
-        [("d.xz", 0, 1)],
-    ]
-
-
-def test_what_can_be_read_once_is_a_shard_alone():
-    files = [input_file("a", 5), input_file("-", 0, is_stream=True), input_file("b", 5)]
-    assert bounds(cut_inputs(files, shard_bytes=100)) == [[("a", 0, 5)], [("-", 0, 1)], [("b", 0, 5)]]
+@pytest.mark.parametrize(
+    ("files", "shard_bytes", "expected"),
+    [
+        ([], 1, []),
+        (LINES, 10, [[("a", 0, 8)], [("a", 8, 16)], [("a", 16, 25)], SMALL, [("e", 0, 4)]]),
+        (LINES, 100, [[("a", 0, 25), *SMALL, ("e", 0, 4)]]),
+        (WHOLE, 10, [[("a.gz", 0, 1)], [("b.arrow", 0, 1), ("c.txt", 0, 1)], [("d.xz", 0, 1)]]),
+        (STREAM, 100, [[("a", 0, 5)], [("-", 0, 1)], [("b", 0, 5)]]),
+    ],
+)
+def test_lines_are_cut_and_small_files_share_a_shard(files, shard_bytes, expected):
+    assert bounds(cut_inputs(files, shard_bytes=shard_bytes)) == expected
 
 
 def test_parquet_is_cut_between_row_groups(tmp_path):
@@ -85,11 +76,11 @@ def test_a_footer_that_is_cut_is_found_before_the_run(tmp_path):
     assert "truncated" in caught.value.hint
 
 
-LINES = [b"", b"a", b"b" * 3, b"c" * 17, b"\r", b"d\r", b"  ", "\u00e9".encode()]
+ODD = [b"", b"a", b"b" * 3, b"c" * 17, b"\r", b"d\r", b"  ", "\u00e9".encode()]
 
 
 @given(
-    lines=st.lists(st.sampled_from(LINES), max_size=15),
+    lines=st.lists(st.sampled_from(ODD), max_size=15),
     ends=st.booleans(),
     cuts=st.lists(st.integers(0, 80), max_size=6),
     block_bytes=st.integers(1, 30),

@@ -18,7 +18,6 @@ def texts(parsed, index=0):
 
 
 def is_native(parsed):
-    """Whether no text was made a string."""
     return all(isinstance(column.texts, Utf8Texts) for column in parsed.columns)
 
 
@@ -104,6 +103,7 @@ def test_what_json_of_the_standard_library_reads_is_read(line, expected):
         (b'{"text": "caf\xe9"}', "not UTF-8: byte 0xe9 at column 14"),
         (b'{"text": "\xed\xa0\x80"}', "not UTF-8: byte 0xed at column 11"),
         (b"[" * 100_000, "unsupported JSON"),
+        (b'{"text": ' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001, "unsupported JSON"),
         (b'{"id": ' + b"9" * 5000 + b', "text": "a"}', "unsupported JSON"),
     ],
 )

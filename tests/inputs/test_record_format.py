@@ -1,9 +1,6 @@
-"""A format that is not ours, added by this file alone: texts between lines of `%`, as `fortune` has them."""
-
 import gzip
 from pathlib import Path
 
-import pytest
 from tests.preprocess.corpus import documents_of
 from tests.support import small_shards
 
@@ -19,6 +16,7 @@ from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 
+# Texts between lines of `%`, as in files of `fortune`.
 class FortuneReader(SliceReader):
     def __init__(self, slice_, options):
         super().__init__(slice_, options)
@@ -58,13 +56,8 @@ class Fortunes(RecordFormat):
         return FortuneReader(slice_, options)
 
 
-@pytest.fixture
-def added(monkeypatch):
+def test_a_format_is_added_by_one_object(tmp_path, monkeypatch):
     monkeypatch.setitem(FORMATS, "fortunes", Fortunes())
-
-
-@pytest.mark.usefixtures("added")
-def test_a_format_is_added_by_one_object(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.fortune").write_text("%FORTUNE\none\n%\ntwo\n%\n \n%\nthree\n")
@@ -77,10 +70,6 @@ def test_a_format_is_added_by_one_object(tmp_path):
     assert documents_of(tmp_path / "out_text_document") == expected
     assert summary.num_blank_lines == 1
     assert summary.num_shards > 1
-
-
-@pytest.mark.usefixtures("added")
-def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path):
     (tmp_path / "nameless").write_text("%FORTUNE\none\n")
     assert formats_by_name("a.fortune.zst") == ("fortunes",)
     assert inspect_input(str(tmp_path / "nameless")).format == "fortunes"

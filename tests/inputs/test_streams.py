@@ -1,5 +1,3 @@
-"""Compressed files: read like plain ones, or refused."""
-
 import bz2
 import gzip
 import lzma

@@ -76,6 +76,7 @@ def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path, name, 
     with pytest.raises(InputError) as caught:
         open_whole(path, keys=[key])
     assert caught.value.message == f"`{path}`: no column {key!r}; found 'text', 'meta'"
+    assert caught.value.hint == "set the key to one of the columns"
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -89,10 +90,6 @@ def test_only_the_columns_of_the_keys_are_read(tmp_path, name):
     reader.close()
 
 
-def not_utf8(*values):
-    return pa.array(values, type=pa.binary()).view(pa.string())
-
-
 @pytest.mark.parametrize("name", WRITERS)
 def test_rows_that_are_too_long_keep_their_beginning(tmp_path, name):
     path = WRITERS[name](tmp_path / name, [{"text": "short"}, {"text": "x" * 5000}, {"text": "y" * 2000}])
@@ -101,13 +98,6 @@ def test_rows_that_are_too_long_keep_their_beginning(tmp_path, name):
     assert bad(parsed) == [(2, "longer than 2000 bytes (`max_record_bytes`); only its start is kept")]
     [line] = [line for block in parsed for line in block.bad_lines]
     assert len(line.data) == 1024
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_what_is_no_table_is_refused(tmp_path, name):
-    (tmp_path / name).write_bytes(b"no table at all, whatever its name says")
-    with pytest.raises(InputError, match=rf"`.*{name}`"):
-        parse_file(tmp_path / name)
 
 
 def test_blocks_gather_small_batches_and_cut_large_ones(tmp_path):

@@ -1,5 +1,3 @@
-"""A job without a corpus: each shard squares a number, and the output is their sum."""
-
 from __future__ import annotations
 
 import json
@@ -67,7 +65,6 @@ class NumberPlan(ShardedJob):
     def square(
         self, shard: NumberShard, part_prefix: str, *, progress: Callable[[Counts], None] | None = None
     ) -> dict[str, int]:
-        """Writes the square of the number of a shard."""
         if shard.number == self.wrong_at:
             raise ConfigError(f"the number {shard.number} cannot be squared", hint="leave it out")
         if shard.number == self.dies_at:
@@ -86,8 +83,6 @@ class NumberPlan(ShardedJob):
 
 
 class NumberBook:
-    """Records the calls of `tell`."""
-
     def __init__(self) -> None:
         self.told: dict[int, dict[str, int]] = {}
         self.done: list[int] = []
@@ -99,7 +94,6 @@ class NumberBook:
 
 
 def sum_of(plan: NumberPlan, path: Path, run: Runner, *, book: NumberBook | None = None) -> int:
-    """Does the job in a folder and returns the sum."""
     folder, book = JobFolder(str(path), plan), book or NumberBook()
 
     def assemble(reports: list[dict[str, int]]) -> int:

@@ -1,5 +1,3 @@
-"""The folder of a job: members, locks, reports, and its removal."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""The same job on Ray, with a worker that is killed in the middle of a shard."""
-
 from __future__ import annotations
 
 import os
@@ -46,7 +44,6 @@ print(summary.num_documents, summary.num_shards)
 
 
 def ray_workers(root: int) -> list[int]:
-    """Returns the processes of a Ray that are working on a shard."""
     found = []
     for entry in Path("/proc").iterdir():
         try:

@@ -1,5 +1,3 @@
-"""A job in this process and in several, killed, waited for, refused."""
-
 from __future__ import annotations
 
 import logging

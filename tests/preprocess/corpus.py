@@ -1,5 +1,3 @@
-"""Tokenizers and JSON lines for the tests of preprocessing."""
-
 from __future__ import annotations
 
 import base64
@@ -33,7 +31,6 @@ PAIR_SUFFIXES = ("bin", "columns.json", "idx", "manifest.json", "origins.npy")
 
 @functools.cache
 def sources() -> list[str]:
-    """Returns some modules of the standard library."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     return [(stdlib / name).read_text("utf-8") for name in ("ast.py", "heapq.py", "inspect.py", "textwrap.py")]
 
@@ -71,19 +68,16 @@ def mistaken_json() -> str:
 
 
 def make_tokenizer(data: str, **options: Any) -> HuggingFaceTokenizer:
-    """Returns the tokenizer without a file."""
     return HuggingFaceTokenizer("memory/tokenizer.json", data.encode(), **options)
 
 
 @pytest.fixture(scope="module")
 def words() -> HuggingFaceTokenizer:
-    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
     return make_tokenizer(word_level_json())
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> HuggingFaceTokenizer:
-    """Bytes and what is frequent in sources."""
     return make_tokenizer(byte_level_json())
 
 
@@ -119,7 +113,6 @@ def tiktoken_file() -> bytes:
 
 
 def byte_letters() -> dict[str, int]:
-    """Returns which byte each letter of byte-level tokenizers stands for: the printable ones for themselves."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
@@ -129,12 +122,10 @@ TIKTOKEN_SPECIALS = {EOD: 1000, "<|end|>": 1003, "<|endof|>": 1001}
 
 
 def make_sentencepiece(model_type: str = "bpe", **options: Any) -> SentencePieceTokenizer:
-    """Returns the tokenizer without a file."""
     return SentencePieceTokenizer("memory/tokenizer.model", sentencepiece_model(model_type), **options)
 
 
 def make_tiktoken(**changes: Any) -> TiktokenTokenizer:
-    """Returns the tokenizer without a file."""
     description = TiktokenDescription(**{"pattern": "cl100k", "special_tokens": TIKTOKEN_SPECIALS, **changes})
     return TiktokenTokenizer("memory/ranks.tiktoken", tiktoken_file(), description)
 
@@ -161,7 +152,6 @@ def write_lines(path: Path, lines: Iterable[object]) -> Path:
 
 
 def documents_of(prefix: str | os.PathLike[str]) -> list[list[list[int]]]:
-    """Returns the tokens of each sequence of each document."""
     dataset = IndexedDataset(os.fspath(prefix))
     bounds = dataset.document_indices
     return [

@@ -1,5 +1,3 @@
-"""Conversations into text, and what of it the assistant says."""
-
 from __future__ import annotations
 
 import json

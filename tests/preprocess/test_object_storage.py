@@ -1,5 +1,3 @@
-"""Text that lies in object storage, and datasets that are written there."""
-
 from __future__ import annotations
 
 import gzip

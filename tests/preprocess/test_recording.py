@@ -1,5 +1,3 @@
-"""The manifests that preprocessing writes beside its outputs."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Records into conversations."""
-
 from __future__ import annotations
 
 import pytest

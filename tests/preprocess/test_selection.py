@@ -42,8 +42,6 @@ def test_boundaries_matter():
 
 
 def slow_split(row: list[int], seed: int, shares: list[float]) -> int:
-    """Returns the split of a document by exact arithmetic."""
-
     def mixed(number: int) -> int:
         number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
         number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64

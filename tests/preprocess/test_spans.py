@@ -1,5 +1,3 @@
-"""Where in the ids of a text its parts end: the fast way and the way by offsets agree."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""A kind of tokenizer that is not ours, added by this file alone: words, by their place in a list of words."""
-
 from __future__ import annotations
 
 import hashlib

@@ -90,28 +90,22 @@ def hub(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
-def keep(hub, name, *, file="tokenizer.json", revision="abc"):
-    """Puts a model into the cache as `huggingface_hub` does."""
-    folder = hub / f"models--{name.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text(revision)
-    (folder / "snapshots" / "abc").mkdir(parents=True)
-    path = folder / "snapshots" / "abc" / file
+def keep(hub, name):
+    """Writes a model into the cache like `huggingface_hub`."""
+    path = hub / f"models--{name.replace('/', '--')}" / "snapshots" / "abc" / "tokenizer.json"
+    path.parent.mkdir(parents=True)
     path.write_text(byte_level_json())
+    (path.parents[2] / "refs").mkdir()
+    (path.parents[2] / "refs" / "main").write_text("abc")
     return str(path)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "meta-llama/Llama-3.1-8B"])
 def test_a_model_is_found_by_its_name(hub, name):
     path = keep(hub, name)
-    assert local_file(name) == path
-    assert load_tokenizer(name).path == path
-
-
-@pytest.mark.parametrize("name", ["other/gpt2", "../gpt2", "gpt2/", "/gpt2", "a/b/c", "", "gpt 2", "tokenizer.json"])
-def test_other_names_are_none(hub, name):
-    keep(hub, "gpt2")
-    assert local_file(name) is None
+    assert local_file(name) == load_tokenizer(name).path == path
+    for other in ("other/gpt2", "../gpt2", "gpt2/", "/gpt2", "a/b/c", "", "gpt 2", "tokenizer.json"):
+        assert local_file(other) is None
 
 
 def test_rank_files_of_tiktoken_are_found(hub, tmp_path, monkeypatch):
@@ -140,39 +134,26 @@ def made_by(tmp_path) -> TokenizerIdentity:
     return identity_of(tokenizer, eod=SpecialToken(id=tokenizer.eod, text="<|endoftext|>"))
 
 
-def test_the_tokenizer_of_a_manifest_is_found_beside_the_data(made_by, tmp_path, monkeypatch):
-    monkeypatch.chdir("/")
-    for path in ("tokenizer.json", "/gone/tokenizer.json"):
-        moved = replace(made_by, path=path)
-        assert recorded_tokenizer(moved, prefix=str(tmp_path / "corpus")).sha256 == made_by.sha256
-
-
-def test_the_tokenizer_of_a_manifest_is_found_from_any_folder_above_the_data(made_by, tmp_path, monkeypatch):
-    relative = replace(made_by, path="tokenizer.json")
+@pytest.mark.parametrize("prefix", ["text/corpus", "corpus", "{folder}/data/text/corpus"])
+@pytest.mark.parametrize("path", ["tokenizer.json", "/gone/tokenizer.json", "/gone/project/models/tokenizer.json"])
+def test_the_tokenizer_of_a_manifest_is_found_from_any_folder_above_the_data(
+    made_by, tmp_path, monkeypatch, path, prefix
+):
     (tmp_path / "data" / "text").mkdir(parents=True)
+    (tmp_path / "models").mkdir()
+    if "models" in path:
+        (tmp_path / "tokenizer.json").rename(tmp_path / "models" / "tokenizer.json")
     monkeypatch.chdir(tmp_path / "data")
-    for prefix in ("text/corpus", "corpus", str(tmp_path / "data" / "text" / "corpus")):
-        assert recorded_tokenizer(relative, prefix=prefix).sha256 == made_by.sha256
+    moved, prefix = replace(made_by, path=path), prefix.format(folder=tmp_path)
+    assert recorded_tokenizer(moved, prefix=prefix).sha256 == made_by.sha256
     (tmp_path / "data" / "tokenizer.json").write_text(byte_level_json() + "\n")  # another one does not hide it
-    assert recorded_tokenizer(relative, prefix="text/corpus").path == str(tmp_path / "tokenizer.json")
+    assert recorded_tokenizer(moved, prefix=prefix).sha256 == made_by.sha256
 
 
-def test_the_tokenizer_of_a_manifest_is_found_where_a_project_was_moved_to(made_by, tmp_path):
-    project = tmp_path / "new"
-    (project / "tokens").mkdir(parents=True)
-    (project / "models" / "small").mkdir(parents=True)
-    (tmp_path / "tokenizer.json").rename(project / "models" / "small" / "tokenizer.json")
-    moved = replace(made_by, path="/gone/project/models/small/tokenizer.json")
-    assert recorded_tokenizer(moved, prefix=str(project / "tokens" / "corpus")).sha256 == made_by.sha256
-
-
-def test_another_tokenizer_than_that_of_a_manifest_is_refused(made_by, tmp_path):
+def test_a_changed_or_missing_tokenizer_of_a_manifest_is_an_error(made_by, tmp_path):
     (tmp_path / "tokenizer.json").write_text(byte_level_json() + "\n")
     with pytest.raises(TokenizerError, match=r"has changed: it is not the tokenizer that made `corpus`"):
         recorded_tokenizer(made_by, prefix="corpus")
-
-
-def test_a_missing_tokenizer_of_a_manifest_is_said(made_by, tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(TokenizerError, match=r"cannot read tokenizer `.*tokenizer\.json`: No such file"):
         recorded_tokenizer(made_by, prefix="corpus")

@@ -1,5 +1,3 @@
-"""Tokenizers that other libraries have loaded: the ids, roles and fingerprints of their files."""
-
 from __future__ import annotations
 
 import pickle
@@ -20,8 +18,6 @@ TEXT = "def main():\n    return '漢字'"
 
 
 class PreTrainedTokenizerFast:
-    """A stand-in for a fast tokenizer of `transformers`."""
-
     __module__ = "transformers.tokenization_utils_tokenizers"
 
     def __init__(self, backend: Any, *, name_or_path: str = "") -> None:
@@ -32,8 +28,6 @@ class PreTrainedTokenizerFast:
 
 
 class PreTrainedTokenizer:
-    """One that only Python knows."""
-
     __module__ = "transformers.tokenization_python"
 
 

@@ -18,7 +18,6 @@ TEXTS = ["Hello  world's\n\nÄpfel 12", "", " a", "naïve 中文 x</s>y"]
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Files of tokenizers, by the kind."""
     model = json.loads(byte_level_json())["model"]
     merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
     tokens = [bytes([number]) for number in range(256)] + [b"He", b"llo", b"lo", b"Hello", "中".encode()[:2]]

@@ -1,5 +1,3 @@
-"""What every kind of tokenizer must do: one suite for all of them."""
-
 from __future__ import annotations
 
 import json

@@ -1,26 +1,11 @@
-"""JSON lines that cost much to read, and those with something unusual."""
-
 import json
 
 import pytest
 from tests.inputs.corpora import bad, documents
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.records import parse_block, parse_carefully, records_of
+from tokenloom.inputs.records import parse_block, parse_carefully
 from tokenloom.inputs.utf8_texts import Utf8Texts
-
-
-@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"text": ' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001])
-def test_json_that_is_too_deep_is_a_bad_line(line):
-    found = JsonLineBlock(path="lines", first_record=1, data=b'{"text": "ok"}\n' + line + b"\n")
-    parsed = parse_block(found, ["text"])
-    assert documents([parsed]) == [["ok"]]
-    [(number, why)] = bad([parsed])
-    assert number == 2
-    assert why.startswith("unsupported JSON: ")
-    [_, record] = records_of(found)
-    assert str(record.value) == why
-
 
 ODD = [
     r'{"text": "\ud800 alone"}',

@@ -1,8 +1,5 @@
-"""Datasets that the library `datasets` has saved."""
-
 import pytest
-from tests.inputs.corpora import write_arrow
-from tests.inputs.folders import found_in
+from tests.inputs.corpora import found_in, write_arrow
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs.find import find_inputs

@@ -1,5 +1,3 @@
-"""Lines and files of text as documents."""
-
 import pytest
 from tests.inputs.corpora import COMPRESSIONS, bad, documents, parse_file
 
