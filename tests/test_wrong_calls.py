@@ -20,7 +20,7 @@ hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books"
 
 >>> load("nowhere", sequence_length=8)
 DatasetNotFoundError: 'nowhere' in the blend: no file `nowhere.idx` and `nowhere.bin`
-hint: a prefix is the path without `.bin` or `.idx`
+hint: pass the path of the pair without `.bin` or `.idx`
 
 >>> load("lines.jsonl", sequence_length=8)
 DatasetNotFoundError: 'lines.jsonl' in the blend: no file `lines.jsonl.idx` and `lines.jsonl.bin`
@@ -73,10 +73,10 @@ hint: the path of a pair without `.bin` or `.idx`
 
 >>> IndexedDataset("nowhere")
 DatasetNotFoundError: no file `nowhere.idx` and `nowhere.bin`
-hint: a prefix is the path without `.bin` or `.idx`
+hint: pass the path of the pair without `.bin` or `.idx`
 
 >>> IndexedDatasetBuilder("new.bin", dtype="int3")
-ConfigError: dtype 'int3' has no code in the format: use one of uint8, int8, int16, int32, int64, float64, float32, uint16
+ConfigError: dtype 'int3' `dtype`: must be one of uint8, int8, int16, int32, int64, float64, float32, uint16
 
 >>> BlendedMegatronDatasetBuilder("gpt", 5, None, CONFIG)
 ConfigError: `cls`: must be a dataset class, got 'gpt'
@@ -202,7 +202,7 @@ ConfigError: `prefixes`: must be a list of paths, got 'corpus'
 hint: write ['corpus']
 
 >>> merge_datasets([], "out")
-ConfigError: there is no dataset to merge
+ConfigError: `prefixes`: must name at least one dataset
 
 >>> load_tokenizer(None)
 ConfigError: `tokenizer`: must be a tokenizer, got None

@@ -89,7 +89,7 @@ def test_a_weight_is_divided_by_tokens(folder):
 
 def test_entries_without_a_pair_are_refused_and_quoted(folder):
     assert refusal(DatasetNotFoundError, ["a", "x", "b"]) == (
-        "'x' in the blend: no file `x.idx` and `x.bin`\nhint: a prefix is the path without `.bin` or `.idx`"
+        "'x' in the blend: no file `x.idx` and `x.bin`\nhint: pass the path of the pair without `.bin` or `.idx`"
     )
     assert refusal(DatasetNotFoundError, ["a", "x*", "b"]) == (
         "'x*' in the blend matches no pair\nhint: a pair is two files, PREFIX.bin and PREFIX.idx"
@@ -103,7 +103,7 @@ def test_entries_without_a_pair_are_refused_and_quoted(folder):
         "hint: the blend has 3 entries: weights and prefixes by turns begin with a weight, and are even"
     )
     os.unlink("b.bin")
-    incomplete = "no file `{0}b.bin`\nhint: the pair is incomplete: it was not finished, or one file was moved"
+    incomplete = "no file `{0}b.bin`\nhint: the pair is incomplete: write it again, or move both files together"
     assert refusal(DatasetNotFoundError, ["*"]) == "'*' matches `b`: " + incomplete.format("")
     assert refusal(DatasetNotFoundError, ["."]) == "the directory `.`: " + incomplete.format("./")
     os.rename("b.idx", "b.bin")

@@ -144,7 +144,7 @@ def test_each_problem_is_a_line_that_names_file_and_field(capsys, prefix):
     damage_length(prefix)
     assert cli.main(["verify", prefix, "--vocab-size", "14"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        f"{prefix}: `{prefix}.idx`: expected a length from 0 on, found -5 for sequence 0",
+        f"{prefix}: `{prefix}.idx`: expected a length of at least 0, found -5 for sequence 0",
         f"{prefix}: `{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14",
     ]
 
@@ -221,7 +221,7 @@ def test_it_is_said_of_how_many_documents_the_origin_is_known(capsys, caplog, tm
     output = f"{tmp_path}/all"
     assert cli.main([command, "--input", folder, "--output-prefix", output, "--json"]) == 0
     assert '"num_known_origins": 2, ' in capsys.readouterr().out
-    assert f"`{folder}/b` has no column `origins`: of its documents it says nothing in the result" in caplog.text
+    assert f"`{folder}/b` has no column `origins`: in the output, the rows of its documents are unknown" in caplog.text
     add_origins(f"{folder}/b")
     assert cli.main([command, "--input", folder, "--output-prefix", output, "--overwrite", "--json"]) == 0
     assert '"num_known_origins": 4, ' in capsys.readouterr().out

@@ -204,5 +204,5 @@ def test_what_may_change_the_bytes_makes_another_job(folder, settings):
     if "split_sentences" in settings:
         assert not preprocessed(folder, **settings).was_complete  # under another name
         return
-    with pytest.raises(OutputExistsError, match="was not made by this job"):
+    with pytest.raises(OutputExistsError, match="exists already"):
         preprocessed(folder, **settings)

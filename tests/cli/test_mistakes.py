@@ -76,7 +76,7 @@ NO_PAIR, KEY = "no file `corpus.idx` and `corpus.bin`", "did you mean `corpus_te
 FAILED = [
     (
         f"preprocess other.jsonl --output-prefix corpus {BYTE}",
-        "`corpus_text_document.idx` exists, and was not made by this job",
+        "`corpus_text_document.idx` exists already",
         *("choose another output, or replace it with `--overwrite`", "outputexistserror"),
     ),
     (

@@ -192,7 +192,7 @@ def test_nobody_elses_dataset_is_lost_that_comes_while_a_job_works(tmp_path: Pat
     def copy(_at: object) -> None:
         merge_datasets([str(tmp_path / "other_text_document")] * 2, target, overwrite=True)
 
-    with pytest.raises(OutputExistsError, match="was not made by this job"):
+    with pytest.raises(OutputExistsError, match="exists already"):
         preprocess(path, tmp_path / "out", words, progress=copy)
     assert documents_of(target) == [[[3]]] * 2
     preprocess(path, tmp_path / "out", words, overwrite=True)

@@ -238,7 +238,7 @@ def test_plain_text_is_for_variable_lengths_alone(tmp_path) -> None:
     prefix = write_corpus(tmp_path / "text", [[1, 2, 3, 9], [4, 9], [], [5]])
     source = InOrder(VarlenDataset, [prefix])
     assert sorted(source.dataset.sample(number)["labels"].tolist() for number in source.walk(2)) == [[2, 3, 9], [9]]
-    with pytest.raises(DatasetNotFoundError, match="nothing says which tokens"):
+    with pytest.raises(DatasetNotFoundError, match="with the roles of the tokens"):
         InOrder(SFTDataset, [prefix])
 
 

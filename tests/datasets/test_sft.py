@@ -149,7 +149,7 @@ def test_a_gpt_config_will_do_and_a_wrong_one_is_refused(tmp_path):
 
 def test_a_pair_without_roles_is_refused(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, 3]])
-    with pytest.raises(DatasetNotFoundError, match=r"corpus\.roles\.npy`: nothing says which tokens"):
+    with pytest.raises(DatasetNotFoundError, match=r"corpus\.roles\.npy` with the roles of the tokens"):
         SFTLowLevelDataset(prefix)
 
 

@@ -136,7 +136,7 @@ def test_a_folder_can_be_moved_with_its_catalogue(tmp_path):
 def test_a_catalogue_never_takes_the_place_of_a_pair(tmp_path, prefixes):
     with pytest.raises(ConfigError, match=rf"`{tmp_path}/a` is also an input"):
         build_catalogue(prefixes, prefixes[0])
-    with pytest.raises(ConfigError, match=rf"would take the place of `{tmp_path}/a\.bin`, which is there"):
+    with pytest.raises(ConfigError, match=rf"the pair `{tmp_path}/a\.bin` exists, a catalogue cannot replace it"):
         build_catalogue(prefixes[1:], prefixes[0])
     assert read_pair(prefixes[0]) == FIRST
 
@@ -153,13 +153,13 @@ def of_part(num_bytes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "expected JSON, found 0 bytes that are none"),
+        (b"", "expected JSON, found 0 bytes that are not JSON"),
         (catalogue_bytes(format="other"), "expected an object whose `format` is 'tokenloom catalogue'"),
         (catalogue_bytes(version=2), "expected version 1, found 2"),
         (catalogue_bytes(parts=[{}]), "expected `parts"),
         (catalogue_bytes(parts=None), "expected `parts`, found none"),
-        (catalogue_bytes(), "expected pairs of 5 sequences and 4 documents in all, as `.*all.idx` has, found 0 and 0"),
-        (of_part(-1), "found counts"),
+        (catalogue_bytes(), "expected 5 sequences and 4 documents, as `.*all.idx` has, found 0 and 0"),
+        (of_part(-1), r"must be in \[0, 2\*\*62\)"),
         (of_part(24), r"`.*all\.catalogue`: expected 65548 bytes \(the end of sequence 4"),
     ],
 )

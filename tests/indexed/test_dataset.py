@@ -269,7 +269,7 @@ def test_half_a_pair_does_not_exist(prefix):
     with pytest.raises(DatasetNotFoundError) as caught:
         IndexedDataset(prefix)
     assert caught.value.message == f"no file `{prefix}.idx`"
-    assert caught.value.hint == "the pair is incomplete: it was not finished, or one file was moved"
+    assert caught.value.hint == "the pair is incomplete: write it again, or move both files together"
 
 
 def test_a_missing_pair_names_a_near_one(prefix):

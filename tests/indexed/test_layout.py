@@ -90,7 +90,7 @@ def test_there_are_no_other_codes():
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.float16, np.bool_, np.complex64, "U3", None])
 def test_dtypes_without_a_code_are_refused(dtype):
-    with pytest.raises(ConfigError, match="has no code in the format: use one of uint8, int8, int16, int32"):
+    with pytest.raises(ConfigError, match="`dtype`: must be one of uint8, int8, int16, int32"):
         DType.code_from_dtype(dtype)
 
 
@@ -205,7 +205,7 @@ def test_modes_are_ignored_by_text_readers_and_missed_by_multimodal_ones(tmp_pat
     with pytest.raises(DatasetFormatError) as caught:
         IndexedDataset(write_pair(tmp_path), multimodal=True)
     assert caught.value.message.endswith("expected 97 bytes for 3 sequences and 3 document boundaries, found 94")
-    assert caught.value.hint == "the file holds no sequence modes: open it with `multimodal=False`"
+    assert caught.value.hint == "open it with `multimodal=False`: the file has no sequence modes"
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -270,4 +270,4 @@ def test_an_image_that_int32_cannot_count_is_refused():
     for size in (MAX_IMAGE_BYTES + 1, 0):
         with pytest.raises(InputError) as caught:
             check_image_size(size)
-        assert str(caught.value) == f"image of {size} bytes: must have 1 to 8589934584"
+        assert str(caught.value) == f"image: must have 1 to 8589934584 bytes, got {size}"

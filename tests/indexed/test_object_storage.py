@@ -86,7 +86,7 @@ def test_what_is_missing_is_named(bucket, local, remote):
     with pytest.raises(DatasetNotFoundError, match="the pair is incomplete"):
         IndexedDataset(remote)
     assert not IndexedDataset.exists(remote)
-    with pytest.raises(ConfigError, match="its key has an empty"):
+    with pytest.raises(ConfigError, match="the key must not have empty"):
         IndexedDataset("s3://b/../../x")
     bucket.put("data/corpus.idx", b"short")
     with pytest.raises(DatasetFormatError, match="expected a header of 34 bytes, found a file of 5 bytes"):

@@ -10,7 +10,7 @@ from tests.support import write_corpus
 
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError, StorageError
-from tokenloom.indexed.dataset import inputs_stay
+from tokenloom.indexed.dataset import pin_inputs
 from tokenloom.indexed.roles import read_roles
 from tokenloom.indexed.writing import concatenate
 
@@ -152,7 +152,7 @@ def test_a_truncated_file_is_named_whatever_is_read(tmp_path, suffix, mmap):
     reads = [lambda: dataset[40], lambda: dataset[0:45], lambda: dataset.get(40, 5, 10)]
     reads.append(lambda: dataset.gather(np.array([40]), np.array([0]), np.array([10])))
     for read in reads:
-        with pytest.raises(StorageError, match=rf"`{prefix}\{suffix}` (was truncated while|ended at byte \d+)"):
+        with pytest.raises(StorageError, match=rf"`{prefix}\{suffix}`( was truncated while|: ended at byte \d+)"):
             read()
 
 
@@ -192,9 +192,9 @@ def test_a_pipe_in_place_of_a_file_is_named_at_once(tmp_path, suffix):
 
 
 def test_inputs_stay_only_within_the_context(prefix, other):
-    with inputs_stay([prefix]):
+    with pin_inputs([prefix]):
         IndexedDataset(prefix)
-        with inputs_stay([prefix, other]):
+        with pin_inputs([prefix, other]):
             assert lists(IndexedDataset(prefix)) == OLD
     replace(prefix, other)
     assert lists(IndexedDataset(prefix)) == lists(IndexedDataset(other))

@@ -117,7 +117,7 @@ def test_origins_of_another_pair_are_refused(tmp_path):
     other = str(tmp_path / "other")
     os.rename(column_path(prefix, "origins"), column_path(other, "origins"))
     os.rename(columns_path(prefix), columns_path(other))
-    with pytest.raises(DatasetFormatError, match=r"other.columns.json` was written for another pair"):
+    with pytest.raises(DatasetFormatError, match=r"other.columns.json`: belongs to another pair"):
         read_origins(other)
     with pytest.raises(DatasetNotFoundError):
         read_origins(str(tmp_path / "none"))
@@ -171,8 +171,8 @@ def test_runs_that_cannot_be_are_refused_without_a_checksum(path, offset, kind, 
     data = bytearray(path.read_bytes())
     struct.pack_into(f"<{kind}", data, 128 + offset, value)
     path.write_bytes(data)
-    with pytest.raises(DatasetFormatError, match="expected documents and records of a file as run"):
+    with pytest.raises(DatasetFormatError, match="expected a valid run"):
         read(path)
     origins = read_origins(str(path).removesuffix(".origins.npy"))
-    with pytest.raises(DatasetFormatError, match="expected documents and records of a file as run"):
+    with pytest.raises(DatasetFormatError, match="expected a valid run"):
         origins.locate(np.arange(6))

@@ -20,11 +20,11 @@ def test_half_a_pair_in_a_folder_is_named(tmp_path, kept, missing):
     (tmp_path / f"a.{kept}").touch()
     with pytest.raises(DatasetNotFoundError) as caught:
         prefixes_in(str(tmp_path))
-    assert caught.value.message == f"`{tmp_path}` holds half of the pair `a`: `a.{missing}` is missing"
+    assert caught.value.message == f"`{tmp_path}`: the pair `a` is incomplete, `a.{missing}` is missing"
 
 
 def test_a_folder_without_pairs_and_a_missing_folder_are_named(tmp_path):
-    with pytest.raises(DatasetNotFoundError, match=r"` holds no \.bin/\.idx pair"):
+    with pytest.raises(DatasetNotFoundError, match=r"`: contains no \.bin/\.idx pair"):
         prefixes_in(str(tmp_path))
     with pytest.raises(StorageError, match=r"cannot list `.*absent`: No such file or directory"):
         prefixes_in(f"{tmp_path}/absent")

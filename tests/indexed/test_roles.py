@@ -37,12 +37,12 @@ def test_roles_are_read_back(prefix):
 
 def test_missing_roles_are_named(tmp_path):
     prefix = write_pair(tmp_path / "pair", [[[1]]])
-    with pytest.raises(DatasetNotFoundError, match=r"no file `.*pair\.roles\.npy`: nothing says which tokens"):
+    with pytest.raises(DatasetNotFoundError, match=r"no file `.*pair\.roles\.npy` with the roles of the tokens"):
         read_roles(IndexedDataset(prefix))
 
 
 def test_another_column_of_that_name_is_refused(tmp_path):
     prefix = write_pair(tmp_path / "pair", [[[1]]])
     add_column(prefix, "roles", [np.zeros(1)], dtype="int16")
-    with pytest.raises(DatasetFormatError, match=r"expected a byte per token, found int16\[1\] per token"):
+    with pytest.raises(DatasetFormatError, match=r"expected one byte per token, found int16\[1\] per token"):
         read_roles(IndexedDataset(prefix))

@@ -190,7 +190,7 @@ def test_what_cannot_be_asked_is_refused(prefix):
     short = Lists(DOCUMENTS)
     short.get = lambda idx, offset=0, length=None: np.array([1])
     with pytest.raises(
-        DatasetFormatError, match=r"tokens of sequence \d from token \d+ on, found shape \[1\] from Lists"
+        DatasetFormatError, match=r"tokens of sequence \d starting at token \d+, found shape \[1\] from Lists"
     ):
         samples_of(short).batch(range(8))
     nothing = Lists(DOCUMENTS)

@@ -35,16 +35,16 @@ def test_a_sound_pair_has_no_problems(prefix):
 @pytest.mark.parametrize(
     ("offset", "layout", "value", "problem"),
     [
-        (34, "<i", -3, "expected a length from 0 on, found -3 for sequence 0"),
+        (34, "<i", -3, "expected a length of at least 0, found -3 for sequence 0"),
         (38, "<i", 2, "expected pointer 20 (the end of the sequence before), found 16 for sequence 2"),
         (38, "<i", 2**31 - 1, f"expected pointer {12 + 4 * (2**31 - 1)} (the end of the sequence before), found 16"),
         (50, "<q", 4, "expected pointer 0 (the end of the sequence before), found 4 for sequence 0"),
         (58, "<q", -(2**63), "expected pointer 12 (the end of the sequence before), found -9223372036854775808"),
         (66, "<q", 2**63 - 1, "expected pointer 16 (the end of the sequence before), found 9223372036854775807"),
-        (90, "<q", 4, "expected document boundaries that do not fall, found 3 for boundary 2 after 4"),
-        (90, "<q", -1, "expected document boundaries that do not fall, found -1 for boundary 1 after 0"),
-        (98, "<q", 2**63 - 1, "expected document boundaries that do not fall, found 4 for boundary 3 after 9223372"),
-        (98, "<q", 1, "expected document boundaries that do not fall, found 1 for boundary 2 after 2"),
+        (90, "<q", 4, "expected non-decreasing document boundaries, found 3 for boundary 2 after 4"),
+        (90, "<q", -1, "expected non-decreasing document boundaries, found -1 for boundary 1 after 0"),
+        (98, "<q", 2**63 - 1, "expected non-decreasing document boundaries, found 4 for boundary 3 after 9223372"),
+        (98, "<q", 1, "expected non-decreasing document boundaries, found 1 for boundary 2 after 2"),
     ],
 )
 def test_a_damaged_row_is_named(prefix, offset, layout, value, problem):
@@ -68,7 +68,7 @@ def test_the_first_defect_of_rows_and_of_boundaries_is_reported(prefix):
     problems = verify_dataset(prefix).problems
     assert [problem.split(": expected ")[1].split()[0:2] for problem in problems] == [
         ["a", "length"],
-        ["document", "boundaries"],
+        ["non-decreasing", "document"],
     ]
 
 
@@ -78,7 +78,7 @@ def test_tokens_outside_the_vocabulary_are_named(prefix):
     report = verify_dataset(f"{prefix}.bin", vocab_size=16)
     assert report.problems == (
         f"`{prefix}.bin`: expected tokens below 16 (the vocabulary), found 16",
-        f"`{prefix}.bin`: expected tokens from 0 on, found -2",
+        f"`{prefix}.bin`: expected tokens of at least 0, found -2",
     )
 
 
@@ -110,5 +110,5 @@ def test_tokens_are_read_in_pieces(tmp_path, monkeypatch):
     damage(f"{prefix}.idx", 98, "<q", 1)
     assert [problem.partition(": ")[2] for problem in verify_dataset(prefix).problems] == [
         "expected pointer 16 (the end of the sequence before), found 17 for sequence 2",
-        "expected document boundaries that do not fall, found 1 for boundary 2 after 2",
+        "expected non-decreasing document boundaries, found 1 for boundary 2 after 2",
     ]

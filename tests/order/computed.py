@@ -56,7 +56,7 @@ class InOrder:
         tokens = [sum(map(len, corpus)) for corpus in corpora]
         facts = [(len(corpus), count, 0, 0) for corpus, count in zip(corpora, tokens, strict=True)]
         documents = make_source_documents(facts, key=KEY, reads_held=False)
-        self.pairs.tell(documents)
+        self.pairs.connect(documents)
         length, extra = config.sequence_length, config.num_extra_tokens
         packs = [
             count_packs_of(

@@ -108,7 +108,7 @@ def _check_ends(group: _Group, actors: list[Actor], before: str | None, overwrit
     for actor in actors:
         if actor.error is not None and not issubclass(actor.error_kind or object, (StorageError, OutputExistsError)):
             raise FailedError(f"{actor.name} ended with {actor.error}")
-        if "exists, and was not made" in (actor.error or "") and actor.error_kind is not OutputExistsError:
+        if "exists already" in (actor.error or "") and actor.error_kind is not OutputExistsError:
             raise FailedError(f"{actor.name} ended with {actor.error}")
         if actor.succeeded and actor.name in overwrites and actor.name not in group.published:
             raise FailedError(f"{actor.name} succeeded, and was never seen")

@@ -65,7 +65,7 @@ def test_an_exception_leaves_the_old_file_alone(tmp_path):
 def test_writing_after_the_end_is_an_error(tmp_path, end):
     pending = PendingFile(tmp_path / "data.bin")
     getattr(pending, end)()
-    with pytest.raises(StorageError, match=r"data\.bin` was already published or discarded"):
+    with pytest.raises(StorageError, match=r"data\.bin`: was already published or discarded"):
         pending.write(b"abc")
     with pytest.raises(StorageError, match="already published or discarded"):
         pending.publish()
@@ -108,7 +108,7 @@ def test_a_forked_child_cannot_write_or_publish(tmp_path):
 
     def child():
         for use in (lambda: pending.write(b"child"), pending.publish):
-            with pytest.raises(StorageError, match=rf"is being written by process {os.getppid()}, not its fork"):
+            with pytest.raises(StorageError, match=rf"process {os.getppid()} opened it"):
                 use()
 
     assert in_fork(child) == 0
@@ -136,7 +136,7 @@ def test_a_full_disk_has_a_hint(code):
     with pytest.raises(StorageError) as caught, storage_errors("write", "x.bin"):
         raise OSError(code, os.strerror(code))
     assert caught.value.message == f"cannot write `x.bin`: {os.strerror(code)}"
-    assert caught.value.hint == "the disk is full; free some space, or write elsewhere"
+    assert caught.value.hint == "free space on the disk, or write to another one"
     assert isinstance(caught.value.__cause__, OSError)
 
 

@@ -122,8 +122,8 @@ def test_one_that_others_may_write_into_is_refused(tmp_path, mode):
     with pytest.raises(StorageError) as caught:
         own_folder(f"{tmp_path}/own", hint="another")
     user, found = os.geteuid(), stat.filemode(stat.S_IFDIR | mode)
-    expected = f"others than user {user} may write into `{tmp_path}/own`, {found} of user {user}"
-    assert (caught.value.message, caught.value.hint) == (expected, f"another, or close it: `chmod 700 {tmp_path}/own`")
+    expected = f"`{tmp_path}/own`: must be writable only by user {user}, got {found} of user {user}"
+    assert (caught.value.message, caught.value.hint) == (expected, f"another, or run `chmod 700 {tmp_path}/own`")
 
 
 def test_one_that_others_may_read_is_taken(tmp_path):

@@ -91,7 +91,7 @@ def test_private_files_need_the_token(hub: HubServer, monkeypatch: pytest.Monkey
     hub.repositories["org/secret"] = Repository({"a.jsonl": LINES}, token="hf_right")
     with pytest.raises(AccessDeniedError, match=r"access to `.*secret/a.jsonl` was denied: ") as caught:
         RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
-    assert caught.value.hint.startswith("set a token: `HF_TOKEN` or `hf auth login`")
+    assert caught.value.hint.startswith("set `HF_TOKEN` or run `hf auth login`")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(AccessDeniedError, match=r"access to `.*secret/a.jsonl` was denied") as denied:
         RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
@@ -104,7 +104,7 @@ def test_gated_files_say_what_to_accept(hub: HubServer):
     hub.repositories["org/gated"] = Repository({"a.jsonl": LINES}, is_gated=True)
     with pytest.raises(AccessDeniedError, match=r"access to `.*gated.*` was denied: .*restricted") as caught:
         find_inputs(["hf://datasets/org/gated/a.jsonl"])
-    assert "accept the conditions on the page of a gated repository" in caught.value.hint
+    assert "for a gated repository, accept the conditions on its page" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_without_a_network_the_endpoint_is_named(monkeypatch: pytest.MonkeyPatch
     with HubServer() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
     close_storages()
-    with pytest.raises(UnavailableError, match=r"cannot be reached") as caught:
+    with pytest.raises(UnavailableError, match=r"cannot reach") as caught:
         RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
     assert "HF_ENDPOINT" in caught.value.hint
     close_storages()

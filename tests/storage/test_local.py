@@ -74,8 +74,8 @@ def test_a_file_truncated_while_open_is_reported(path):
     os.truncate(path, 50)
     with pytest.raises(StorageError) as caught:
         source.read(40, 20)
-    assert caught.value.message == f"`{path}` ended at byte 50 while bytes [40, 60) were read"
-    assert caught.value.hint == "the file was truncated while it was open"
+    assert caught.value.message == f"`{path}`: ended at byte 50 while reading bytes [40, 60)"
+    assert caught.value.hint == "do not truncate the file while it is open"
     assert source.read(40, 10).tolist() == list(range(40, 50))
 
 
@@ -179,9 +179,9 @@ def test_a_source_that_is_too_short_is_named(source, tmp_path):
     with pytest.raises(StorageError) as caught:
         copied(source, tmp_path, offset=5, length=len(CONTENT))
     assert caught.value.message == (
-        f"`{source}` ended at byte {len(CONTENT)} while bytes [5, {len(CONTENT) + 5}) were copied"
+        f"`{source}`: ended at byte {len(CONTENT)} while copying bytes [5, {len(CONTENT) + 5})"
     )
-    assert caught.value.hint == "the file was truncated while it was read"
+    assert caught.value.hint == "do not truncate the file while it is read"
 
 
 def set_back(path: str, modified_ns: int) -> None:

@@ -91,7 +91,7 @@ def test_an_endpoint_that_stays_down_is_given_up(bucket, remote):
     bucket.proxy.go_away()
     with pytest.raises(UnavailableError) as info:
         RemoteFile(remote.path, settings, remote.version).read(0, 10)
-    assert info.value.message.startswith(f"`{remote.path}` cannot be reached: ")
+    assert info.value.message.startswith(f"cannot reach `{remote.path}`: ")
     assert "given up after" in info.value.message
 
 
@@ -127,7 +127,7 @@ def test_wrong_credentials_missing_buckets_and_missing_keys_are_told_at_once(buc
     )
     with pytest.raises(MissingObjectError, match="no object `s3://no-such-bucket/key`"):
         RemoteFile("s3://no-such-bucket/key", SETTINGS)
-    with pytest.raises(ConfigError, match=r"its key has an empty, `\.` or `\.\.` segment"):
+    with pytest.raises(ConfigError, match=r"the key must not have empty, `\.` or `\.\.` segments"):
         RemoteFile("s3://b/../../x", SETTINGS)
     close_storages()
     for name, value in aws_environment(bucket.proxy.endpoint, secret="wrong").items():

@@ -59,7 +59,7 @@ def test_what_is_there_is_replaced_as_a_whole(tmp_path):
 
 def test_what_is_there_is_not_replaced_unasked(tmp_path):
     (tmp_path / "data.extra").write_bytes(b"mine")
-    with pytest.raises(OutputExistsError, match=r"`.*data\.extra` exists, and was not made by this job") as error:
+    with pytest.raises(OutputExistsError, match=r"`.*data\.extra` exists already") as error:
         publish(tmp_path, "new", replace=False)
     assert "overwrite" in error.value.hint
     assert contents(tmp_path) == {"data.extra": b"mine"}
@@ -284,10 +284,10 @@ def test_a_death_is_recovered_from_under_another_path(tmp_path, monkeypatch, nam
 
 def test_a_foreign_journal_is_named(tmp_path):
     (tmp_path / ".data.idx.replacing").write_bytes(b'{"key": 1}')
-    with pytest.raises(StorageError, match=r"\.data\.idx\.replacing` is damaged") as error:
+    with pytest.raises(StorageError, match=r"\.data\.idx\.replacing`: the journal is damaged") as error:
         OutputLock(str(tmp_path / "data.idx"))
     assert "check the files beside it" in error.value.hint
-    with pytest.raises(StorageError, match=r"the replacement cannot be finished") as error:
+    with pytest.raises(StorageError, match=r"cannot finish the replacement") as error:
         recover(str(tmp_path / "data.idx"))
     assert (tmp_path / ".data.idx.replacing").exists()
 

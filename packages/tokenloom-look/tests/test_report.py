@@ -35,7 +35,7 @@ def test_what_is_there_is_replaced_on_purpose_only_and_before_any_work(prefix, t
     path = tmp_path / "page.html"
     path.write_text("mine")
     assert main(["report", f"{prefix}-missing", "-o", str(path)]) == 1
-    assert "exists, and was not made by this job" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert path.read_text() == "mine"
     assert main(["report", prefix, "-o", str(path), "--overwrite"]) == 0
     assert path.read_text() != "mine"

@@ -13,7 +13,7 @@ from tokenloom._native import SampleColumn, TokenSections
 from tokenloom.datasets.outputs import Output
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.columns import Column, ColumnFacts, check_padding, columns_there, open_column
+from tokenloom.indexed.columns import Column, ColumnFacts, check_padding, open_column, recorded_columns
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.order.windows import SpanBatch
@@ -165,7 +165,7 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
     """Returns the facts of a missing column from the first data that have it; float32 if none do."""
-    columns = (columns_there(prefix, object_storage=pair.object_storage) for prefix in prefixes)
+    columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))
 

@@ -373,7 +373,7 @@ class TakenOfPairs:
             taken = self._taken(number, pair).places()
             return taken if shares_samples else np.minimum(taken, 1)
 
-        self.pairs.tell(documents, places)
+        self.pairs.connect(documents, places)
 
     def _taken(self, number: int, pair: IndexedDataset | None = None) -> TakenConversations:
         """Returns those of a pair, which is opened on first use; raises as `JoinedPairs.open` does."""

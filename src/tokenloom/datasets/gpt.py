@@ -37,7 +37,7 @@ from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.dataset import IndexedDataset, SetLater, check_source, mapped_bytes
+from tokenloom.indexed.dataset import IndexedDataset, LazyAttribute, check_source, mapped_bytes
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.verify import check_sum
 from tokenloom.kernels.samples import block_lists
@@ -122,9 +122,9 @@ class GPTDataset(PairSamples):
         "_get_num_tokens_per_epoch": _BY_LENGTH,
         "_get_ltor_masks_and_position_ids": UNCALLED_BY_ITEM,
     }
-    order: SpanOrder = SetLater("_plan", when="_plans_later")  # type: ignore[assignment]
-    epochs: Epochs = SetLater("_plan", when="_plans_later")  # type: ignore[assignment]
-    epoch_plan: EpochPlan = SetLater("_plan", when="_plans_later")  # type: ignore[assignment]
+    order: SpanOrder = LazyAttribute("_plan", when="_plans_later")  # type: ignore[assignment]
+    epochs: Epochs = LazyAttribute("_plan", when="_plans_later")  # type: ignore[assignment]
+    epoch_plan: EpochPlan = LazyAttribute("_plan", when="_plans_later")  # type: ignore[assignment]
 
     def __init__(
         self,

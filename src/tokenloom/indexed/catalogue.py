@@ -1,8 +1,8 @@
-"""Many pairs as one dataset without copying a token: `PREFIX.catalogue` in place of `PREFIX.bin`.
+"""Catalogues: `PREFIX.catalogue` makes many pairs one dataset without copying their tokens; it replaces `PREFIX.bin`.
 
-`PREFIX.idx` is the index of all pairs together. Its pointers lead into one range of bytes in which the tokens of each
-pair begin at a multiple of `ALIGNMENT`, so that all `.bin` files can be mapped side by side and every kernel works on
-them as on one file. FORMAT.md describes the file.
+`PREFIX.idx` indexes the sequences of all pairs. Its pointers are offsets into one range, where the tokens of each
+pair start at a multiple of `ALIGNMENT`. So all `.bin` files can be mapped next to each other, and kernels treat them as
+one file. FORMAT.md describes the format.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 MAGIC = "tokenloom catalogue"
 ALIGNMENT = 65536
-"""Bytes: no machine that Linux runs on has larger pages."""
+"""In bytes; no Linux machine has larger pages."""
 
 _MOST_TOKEN_BYTES = 1 << 62
-"""Most bytes of all pairs: offsets have 64 bits."""
+"""Limit for the sum of all pairs, so that offsets fit 64 bits."""
 
 
 def catalogue_path(prefix: str) -> str:
-    """Returns the path of the catalogue of a prefix."""
     return prefix + ".catalogue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Whole documents of a dataset with tokens in one file: all of a pair, one of many of a catalogue.
+    """The documents of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
 
     Attributes:
-        prefix: prefix of the pair that holds the tokens.
-        start, num_bytes: first byte in the range of all pointers, and number of bytes.
-        rows, documents: its sequences and documents.
+        prefix: prefix of the pair with the tokens.
+        start, num_bytes: its pointers are in [start, start + num_bytes).
+        rows, documents: indices of its sequences and documents in the dataset.
     """
 
     prefix: str
@@ -53,17 +52,16 @@ class Section:
 
     @property
     def path(self) -> str:
-        """The path of the tokens."""
         return bin_path(self.prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """A pair in a catalogue.
+    """The record of a pair in a catalogue.
 
     Attributes:
-        prefix: prefix of the pair; in the file, from the folder of the catalogue if it lies below that.
-        num_sequences, num_documents: counts of its index.
+        prefix: prefix of the pair; in the file relative to the folder of the catalogue if the pair is below it.
+        num_sequences, num_documents: counts in its index.
         num_bytes, modified_ns, sample, etag: see `RecordedFile`.
     """
 
@@ -78,16 +76,16 @@ class CataloguePart:
     def __post_init__(self) -> None:
         counts, name = (self.num_bytes, self.num_sequences, self.num_documents), repr(self.prefix[:100])
         if not all(0 <= count < _MOST_TOKEN_BYTES for count in counts):
-            raise ConfigError(f"found counts {str(counts)[:100]} for {name}")
+            raise ConfigError(f"counts of {name}: must be in [0, 2**62), got {str(counts)[:100]}")
         if not can_be_path(self.prefix) or not -(2**63) <= (self.modified_ns or 0) < 2**63:
-            raise ConfigError(f"found the prefix {name}, modified at {str(self.modified_ns)[:100]}")
+            raise ConfigError(f"`prefix`: must be a path with an int64 time, got {name}, {str(self.modified_ns)[:100]}")
 
     @property
     def file(self) -> RecordedFile:
-        """Its tokens."""
+        """The recorded state of its `.bin` file."""
         path, modified_ns = bin_path(self.prefix), self.modified_ns
         if modified_ns is None and not is_remote(path):
-            modified_ns = -1  # which no file has: what is not known cannot be the same
+            modified_ns = -1  # unknown: differs from the time of any file
         return RecordedFile(
             path=path, num_bytes=self.num_bytes, modified_ns=modified_ns, sample=self.sample, etag=self.etag
         )
@@ -95,7 +93,7 @@ class CataloguePart:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The pairs that a dataset consists of, in order."""
+    """The list of pairs that form a dataset, in order."""
 
     parts: tuple[CataloguePart, ...]
     alignment: int = ALIGNMENT
@@ -103,17 +101,17 @@ class Catalogue:
     def __post_init__(self) -> None:
         total = sum(part.num_bytes + ALIGNMENT for part in self.parts)
         if self.alignment != ALIGNMENT or total >= _MOST_TOKEN_BYTES:
-            wanted = f"expected alignment {ALIGNMENT} and less than 2^62 bytes of tokens"
-            raise ConfigError(f"{wanted}, found {self.alignment}, {total}")
+            wanted = f"expected alignment {ALIGNMENT} and less than 2**62 bytes of tokens"
+            raise ConfigError(f"{wanted}, found {self.alignment} and {total}")
 
     @cached_property
     def extents(self) -> Extents:
-        """Where the tokens of each lie."""
+        """The range of pointer values of each pair."""
         return Extents.aligned([part.num_bytes for part in self.parts], alignment=ALIGNMENT)
 
     @cached_property
     def sections(self) -> list[Section]:
-        """A section per pair."""
+        """One section per pair."""
         row = document = 0
         sections = []
         for part, start in zip(self.parts, self.extents.starts.tolist(), strict=True):
@@ -124,26 +122,26 @@ class Catalogue:
         return sections
 
     def identity(self) -> str:
-        """Returns a hash of the identities of all tokens; the same for a copy elsewhere."""
+        """Returns a hash of the recorded sizes, samples and etags; the same for a copy elsewhere."""
         lines = (f"{part.num_bytes} {part.sample} {part.etag}\n" for part in self.parts)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def check_header(self, header: Header, *, prefix: str) -> None:
-        """Checks that an index belongs to the catalogue."""
+        """Raises a `DatasetFormatError` if the counts in an index header are not those of the catalogue."""
         expected = header.num_sequences, header.num_boundaries - 1
         found = sum(part.num_sequences for part in self.parts), sum(part.num_documents for part in self.parts)
         if found != expected:
-            wanted = f"pairs of {expected[0]} sequences and {expected[1]} documents in all, as `{idx_path(prefix)}` has"
+            wanted = f"{expected[0]} sequences and {expected[1]} documents, as `{idx_path(prefix)}` has"
             hint = "the two files do not belong together; write the catalogue again"
             raise damaged(catalogue_path(prefix), wanted, f"{found[0]} and {found[1]}", hint=hint)
 
     def source(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ExtentSource:
-        """Returns the tokens of all pairs; opens none of them."""
+        """Returns the source of the tokens of all pairs; opens no file yet."""
         files, name = [part.file for part in self.parts], catalogue_path(prefix)
         return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings)
 
     def pack(self, prefix: str) -> bytes:
-        """Returns the bytes of the file, a line per pair."""
+        """Returns the bytes of the catalogue file, one line per pair."""
         owner = catalogue_path(prefix)
         named = (replace(part, prefix=relative_name(part.prefix, owner=owner)) for part in self.parts)
         lines = [json.dumps(members_of(part)) for part in named]
@@ -152,8 +150,8 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, read: Callable[[str], Bytes] = map_whole) -> Catalogue | None:
-    """Returns the catalogue of a prefix, by a function that reads a file; None if there is none. Opens no pair."""
-    path, hint = catalogue_path(prefix), "the file is truncated, damaged, or no catalogue; write it again"
+    """Reads the catalogue of a prefix with the function `read`; None if the file does not exist. Opens no pair."""
+    path, hint = catalogue_path(prefix), "write the catalogue again: the file is truncated, damaged or of another kind"
     try:
         data = read(path).tobytes()
     except StorageError as error:

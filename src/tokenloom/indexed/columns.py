@@ -1,6 +1,6 @@
-"""Columns: NumPy arrays beside a pair, a row per token, sequence or document, or runs of documents.
+"""Columns: NumPy arrays beside a pair with one row per token, sequence or document, or per run of documents.
 
-`PREFIX.NAME.npy` holds a column, `PREFIX.columns.json` describes all of them; FORMAT.md has the bytes.
+A column is the file `PREFIX.NAME.npy`; `PREFIX.columns.json` describes all columns of a pair. FORMAT.md has the bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundErr
 from tokenloom.indexed import layout
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Header, check_choice, column_path, columns_path, damaged, idx_path
-from tokenloom.indexed.manifests import FileChecksum, check_start, foreign, index_start_crc32, read_if_there, start_of
+from tokenloom.indexed.manifests import FileChecksum, check_start, foreign, index_start_crc32, read_if_exists, start_of
 from tokenloom.kernels.arrays import crc32
 from tokenloom.kernels.storage import Watch
 from tokenloom.numbers import check_count
@@ -39,26 +39,26 @@ from tokenloom.storage.settings import ObjectStorageSettings
 FORMAT = "tokenloom columns"
 
 Kind = Literal["token", "sequence", "document", "runs"]
-"""Alignment of the rows of a column; those of "runs" are int64: first document, file, first record."""
+"""Unit that a row of a column belongs to; rows of "runs" are int64 (first document, file, first record)."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BLOCK_BYTES = 16 << 20
-_REWRITE = "the file is damaged, or belongs to other data; write it again, or remove the column to do without"
+_REWRITE = "write the column again, or remove it: the file is damaged, or belongs to other data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """Description of a column.
+    """The description of a column.
 
     Attributes:
-        kind: alignment of its rows, see `Kind`.
-        dtype: name of a NumPy dtype: booleans, integers or floats.
-        shape: number of rows, and of values per row if there are several.
+        kind: unit that a row belongs to, see `Kind`.
+        dtype: name of a boolean, integer or float NumPy dtype.
+        shape: (rows,) or (rows, values per row).
         num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
-        of: whether values belong to a token as it is read ("token") or as it is predicted ("label").
-        padding: the value at positions without a token.
+        of: whether a value belongs to its token as input ("token") or as prediction target ("label").
+        padding: value for positions without a token.
         made_by: name of the writer; None if unknown.
-        about: further facts, values of JSON: the tokenizer of roles, the input files of origins.
+        about: further facts as JSON values, such as the tokenizer of roles or the input files of origins.
     """
 
     kind: Kind
@@ -87,14 +87,14 @@ class ColumnFacts:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The facts that must be equal to join columns."""
+        """The facts that must be equal in columns that are joined."""
         about = {} if self.kind == "runs" else dict(self.about)
         return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """`PREFIX.columns.json`, see FORMAT.md."""
+    """The contents of `PREFIX.columns.json`."""
 
     format: str = FORMAT
     version: int = layout.RECORD_VERSION
@@ -108,29 +108,29 @@ class _Record:
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
-    """Returns the dtype of a column; `ConfigError` for one that columns do not have."""
+    """Returns a dtype in native byte order; `ConfigError` if columns do not support it."""
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         found = np.dtype(object)
     if found.kind not in "biuf" or found.itemsize > 8 or found.name != np.dtype(found.name).name:
-        raise ConfigError(f"`dtype`: must be booleans, integers or floats of at most 8 bytes, got {dtype!r}")
+        raise ConfigError(f"`dtype`: must be a boolean, integer or float type of at most 8 bytes, got {dtype!r}")
     return found.newbyteorder("=")
 
 
-def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "padding") -> None:
-    """Checks that a column can hold its padding."""
+def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "`padding`:") -> None:
+    """Raises a `ConfigError` if the dtype of a column cannot represent its padding."""
     with np.errstate(all="ignore"):
         is_held = np.array(padding, dtype=np.float64).astype(dtype) == padding or dtype.kind == "f"
     if not math.isfinite(padding) or not is_held:
-        hint = "choose a number that the dtype of the column holds"
+        hint = "choose a number that the dtype of the column can represent"
         raise ConfigError(f"{name} {padding!r} does not fit {dtype.name}", hint=hint)
 
 
 def checked_name(name: str) -> str:
-    """Returns the name of a column; `ConfigError` for one that cannot be part of a file name everywhere."""
+    """Returns a valid column name; `ConfigError` for any other, as it becomes part of a file name."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"column name {name!r}: must be letters, digits, `_` and `-`, and begin with a letter")
+        raise ConfigError(f"`name`: must be a letter, then letters, digits, `_` or `-`, got {name!r}")
     return name
 
 
@@ -139,12 +139,12 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """An open column; its file was compared with its description in O(1). Not picklable.
+    """An open column whose file matches its description; only its size and header were compared. Not picklable.
 
     Attributes:
-        path: its path.
-        facts: its description.
-        data: its values, mapped: dtype[rows] or dtype[rows, k].
+        path: path of the `.npy` file.
+        facts: description of the column.
+        data: dtype[rows] or dtype[rows, k], the values; a read-only view of the mapped file.
     """
 
     path: str
@@ -154,28 +154,27 @@ class Column:
     _watch: Watch
 
     def check(self) -> None:
-        """Raises a `ChangedFileError` if the file changed since it was opened; costs nothing."""
+        """Raises a `ChangedFileError` if the file was truncated or overwritten since opening; takes nanoseconds."""
         self._watch.check()
 
     def verify(self) -> None:
-        """Compares the whole file with its checksum; `DatasetFormatError` if it differs."""
+        """Reads the whole file; `DatasetFormatError` if its checksum differs."""
         found = crc32(self._bytes)
         self.check()
         if found != self.facts.crc32:
             raise self.damaged(expected=f"CRC-32 {self.facts.crc32:08x}", found=f"{found:08x}")
 
     def damaged(self, *, expected: str, found: object) -> DatasetFormatError:
-        """Returns the error for wrong values."""
         return damaged(self.path, expected, found, hint=_REWRITE)
 
 
 def has_column(pair: IndexedDataset, name: str) -> bool:
-    """Whether a column lies beside a pair; does not open it."""
+    """Returns whether the file of a column exists; does not open it."""
     return exists(column_path(pair.path_prefix, name), settings=pair.object_storage)
 
 
 def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
-    """Returns the columns beside a pair, by name.
+    """Returns the descriptions of the columns of a pair, by name.
 
     Raises:
         DatasetFormatError: the description is damaged, or was written for another pair.
@@ -183,8 +182,8 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
     return _read_record(pair).columns
 
 
-def columns_there(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns the columns under a prefix, of any pair; none if the description is damaged."""
+def recorded_columns(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
+    """Returns the described columns of a prefix without comparing them with a pair; none if that file is damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}
@@ -199,18 +198,18 @@ def _read_record(pair: IndexedDataset) -> _Record:
 
 def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record:
     path = columns_path(prefix)
-    recover(path)  # a process died while it replaced a column: an older description would not fit
-    if (data := read_if_there(path, None, settings)) is None:
+    recover(path)  # finishes a replacement whose process died, or the description would be older than the column
+    if (data := read_if_exists(path, None, settings)) is None:
         return _Record(index_start_crc32=0, pair="", columns={})
     return layout.parse_record(_Record, data, path=path, what=FORMAT, hint=_REWRITE)
 
 
 def open_column(pair: IndexedDataset, name: str) -> Column | None:
-    """Returns a column beside a pair, mapped, from object storage by a local copy; None if there is none.
+    """Opens a column of a pair, mapped (in object storage: its local copy); None if the pair has no such column.
 
     Raises:
-        DatasetNotFoundError: the file is missing, or nothing describes it.
-        DatasetFormatError: it is not what its description says, or belongs to another pair.
+        DatasetNotFoundError: the column file is missing, or its description.
+        DatasetFormatError: the file differs from its description, or belongs to another pair.
     """
     record, path = _read_record(pair), column_path(pair.path_prefix, checked_name(name))
     if name not in record.columns:
@@ -233,7 +232,7 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
 
 
 def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
-    """Returns the array in a `.npy` file after comparing it with its description."""
+    """Returns the array in a `.npy` file after comparing size and header with its description."""
     if len(data) != facts.num_bytes:
         raise damaged(path, f"{facts.num_bytes} bytes", len(data), hint=_REWRITE)
     expected, header = np.dtype(facts.dtype), npy_header(np.dtype(facts.dtype), facts.shape)
@@ -246,14 +245,14 @@ def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[A
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Returns the header of a NumPy file of version 1.0; it has the same size for any number of rows."""
+    """Returns the header of a NumPy file of version 1.0; its size does not depend on the number of rows."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return stream.getvalue()
 
 
 def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
-    """Checks that a column has a row per token, sequence or document."""
+    """Raises a `DatasetFormatError` if a column does not have one row per token, sequence or document."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
         wanted = f"a row for each of {rows[facts.kind]} {facts.kind}s"
@@ -261,7 +260,6 @@ def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: st
 
 
 def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
-    """Returns a hash of pieces of both files."""
     samples = [sampled_hash(source) for source in (index, tokens)]
     return hashlib.sha256(" ".join(samples).encode()).hexdigest()
 
@@ -269,13 +267,13 @@ def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
 # --- writing --------------------------------------------------------------------------------------------------
 
 WrittenColumn = tuple[PendingFile, ColumnFacts]
-"""The complete file of a column, not published yet, and its description."""
+"""The complete but unpublished file of a column, and its description."""
 
 
 class ColumnWriter:
-    """Writes a column beside a pair, block by block, under a hidden name. Not safe from several threads.
+    """A writer of a column, block by block, under a hidden name. Not thread-safe.
 
-    The shape in `facts` may say how many values a row has. Integers that do not fit the dtype are an error.
+    `facts.shape` may give the values per row, else the first block does. Integers must fit the dtype.
     """
 
     def __init__(self, prefix: str, name: str, facts: ColumnFacts, *, durable: bool = True) -> None:
@@ -288,7 +286,7 @@ class ColumnWriter:
         self._file.write(npy_header(self._dtype, facts.shape))
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Appends rows: any[count] or any[count, k], the same k each time."""
+        """Appends rows, any[count] or any[count, k] with the same k in each call."""
         rows = np.asarray(rows)
         if self._width is None:
             self._width = rows.shape[1:]
@@ -298,7 +296,7 @@ class ColumnWriter:
         self.num_rows += len(rows)
 
     def finish(self) -> WrittenColumn:
-        """Returns the complete file and its description."""
+        """Completes the file; returns it and its description."""
         shape = (self.num_rows, *(self._width or ()))
         header = npy_header(self._dtype, shape)
         with storage_errors("write", self._file.path):
@@ -309,27 +307,26 @@ class ColumnWriter:
         return self._file, replace(self.facts, shape=shape, num_bytes=whole.num_bytes, crc32=whole.crc32)
 
     def discard(self) -> None:
-        """Removes the file; harmless when repeated, and after publication."""
+        """Removes the file if it was not published; may be called again."""
         self._file.discard()
 
 
 def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple[int, ...]) -> memoryview:
-    """Returns the bytes of rows of a column after checking their width and values."""
+    """Returns the bytes of rows; `ConfigError` if their width or a value does not fit the column."""
     if rows.ndim not in (1, 2) or rows.shape[1:] != width:
         raise ConfigError(f"column `{name}`: expected rows of shape {[*width]}, found {[*rows.shape[1:]]}")
     values = np.ascontiguousarray(rows, dtype=dtype)
     if dtype.kind in "biu" and rows.dtype != dtype and not np.array_equal(values, rows):
         wrong = rows[(values != rows)].ravel()[0]
-        raise ConfigError(f"column `{name}`: {wrong} does not fit {dtype.name}", hint="choose a wider dtype")
+        raise ConfigError(f"column `{name}`: value {wrong} does not fit {dtype.name}", hint="choose a wider dtype")
     return values.reshape(-1).view(np.uint8).data
 
 
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
-    """A column with a row per token, written in any order by any number of processes until all rows are there.
+    """A column per token that any number of processes write in any order, until all rows are written.
 
-    Until it is finished, rows lie in a folder beside the pair, `PREFIX.NAME.npy.HASH.part`, so that another process can
-    go on. Close it in each process before one of them calls `finish`; a row written twice keeps the last value. Not
-    safe from several threads.
+    Rows are kept in the folder `PREFIX.NAME.npy.HASH.part` until `finish`, so another process can continue. Close it in
+    each process before one of them calls `finish`. The last value written to a row counts. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -346,10 +343,10 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         (3,)
 
     Args:
-        path_prefix: the path of a pair without `.bin` or `.idx`; not in object storage.
+        path_prefix: path of a local pair without `.bin` or `.idx`.
         name, dtype: see `add_column`.
-        width: values per row; None for a single one.
-        resumes: whether to go on with rows written before; else they are removed.
+        width: values per row; None for a column of one dimension.
+        resumes: whether to keep rows that were written before; False removes them.
     """
 
     def __init__(
@@ -375,7 +372,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         with ExitStack() as stack, storage_errors("write", self._folder):
             os.makedirs(self._folder, exist_ok=True)
             self._values = stack.enter_context(self._opened("values", self._row_size))
-            self._is_there = stack.enter_context(self._opened("rows-there", 1))
+            self._written = stack.enter_context(self._opened("rows-there", 1))
             self._files = stack.pop_all()
 
     def _opened(self, name: str, row_size: int) -> io.FileIO:
@@ -384,7 +381,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         file = io.FileIO(path, "rb+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o666))
         if (found := os.fstat(file.fileno()).st_size) not in (0, size):
             file.close()
-            hint = "it was begun with another dtype or width; go on with these, or remove it"
+            hint = "pass the dtype and width of the first call, or `resumes=False` to start again"
             raise ConfigError(f"column `{self._name}`: expected {size} bytes in `{path}`, found {found}", hint=hint)
         os.ftruncate(file.fileno(), size)
         return file
@@ -393,48 +390,48 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self.close()
 
     def close(self) -> None:
-        """Closes the files of this process; harmless when repeated."""
+        """Closes the files of this process; may be called again."""
         self._files.close()
 
     def discard(self) -> None:
-        """Removes the rows of all processes."""
+        """Removes the rows that all processes have written."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
-        """Writes rows of the tokens of a sequence from `offset` on: any[count], or any[count, width].
+        """Writes one row per token of a sequence, starting at token `offset`: any[count] or any[count, width].
 
         Raises:
-            ConfigError: there are no such tokens, or rows are of another shape, or integers do not fit the dtype.
+            ConfigError: the tokens are out of range, the rows have another shape, or a value does not fit the dtype.
         """
         rows = np.asarray(rows)
         data = _row_bytes(self._name, rows, self._dtype, self._width)
         length = int(self._pair.sequence_lengths[sequence]) if 0 <= sequence < len(self._pair) else -1
         if not 0 <= offset <= length - len(rows):
             where = f"[{offset}, {offset + len(rows)}) of sequence {sequence}"
-            raise ConfigError(f"column `{self._name}`: there are no tokens {where}")
+            raise ConfigError(f"column `{self._name}`: tokens {where} do not exist")
         first = int(self._pair.first_tokens(np.array([sequence]))[0]) + offset
         with storage_errors("write", self._folder):
             write_at(self._values.fileno(), data, first * self._row_size)
-            write_at(self._is_there.fileno(), memoryview(b"\1" * len(rows)), first)
+            write_at(self._written.fileno(), memoryview(b"\1" * len(rows)), first)
 
     def _map(self, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         path, count = os.path.join(self._folder, name), self._pair.num_tokens
         return np.memmap(path, dtype, "r", shape=(count, *shape)) if count else np.empty((0, *shape), dtype)
 
     def num_missing(self) -> int:
-        """Returns the number of tokens without a row yet; reads a byte for each token."""
+        """Returns the number of tokens whose row is not written yet; reads one byte per token."""
         return self._pair.num_tokens - int(np.count_nonzero(self._map("rows-there", np.uint8, ())))
 
     def finish(self, **facts: Any) -> ColumnFacts:
-        """Adds the column, which must be complete, to the pair; takes options of `add_column`.
+        """Adds the complete column to the pair; `facts` are keyword arguments of `add_column`.
 
         Raises:
-            ConfigError: tokens have no row yet; the message names the first.
-            OutputExistsError: there is such a column, and no `overwrite`.
+            ConfigError: a row is not written yet; the message names the first such token.
+            OutputExistsError: the column exists already, without `overwrite=True`.
         """
         if missing := self.num_missing():
             first = token_place(self._pair, int(np.argmin(self._map("rows-there", np.uint8, ()))))
-            raise ConfigError(f"column `{self._name}`: {missing:,} tokens have no row yet, the first {first}")
+            raise ConfigError(f"column `{self._name}`: {missing:,} tokens have no row, the first {first}")
         values = self._map("values", self._dtype, self._width)
         found = add_column(self._pair.path_prefix, self._name, blocks_of(values), dtype=self._dtype, **facts)
         self.close()
@@ -451,7 +448,7 @@ def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def token_place(pair: IndexedDataset, number: int) -> str:
-    """Returns the place of a token in words: its number in its document."""
+    """Describes a token by its document, such as "at token 3 of document 7"."""
     boundaries = pair.document_indices[:-1]
     starts = pair.first_tokens(np.minimum(boundaries, len(pair) - 1))
     document = int(np.searchsorted(starts, number, side="right")) - 1
@@ -459,7 +456,7 @@ def token_place(pair: IndexedDataset, number: int) -> str:
 
 
 def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> WrittenColumn:
-    """Returns a column of some blocks, written; removes it if that fails."""
+    """Writes all blocks and returns the complete column; removes its file on failure."""
     try:
         for block in blocks:
             writer.append(block)
@@ -470,7 +467,7 @@ def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> Writ
 
 
 def describe_columns(prefix: str, columns: Mapping[str, ColumnFacts], index: ByteSource, tokens: ByteSource) -> bytes:
-    """Returns `PREFIX.columns.json` for a pair whose files are complete; each column must have its rows."""
+    """Returns the bytes of `PREFIX.columns.json` for complete files after checking the row counts of columns."""
     header, lengths = start_of(index)
     num_tokens = extents_of(tokens).num_held_bytes // header.dtype.itemsize
     for name, facts in columns.items():
@@ -493,7 +490,7 @@ def add_column(
     overwrite: bool = False,
     object_storage: ObjectStorageSettings | None = None,
 ) -> ColumnFacts:
-    """Writes a column beside a pair that is there, in bounded memory; it appears whole, or not at all.
+    """Writes a column of an existing pair in bounded memory and publishes it atomically.
 
     Example:
         >>> import tempfile
@@ -507,18 +504,18 @@ def add_column(
         (3,)
 
     Args:
-        path_prefix: the path or address of the pair without `.bin` or `.idx`.
-        name: letters, digits, `_` and `-`.
-        blocks: its rows, any[count] or any[count, k]: one array, or several.
-        dtype, kind, of, padding, made_by: see `ColumnFacts`; only preprocessing writes runs.
-        overwrite: whether a column of this name may be replaced.
-        object_storage: how to read and write data in object storage.
+        path_prefix: path or address of the pair without `.bin` or `.idx`.
+        name: a letter, then letters, digits, `_` or `-`.
+        blocks: the rows, one array or an iterable of arrays: any[count] or any[count, k].
+        dtype, kind, of, padding, made_by: see `ColumnFacts`; `kind` cannot be "runs".
+        overwrite: whether to replace an existing column of this name.
+        object_storage: cache and limits for data in object storage.
 
     Raises:
-        ConfigError: the name, the dtype or a block is not one of a column.
-        DatasetNotFoundError, DatasetFormatError: there is no such pair, or it has another number of rows.
-        OutputExistsError: there is such a column, and no `overwrite`.
-        OutputBusyError: another process writes the pair.
+        ConfigError: the name, the dtype, the kind or a block is invalid.
+        DatasetNotFoundError, DatasetFormatError: the pair does not exist, or has another number of rows.
+        OutputExistsError: the column exists already, without `overwrite=True`.
+        OutputBusyError: another process is writing the pair.
     """
     pair = IndexedDataset(path_prefix, object_storage=object_storage)
     if kind == "runs":
@@ -538,12 +535,12 @@ def add_column(
 def remove_column(
     path_prefix: str | os.PathLike[str], name: str, *, object_storage: ObjectStorageSettings | None = None
 ) -> None:
-    """Removes a column beside a pair; `DatasetNotFoundError` if there is none."""
+    """Removes a column of a pair; `DatasetNotFoundError` if the column does not exist."""
     pair = IndexedDataset(path_prefix, object_storage=object_storage)
     with OutputLock(idx_path(pair.path_prefix)):
         columns = dict(read_columns(pair))
         if columns.pop(name, None) is None:
-            hint = f"it has {', '.join(sorted(columns)) or 'none'}"
+            hint = f"its columns are: {', '.join(sorted(columns)) or 'none'}"
             raise DatasetNotFoundError(f"`{pair.path_prefix}` has no column `{name}`", hint=hint)
         if columns:
             publish_columns(pair, columns, [])
@@ -553,7 +550,7 @@ def remove_column(
 
 
 def publish_columns(pair: IndexedDataset, columns: Mapping[str, ColumnFacts], files: Sequence[PendingFile]) -> None:
-    """Publishes files of columns beside a pair that exists, with a description of all its columns."""
+    """Publishes column files of an existing pair together with a new description of all its columns."""
     path = columns_path(pair.path_prefix)
     with ExitStack() as stack:
         for file in files:

@@ -1,4 +1,4 @@
-"""A `.bin`/`.idx` pair that is open: its header, its arrays, its sequences by number."""
+"""`IndexedDataset`: reads the sequences of a `.bin`/`.idx` pair by index."""
 
 from __future__ import annotations
 
@@ -25,9 +25,17 @@ from tokenloom.kernels.storage import Watch
 from tokenloom.overrides import Overrides, Uncalled
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.ending import beside
+from tokenloom.storage.ending import run_in_thread
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
-from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version, outside, sampled_hash
+from tokenloom.storage.local import (
+    Bytes,
+    ByteSource,
+    MappedFile,
+    PositionalFile,
+    map_version,
+    out_of_range,
+    sampled_hash,
+)
 from tokenloom.storage.objects import RemoteFile, local_copy
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import did_you_mean, exists, is_missing
@@ -39,23 +47,23 @@ Tokens = NDArray[Any]
 Int64s = NDArray[np.int64]
 
 _SETTLED_NS = 2_000_000_000
-"""A file changed within so many nanoseconds may change again under the same modification time."""
+"""Time stamps are coarse: a file younger than this may change again without a new modification time."""
 
 _PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", default={})  # noqa: B039 - never changed
 
-_MUCH = 1 << 30
-"""Bytes; larger gathers are compared with the file size before memory is allocated, smaller ones while reading."""
+_LARGE_GATHER_BYTES = 1 << 30
+"""Gathers of more bytes than this are compared with the file size before memory is allocated."""
 
 _PARTS_AT_ONCE = 256
-"""Spans copied by one call, the most that are held."""
+"""Spans copied per call of NumPy, which bounds the memory for their parts."""
 
 _MOST_BLOCKS = 4
-"""A block that one long sequence makes larger than so many blocks is not fetched whole."""
+"""A block is fetched whole unless a long sequence makes it larger than this many block sizes."""
 
 
 @contextmanager
-def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
-    """Within it, a dataset opened again by its prefix must consist of the files it was opened from first."""
+def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
+    """Raises a `ChangedFileError` if a dataset is opened again in this context and its files have changed."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -65,10 +73,9 @@ def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Where the bytes of a dataset are; pickled, it leads all processes to the same files, objects and catalogue.
+    """Opens the files of a dataset, in any process always the same versions of the same files.
 
-    A file with another version when it is opened again, by this process or another, is an error.
-    `catalogue` is known once opened; None where there is a `.bin` file.
+    A file whose version differs from the one opened first is an error. `catalogue` is None until a catalogue was read.
     """
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
@@ -80,43 +87,43 @@ class DatasetFiles:
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
 
     def open(self) -> tuple[ByteSource, MappedFile]:
-        """Returns the tokens, and the mapped index; `check` compares these files with those opened before."""
+        """Returns the source of the tokens and the mapped index; `check` compares their versions."""
         if is_remote(self._prefix) and self.catalogue is None:  # both files in one round trip
-            for answer in [beside(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
+            for answer in [run_in_thread(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
                 with suppress(MissingObjectError):
-                    answer.result()  # after a signal it is left alone
+                    answer.result()  # a signal to the main thread ends the wait, not the request
         before = dict(self._versions)
-        try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
+        try:  # an open that fails costs nothing; a check before it would double the calls to shared filesystems
             tokens, index = self._open_tokens(), MappedFile(self.index_file(), at_once=True)
-            path = catalogue_path(self._prefix)  # compared again: reading looks at the files of a pair alone
+            path = catalogue_path(self._prefix)  # other checks compare only `.bin` and `.idx`
             if self.catalogue is not None and not is_remote(path) and path in self._versions:
                 self._check(path, version_of(path))
         except StorageError as error:
             if error.__cause__ is None if not is_remote(self._prefix) else not isinstance(error, MissingObjectError):
-                raise  # what is there is no file, or another one
-            if recover(idx_path(self._prefix)):  # a process died while it replaced the dataset
+                raise  # the file exists, but is of another kind or version
+            if recover(idx_path(self._prefix)):  # finishes a replacement whose process died
                 self.catalogue = None
-                self._versions.clear()  # of files that are gone
+                self._versions.clear()  # versions of files that no longer exist
                 self._versions.update(before)
                 return self.open()
             paths = [idx_path(self._prefix)] + ([bin_path(self._prefix)] if self.catalogue is None else [])
             missing = [path for path in paths if not exists(path, settings=self._settings)]
             if not missing:
                 raise
-            hint = "the pair is incomplete: it was not finished, or one file was moved"
+            hint = "the pair is incomplete: write it again, or move both files together"
             if len(missing) == 2:
-                hint = did_you_mean(self._prefix, suffix=".idx") or "a prefix is the path without `.bin` or `.idx`"
+                hint = did_you_mean(self._prefix, suffix=".idx") or "pass the path of the pair without `.bin` or `.idx`"
             raise DatasetNotFoundError(f"no file {' and '.join(f'`{path}`' for path in missing)}", hint=hint) from None
         return tokens, index
 
     def check(self, *sources: ByteSource) -> None:
-        """Compares opened files with the versions opened before, if they were."""
+        """Raises a `ChangedFileError` if a local file has another version than when it was opened first."""
         for source in sources:
             if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
                 self._check(source.path, source.version)
 
     def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a file or object beside the pair, the same one each time: uint8[size]."""
+        """Maps a file or object beside the pair, uint8[size]; `ChangedFileError` if it changed since the first call."""
         if is_remote(path):
             return map_version(local_copy(self._object(path)))[0]
         data, version = map_version(path)
@@ -124,7 +131,7 @@ class DatasetFiles:
         return data
 
     def index_file(self) -> str:
-        """Returns the path of a local file with the index."""
+        """Returns the local path of the index, in object storage that of its local copy."""
         path = idx_path(self._prefix)
         return local_copy(self._object(path)) if is_remote(path) else path
 
@@ -139,7 +146,7 @@ class DatasetFiles:
                 if is_remote(path):
                     return self._object(path)
                 return MappedFile(path) if self._mmap else PositionalFile(path)
-            except StorageError as error:  # only now is there a catalogue to look for
+            except StorageError as error:  # no `.bin` file: this may be a catalogue
                 if not is_missing(error):
                     raise
                 self.catalogue = read_catalogue(self._prefix, read=self.map_beside)
@@ -153,14 +160,14 @@ class DatasetFiles:
         return self._objects[path]
 
 
-class SetLater:
-    """An attribute that a method sets, with others, on first access; afterwards a plain attribute.
+class LazyAttribute:
+    """An attribute set by a method on first access, together with others; afterwards a plain attribute.
 
-    With `__getattr__` instead, every attribute would take some 30 ns longer.
+    Faster than `__getattr__`, which would make every attribute access some 30 ns slower.
 
     Args:
-        method: name of the method, which sets the attribute or raises. Two threads may call it at once.
-        when: name of an attribute without which the method must not be called.
+        method: name of the method that sets the attribute or raises. Two threads may call it at once.
+        when: name of the attribute that must be set before the method may be called.
     """
 
     def __init__(self, method: str, *, when: str) -> None:
@@ -184,15 +191,15 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetStatistics:
-    """Counts of a dataset, and the lengths of its sequences.
+    """Counts of a dataset and the distribution of its sequence lengths.
 
     Attributes:
         num_bytes: bytes in the `.bin` file.
-        shortest, longest, mean_length: lengths of the sequences, in tokens; 0 for an empty dataset.
-        num_empty: sequences without tokens.
-        percentiles: (percent, tokens) pairs; the tokens are a length that occurs ("lower" interpolation).
-        histogram: (start, stop, count) rows: sequences with a length in [start, stop), bounds powers of two.
-        modes: (mode, sequences, tokens) rows of a multimodal dataset: 0 is text, 1 images; empty for others.
+        shortest, longest, mean_length: sequence lengths in tokens; 0 for an empty dataset.
+        num_empty: number of sequences without tokens.
+        percentiles: (percent, length in tokens) pairs, with NumPy's "lower" interpolation.
+        histogram: (start, stop, count) rows: `count` sequences have a length in [start, stop), between powers of two.
+        modes: (mode, sequences, tokens) rows; mode 0 is text, 1 images. Empty unless multimodal.
     """
 
     num_sequences: int
@@ -210,13 +217,13 @@ class DatasetStatistics:
 
 
 def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatError:
-    """Returns the error for lengths in an index that add up to `found`, not to the tokens of the data."""
-    message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
-    return DatasetFormatError(message, hint="the index is damaged: `tokenloom verify` says where")
+    """Returns the error for an index whose lengths add up to `found` instead of `num_tokens`."""
+    message = f"`{path}`: expected lengths of at least 0 that add up to {num_tokens} tokens, found {found}"
+    return DatasetFormatError(message, hint="the index is damaged; `tokenloom verify` shows where")
 
 
 def _doublings(lengths: NDArray[np.int32]) -> tuple[tuple[int, int, int], ...]:
-    """Counts per power of two: [0, 1), [1, 2), [2, 4), ... without empty rows at either end."""
+    """Returns a histogram with bins [0, 1), [1, 2), [2, 4), ..., without empty bins at either end."""
     exponents = np.frexp(lengths.astype(np.float64))[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
     counts = np.bincount(exponents)
     first = int(np.flatnonzero(counts)[0])
@@ -224,14 +231,13 @@ def _doublings(lengths: NDArray[np.int32]) -> tuple[tuple[int, int, int], ...]:
 
 
 class IndexedDataset(HasFacts):
-    """The sequences of a `.bin`/`.idx` pair, by number.
+    """A reader of the sequences of a `.bin`/`.idx` pair, or of a catalogue of pairs (see `build_catalogue`).
 
-    Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
-    threads, after a fork, and picklable: other processes open the same version, or raise. A catalogue, see
-    `build_catalogue`, is opened as a pair is.
+    Opening reads the header and checks in O(1) that index and tokens belong together and are complete. Thread-safe and
+    fork-safe. Picklable: another process opens the same version of the files, or raises.
 
     Data in object storage are named by address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
-    `msc://profile/prefix`): the index is mapped from a local copy, tokens are read by range.
+    `msc://profile/prefix`). Their index is mapped from a local copy; tokens are fetched by range.
 
     Example:
         >>> import tempfile
@@ -246,29 +252,29 @@ class IndexedDataset(HasFacts):
         (1, [5, 6, 7], [6, 7])
 
     Args:
-        path_prefix: the path or address of the pair without `.bin` or `.idx`.
-        multimodal: whether to return modes; the index must hold them.
-        mmap: map the tokens into memory; else read them by position.
-        fast_cache_load: with `sequences_per_dataset`, open the files only when more than counts are asked for.
-        sequences_per_dataset: (sequence count, document boundary count), compared with the header.
-        dtype_code: the dtype code the tokens should have.
-        object_storage: how to read data in object storage.
+        path_prefix: path or address of the pair without `.bin` or `.idx`.
+        multimodal: whether to return modes; the index must contain them.
+        mmap: whether to map the tokens into memory; otherwise `pread` reads them.
+        fast_cache_load: with `sequences_per_dataset`, whether to open the files only when more than counts is needed.
+        sequences_per_dataset: expected (sequence count, document boundary count), compared with the header.
+        dtype_code: expected dtype code of the tokens.
+        object_storage: cache and limits for data in object storage.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.
-        DatasetFormatError: the files are truncated, foreign, or do not belong together.
+        DatasetFormatError: a file is truncated or not of this format, or the two do not belong together.
     """
 
     opened_names: ClassVar[frozenset[str]] = frozenset(
         {"byte_source", "identity_found", "index", "_index_file", "_index_watch", "_block_starts"}
         | {"_token_dtype", "_token_watch"}
     )
-    """Attributes that exist once the files are open; not pickled."""
+    """Names of the attributes that exist only while the files are open; they are not pickled."""
 
-    byte_source: ByteSource = SetLater("_open", when="_counts")  # type: ignore[assignment]
-    """The bytes of the tokens."""
-    index: Index = SetLater("_open", when="_counts")  # type: ignore[assignment]
-    _index_file: MappedFile = SetLater("_open", when="_counts")  # type: ignore[assignment]
+    byte_source: ByteSource = LazyAttribute("_open", when="_counts")  # type: ignore[assignment]
+    """The source of the bytes of the tokens."""
+    index: Index = LazyAttribute("_open", when="_counts")  # type: ignore[assignment]
+    _index_file: MappedFile = LazyAttribute("_open", when="_counts")  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -295,7 +301,7 @@ class IndexedDataset(HasFacts):
         return DatasetFiles(self.path_prefix, mmap=self.mmap, settings=self.object_storage)
 
     def _begin(self) -> None:
-        """Opens the files, unless their counts are known and suffice for a start."""
+        """Opens the files, unless `fast_cache_load` postpones that."""
         self._gets_ours = type(self).get is _GET
         self._index_watch: Watch | None = None
         self._token_watch: Watch | None = None
@@ -308,7 +314,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def is_open(self) -> bool:
-        """Whether the files are open; else only counts are known."""
+        """Whether the files are open; before that, only counts are known."""
         return "index" in self.__dict__
 
     def _open(self) -> None:
@@ -321,7 +327,7 @@ class IndexedDataset(HasFacts):
             raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
             message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
-            raise DatasetFormatError(message, hint="was this data tokenized with another tokenizer?")
+            raise DatasetFormatError(message, hint="tokenize the data again, or name the pair of this tokenizer")
         if self.catalogue is not None:
             self.catalogue.check_header(header, prefix=self.path_prefix)
         num_bytes, tokens = source.num_bytes, self.tokens_path
@@ -342,7 +348,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def bin_reader(self) -> Any:
-        """The reader of the bytes of the tokens; may be replaced."""
+        """The reader of the bytes of the tokens; assign another one to replace it."""
         return self.byte_source
 
     @bin_reader.setter
@@ -355,48 +361,48 @@ class IndexedDataset(HasFacts):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the data lie in object storage."""
+        """Whether the data is in object storage."""
         return is_remote(self.path_prefix)
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects with the tokens; empty for local data, and before these are open."""
+        """The addresses of the objects with the tokens; empty for local data, and for a catalogue until it is open."""
         if self.is_open and isinstance(self.byte_source, ExtentSource):
             return self.byte_source.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """The catalogue that names the pairs; None for a pair."""
+        """The catalogue that this dataset was opened from; None for a pair."""
         return self._files.catalogue
 
     @property
     def tokens_path(self) -> str:
-        """The path of the `.bin` file, or of the catalogue."""
+        """The path of the `.bin` file or, for a catalogue, of the `.catalogue` file."""
         return bin_path(self.path_prefix) if self.catalogue is None else catalogue_path(self.path_prefix)
 
     @property
     def extents(self) -> Extents:
-        """Where the tokens of each pair lie in the range of all pointers; a single one, but for a catalogue."""
+        """The ranges of pointer values, one per `.bin` file; a pair has a single one."""
         return extents_of(self.byte_source)
 
     @property
     def sections(self) -> list[Section]:
-        """The parts that lie in one file each; a single one, but for a catalogue."""
+        """The parts of the dataset, one per `.bin` file; a pair has a single one."""
         if self.catalogue is not None:
             return self.catalogue.sections
         rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.byte_source.num_bytes
         return [Section(prefix=self.path_prefix, start=0, num_bytes=num_bytes, rows=rows, documents=documents)]
 
     def count_tokens(self, rows: range) -> int:
-        """Returns the tokens of consecutive sequences, in O(1) and without reading their lengths."""
+        """Returns the number of tokens of consecutive sequences, in O(1) and without reading their lengths."""
         pointers, size = self.index.sequence_pointers, self.byte_source.num_bytes
         ends = [int(pointers[row]) if row < len(self) else size for row in (rows.start, rows.stop)]
         begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
         return (end - begin) // self.dtype.itemsize
 
     def first_tokens(self, sequences: Int64s) -> Int64s:
-        """Returns the number of tokens of the dataset before each sequence: int64[count]."""
+        """Returns the index of the first token of each sequence among all tokens of the dataset: int64[count]."""
         starts: Int64s = self.index.sequence_pointers[sequences]
         if self.catalogue is not None:
             extents = self.extents
@@ -405,40 +411,40 @@ class IndexedDataset(HasFacts):
         return starts // self.dtype.itemsize
 
     def held_pointers(self) -> NDArray[np.int64]:
-        """Returns the byte offset of each sequence among all tokens, without gaps of a catalogue: int64[count]."""
+        """Returns the byte offset of each sequence if all `.bin` files were concatenated: int64[num_sequences]."""
         if self.catalogue is None:
             return self.index.sequence_pointers
         return self.first_tokens(np.arange(len(self))) * self.dtype.itemsize
 
     def index_source(self) -> ByteSource:
-        """Returns the bytes of the index; its arrays are views of them."""
+        """Returns the source of the bytes of the index; the arrays of `index` are views of them."""
         return self._index_file
 
     def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a file or object beside the pair, which must be the same each time: uint8[size]."""
+        """Maps a file or object beside the pair, uint8[size]; `ChangedFileError` if it changed since the first call."""
         return self._files.map_beside(path)
 
     def version_of_section(self, number: int) -> FileVersion | None:
-        """Returns the version of the local file with the tokens of a section; None for an object."""
+        """Returns the version of the `.bin` file of section `number`; None for an object."""
         if isinstance(self.byte_source, ExtentSource):
             return self.byte_source.version(number)
         return self.byte_source.version if isinstance(self.byte_source, (MappedFile, PositionalFile)) else None
 
     def check_index(self) -> None:
-        """Raises a `ChangedFileError` if the index was truncated or overwritten since it was opened; costs nothing."""
+        """Raises a `ChangedFileError` if the index was truncated or overwritten since opening; takes nanoseconds."""
         if self._index_watch is None:
             self._index_watch = Watch([self._index_file.mapped])
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Does the same for the index and for mapped tokens in a range of bytes; None for all."""
+        """Raises a `ChangedFileError` if the index, or mapped tokens in the byte range, changed since opening."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
-        """The tokenizer and options in the manifest; None without one. Read once, and then pickled."""
+        """The tokenizer and options in the manifest; None if there is no manifest. Read once; pickled."""
         copy = self._files.index_file() if self.is_remote else None
         return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
@@ -480,12 +486,12 @@ class IndexedDataset(HasFacts):
         return f"IndexedDataset({self.path_prefix!r}, {counts}, dtype={self.dtype.name})"
 
     def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
-        """Announces spans that `gather` or `get` will read, in this order; nothing happens for local data.
+        """Starts fetching spans that `gather` or `get` will read, in this order; does nothing for local data.
 
         Args:
             sequences, starts, lengths: the spans, see `gather`.
-            block_bytes: fetch whole blocks of about this size, because nearly all of each will be read soon, here or in
-                another process of the node; None fetches the spans alone.
+            block_bytes: fetch whole blocks of about this size, because this node will soon read nearly all of each;
+                None fetches the spans alone.
         """
         source = self.byte_source
         if not isinstance(source, (RemoteFile, ExtentSource)):
@@ -505,15 +511,15 @@ class IndexedDataset(HasFacts):
         source.will_need(offsets[vast], num_bytes[vast])
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> Int64s:
-        """Returns the number of the block of each sequence; blocks have about `block_bytes`: int64[count]."""
+        """Returns the block number of each sequence for blocks of about `block_bytes`: int64[count]."""
         starts = self.index.sequence_pointers[sequences]
         numbers: Int64s = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
         return numbers
 
     def block_starts(self, block_bytes: int) -> Int64s:
-        """Returns the first byte of each block of whole sequences: int64[num_blocks]; one pass, remembered.
+        """Returns the first byte of each block, int64[num_blocks]; the first call reads all pointers.
 
-        A sequence belongs to the block with its first byte. No block holds sequences of two pairs.
+        A sequence belongs to the block of its first byte. No block spans two `.bin` files.
         """
         if block_bytes not in self._block_starts:
             pointers = np.array(self.index.sequence_pointers)  # aligned
@@ -524,14 +530,14 @@ class IndexedDataset(HasFacts):
         return self._block_starts[block_bytes]
 
     def _bytes_of(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns offsets and numbers of bytes of spans, int64[num_spans] each."""
+        """Returns byte offset and byte count of each span, int64[num_spans] each."""
         itemsize = self.dtype.itemsize
         return self.index.sequence_pointers[sequences] + starts * itemsize, lengths * itemsize
 
     def __getitem__(self, idx: int | slice) -> Any:
-        """Returns the tokens of one sequence, mapped ones as a read-only view, or a list of them for a slice of step 1.
+        """Returns the tokens of one sequence, or a list of arrays for a slice; mapped tokens are read-only views.
 
-        A multimodal dataset returns (tokens, mode), or (list, modes).
+        A multimodal dataset returns (tokens, mode) or (list, modes).
         """
         if isinstance(idx, slice):
             start, stop, step = idx.indices(len(self))
@@ -543,7 +549,7 @@ class IndexedDataset(HasFacts):
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Any:
-        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on when length is None."""
+        """Returns tokens [offset, offset + length) of one sequence; to its end if `length` is None."""
         row = self._row(idx)
         index = self.index
         available = int(index.sequence_lengths[row])
@@ -556,21 +562,21 @@ class IndexedDataset(HasFacts):
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
-        """Returns the tokens of many spans, back to back: dtype[sum(lengths)]; none may leave its sequence.
+        """Returns the concatenated tokens of many spans: dtype[sum(lengths)]; each span must lie within its sequence.
 
-        One kernel call when the tokens are mapped; else one read per span, at the same time in object storage.
+        Mapped tokens take one kernel call; others one read per span, concurrently in object storage.
 
         Args:
-            sequences: int64[num_spans], the sequence of each span.
-            starts: int64[num_spans], the first token in the sequence.
-            lengths: int64[num_spans], how many tokens.
+            sequences: int64[num_spans], the sequence index of each span.
+            starts: int64[num_spans], the first token of each span, counted from the start of its sequence.
+            lengths: int64[num_spans], tokens per span.
         """
         self._check_spans(sequences, starts, lengths)
         self.check_tokens(0, 0)
         data = self.byte_source.mapped if self._source_is_ours else None
         dtype, num_tokens = self.dtype, int(lengths.sum())
         num_bytes = num_tokens * dtype.itemsize
-        if num_bytes > _MUCH or num_bytes > self.byte_source.num_bytes:
+        if num_bytes > _LARGE_GATHER_BYTES or num_bytes > self.byte_source.num_bytes:
             self._check_bytes(sequences, starts, lengths)
         out = np.empty(num_tokens, dtype=dtype)
         if data is not None and dtype.kind in "iu":
@@ -598,7 +604,7 @@ class IndexedDataset(HasFacts):
     def _check_spans(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
         if not len(sequences) == len(starts) == len(lengths):
             counts = f"{len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
-            raise ValueError(f"spans: must have as many starts and lengths as sequences, got {counts}")
+            raise ValueError(f"`sequences`, `starts`, `lengths`: must have one length, got {counts}")
         unknown = (sequences < 0) | (sequences >= len(self))
         if unknown.any():
             raise self._no_row(int(sequences[int(np.argmax(unknown))]))
@@ -609,13 +615,13 @@ class IndexedDataset(HasFacts):
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
     def _check_bytes(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
-        """Checks that spans lie in the file before memory is allocated: a damaged index can name terabytes."""
+        """Checks that spans lie within the file, as a damaged index could make us allocate terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():
             self.check_index()
             first = int(np.argmax(outside_of_file))
-            raise outside(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.byte_source.num_bytes)
+            raise out_of_range(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.byte_source.num_bytes)
         if isinstance(self.byte_source, ExtentSource):
             self.byte_source.check(offsets[num_bytes > 0])
 
@@ -629,14 +635,14 @@ class IndexedDataset(HasFacts):
 
     def _row(self, idx: Any) -> int:
         if not isinstance(idx, (int, np.integer)):
-            raise TypeError(f"sequence number: must be an integer or a slice, got {type(idx).__name__}")
+            raise TypeError(f"sequence index: must be an integer or a slice, got {type(idx).__name__}")
         row, count = int(idx), len(self)
         if not -count <= row < count:
             raise self._no_row(row)
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns consecutive sequences, each from its own pointer; adjacent ones by one read."""
+        """Returns sequences [start, stop); those stored next to each other take one read."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -654,50 +660,50 @@ class IndexedDataset(HasFacts):
         sequences: list[Tokens] = []
         for begin, bounds in runs:
             tokens = self._read(begin, bounds[-1] * itemsize)
-            sequences += [tokens[a:b] for a, b in itertools.pairwise(bounds)]  # `np.split` takes thrice as long
+            sequences += [tokens[a:b] for a, b in itertools.pairwise(bounds)]  # three times as fast as `np.split`
         return sequences
 
     def _read(self, begin: int, num_bytes: int) -> Tokens:
-        """Returns the tokens in a range of bytes from the index."""
+        """Returns the tokens in bytes [begin, begin + num_bytes), a range that the index gave."""
         source = self.byte_source
-        if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # zeros are no tokens
+        if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # gaps read as zeros
             self.check_index()
-            message = f"bytes [{begin}, {begin + num_bytes}) of `{self.tokens_path}` lie in no file that it names"
+            message = f"bytes [{begin}, {begin + num_bytes}) of `{self.tokens_path}` lie in no file of the catalogue"
             raise DatasetFormatError(message, hint="the index is damaged; write the catalogue again")
         try:
             tokens = source.read(begin, num_bytes).view(self._token_dtype)
         except StorageError:
-            self.check_index()  # where the pointer came from
+            self.check_index()  # reports a changed index first: the offset came from it
             raise
         if (watch := self._token_watch) is None:
             self.check_tokens(begin, num_bytes)
-        else:  # a call less, which counts for short sequences
+        else:  # saves a call, which matters for short sequences
             watch.check_tokens(begin, num_bytes)
         return tokens
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
-        """int32[num_sequences], tokens per sequence."""
+        """The number of tokens of each sequence: int32[num_sequences]."""
         return self.index.sequence_lengths
 
     @property
     def document_indices(self) -> Int64s:
-        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
+        """The first sequence of each document, then the sequence count: int64[num_documents + 1]."""
         return self.index.document_indices
 
     def get_document_indices(self) -> Int64s:
-        """Returns `document_indices`; the reference's older spelling."""
+        """Returns `document_indices`; the reference's older name for it."""
         return self.document_indices
 
     @property
     def sequence_modes(self) -> NDArray[np.int8]:
-        """int8[num_sequences] of a multimodal dataset."""
+        """The mode of each sequence of a multimodal dataset, 0 for text and 1 for images: int8[num_sequences]."""
         if self.index.sequence_modes is None:
             raise ConfigError(f"`{self.path_prefix}` was opened without modes", hint="open it with `multimodal=True`")
         return self.index.sequence_modes
 
     def statistics(self) -> DatasetStatistics:
-        """Returns counts and the length distribution; one pass over the lengths, which must add up to the tokens."""
+        """Returns counts and the length distribution in one pass; raises if lengths do not add up to `num_tokens`."""
         lengths, modes, num_tokens = self.sequence_lengths, self.index.sequence_modes, self.num_tokens
         by_mode = {} if modes is None else {int(mode): lengths[modes == mode] for mode in np.unique(modes)}
         empty = len(lengths) == 0
@@ -720,7 +726,7 @@ class IndexedDataset(HasFacts):
         )
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts of the pair, only counts before its files are open; see `HasFacts`."""
+        """Returns path, counts, dtype and size for display; only counts if the files are not open. See `HasFacts`."""
         found = {"path": self.path_prefix, "documents": self.num_documents, "sequences": len(self)}
         if not self.is_open:
             return found
@@ -733,7 +739,7 @@ class IndexedDataset(HasFacts):
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
-        """Whether both files of a pair or catalogue exist."""
+        """Returns whether both files of the pair or catalogue exist."""
         prefix = prefix_of(path_prefix)
         if not exists(idx_path(prefix)) and not recover(idx_path(prefix)):
             return False
@@ -744,11 +750,11 @@ _GET = IndexedDataset.get
 
 
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns the identity of the data of a pair: both sizes, the header's counts, and a hash of samples.
+    """Returns facts that identify the data of a pair, JSON-serialisable and the same for a copy elsewhere.
 
-    JSON-serialisable; the same for a copy elsewhere. Reads a fixed number of bytes, once for local files that do not
-    change. Two pairs that differ only between the samples look alike. Instead of samples, which would cost a round trip
-    each, objects have their etag, where the store has one, and the pairs of a catalogue their records in it.
+    They are both file sizes, the counts in the header and a hash of evenly spread pieces, so a difference between the
+    pieces is not seen. The etag of an object replaces the pieces, which would take a round trip each; a catalogue has
+    its records of the pairs instead. Cached for local files while they do not change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -756,7 +762,7 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
 
 
 def _is_settled(dataset: IndexedDataset) -> bool:
-    """Whether both files are local, unchanged since they were opened, and would show a change."""
+    """Returns whether both files are local, unchanged, and old enough for their times to show a change."""
     try:
         return all(
             isinstance(source, (MappedFile, PositionalFile))
@@ -791,26 +797,26 @@ def _identity(dataset: IndexedDataset) -> dict[str, Any]:
     return {**identity, "bin_sample": sample}
 
 
-# --- tokens of any source of sequences: by `gather`, or one by one from a user's own class ----------------------------
+# --- tokens of any low-level dataset: through its `gather`, or sequence by sequence from a user's own class -----------
 
 ReadSpans = Callable[[Any, Int64s, Int64s, Int64s], NDArray[Any]]
-"""Takes a source and the sequences, starts and lengths of spans; returns their tokens, back to back."""
+"""A function of a source and the sequences, starts and lengths of spans; returns their concatenated tokens."""
 
 _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns the reader of spans of a source: `gather`, unless a user's class overrides `get`.
+    """Returns a function that reads spans: by `gather`, or one by one if a user's class overrides `get`.
 
     Args:
         source: an `IndexedDataset`, or any object with `get(idx, offset, length)` or `source[idx]`.
-        whole: whether spans are sequences or their beginnings, which the reference takes from `source[idx]`.
+        whole: whether all spans start at token 0; the reference reads those through `source[idx]`.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))
     if hook is None and (hasattr(type(source), "gather") or "gather" in vars(source)):
         return _gather
-    return partial(_ask_each, by_item=whole and "__getitem__" in found.found)
+    return partial(_read_each, by_item=whole and "__getitem__" in found.found)
 
 
 def _gather(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
@@ -818,25 +824,25 @@ def _gather(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s) -> 
     return tokens
 
 
-def _ask_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, by_item: bool) -> NDArray[Any]:
+def _read_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, by_item: bool) -> NDArray[Any]:
     if not by_item and not hasattr(source, "get"):
         raise ConfigError(f"low-level dataset {type(source).__name__} has no `get(idx, offset, length)`")
     parts = [np.empty(0, dtype=np.int64)][len(sequences) :]
     for sequence, start, length in zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True):
         found = source[sequence] if by_item else source.get(sequence, offset=start, length=length)
-        if isinstance(found, tuple):  # of multimodal data, (tokens, mode)
+        if isinstance(found, tuple):  # multimodal: (tokens, mode)
             found = found[0]
         tokens = np.asarray(found)[start : start + length] if by_item else np.asarray(found)
         if tokens.ndim != 1 or len(tokens) != length:
-            wanted = f"{length} tokens of sequence {sequence} from token {start} on"
+            wanted = f"{length} tokens of sequence {sequence} starting at token {start}"
             message = f"expected {wanted}, found shape {list(tokens.shape)} from {type(source).__name__}"
-            raise DatasetFormatError(message, hint="its `sequence_lengths` must say how many tokens it gives")
+            raise DatasetFormatError(message, hint="return as many tokens as its `sequence_lengths` says")
         parts.append(tokens)
     return np.concatenate(parts)
 
 
 def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
-    """Returns the mapped bytes of a reader; None if there are none, or a user's class overrides `read`."""
+    """Returns the mapped bytes of a reader; None if it maps none or a user's class overrides `read`."""
     mapped: NDArray[np.uint8] | None = reader.mapped if _maps_its_bytes(reader) else None
     return mapped
 
@@ -846,8 +852,8 @@ def _maps_its_bytes(reader: Any) -> bool:
 
 
 def check_source(source: Any) -> None:
-    """Raises if a low-level dataset overrides only methods that samples of spans do not call."""
+    """Raises a `ConfigError` if a low-level dataset overrides only methods that samples never call."""
     own = Overrides.of(source, _HOOKS)
     if own.found and hasattr(source, "get"):
-        remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"
+        remedy = "override `get(idx, offset, length)`, which samples call for their tokens"
         own.refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})

@@ -1,4 +1,4 @@
-"""Several pairs as one low-level dataset; each is opened with the first access to its sequences."""
+"""`JoinedPairs`: several pairs as one low-level dataset; a pair is opened on the first access to its sequences."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 Int64s = NDArray[np.int64]
 
 Lengths = Callable[[int, IndexedDataset], NDArray[np.int32]]
-"""Takes the number of a pair, and the pair; returns the lengths of its sequences, int32[num_sequences]."""
+"""A function of the index of a pair and the pair; returns the lengths of its sequences, int32[num_sequences]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairToJoin:
-    """A pair before it is opened; `check` raises if the open pair is another one."""
+    """A pair to open later; `check` must raise if the opened pair is not the expected one."""
 
     prefix: str
     num_sequences: int
@@ -33,7 +33,7 @@ class PairToJoin:
 
 
 class JoinedPairs:
-    """The sequences of several pairs, numbered one after the other, as a low-level dataset.
+    """The sequences of several pairs, numbered consecutively, as one low-level dataset.
 
     Thread-safe and fork-safe. Not picklable.
     """
@@ -49,7 +49,7 @@ class JoinedPairs:
     ) -> None:
         self.pairs: list[PairToJoin] = list(pairs)
         self.beside: Sequence[str] = beside
-        """Prefixes of other data to read with these."""
+        """Prefixes of all pairs of the run, for checks that concern them together."""
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage
@@ -58,26 +58,24 @@ class JoinedPairs:
         self._opened: dict[int, IndexedDataset] = {}
         self._receivers: list[Callable[[int, IndexedDataset], None]] = []
         self.sections: TokenSections | None = None
-        """The tokens of those that are open, for kernels; None where tokens are not mapped."""
+        """The mapped tokens of open pairs, for kernels; None if tokens are not mapped."""
         if mmap and not any(is_remote(pair.prefix) for pair in self.pairs):
             self.sections = TokenSections(self._firsts.tolist(), DType.code_from_dtype(dtype))
 
     def __len__(self) -> int:
-        """The number of sequences of all pairs."""
         return int(self._firsts[-1])
 
     @property
     def num_open(self) -> int:
-        """The number of open pairs."""
         return len(self._opened)
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects with the tokens; empty for local data."""
+        """The addresses of the `.bin` objects; empty for local data."""
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
-    def tell(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes the lengths of sequences to a kernel, for open pairs now and for others when they are opened."""
+    def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
+        """Passes the sequence lengths of each pair to a kernel: of open pairs now, of others when they are opened."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -85,39 +83,39 @@ class JoinedPairs:
                 documents.open(number, told)
             except IndexError as error:
                 pair.check_index()
-                message, hint = f"`{pair.idx_path}`: {error}", "the index is damaged, or another one than was locked"
+                message, hint = f"`{pair.idx_path}`: {error}", "write the pair again: it is damaged or was replaced"
                 raise DatasetFormatError(message, hint=hint) from error
 
         self.on_open(receive)
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
-        """Calls a function with each pair and its number, for open pairs now and for others when they are opened."""
+        """Calls `receive(number, pair)` for each pair: for open pairs now, for others when they are opened."""
         with READING_LOCK:
             self._receivers.append(receive)
             for number, pair in self._opened.items():
                 receive(number, pair)
 
     def open(self, number: int) -> IndexedDataset:
-        """Returns a pair, opened."""
+        """Returns a pair, and opens it on the first call."""
         if (pair := self._opened.get(number)) is not None:
             return pair
         meant = self.pairs[number]
         pair = IndexedDataset(meant.prefix, mmap=self.mmap, object_storage=self._object_storage)
         meant.check(pair)
         with READING_LOCK:
-            if (known := self._opened.get(number)) is not None:  # by another thread
+            if (known := self._opened.get(number)) is not None:  # another thread opened it
                 return known
             for receive in self._receivers:
                 receive(number, pair)
             if self.sections is not None:
                 data = mapped_bytes(pair.byte_source)
-                assert data is not None  # local and to be mapped
+                assert data is not None  # `sections` exists only for mapped local pairs
                 self.sections.open(number, data, pair.index.sequence_pointers)
             self._opened[number] = pair
             return pair
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
-        """Returns the tokens of many spans, back to back: dtype[sum(lengths)]; see `IndexedDataset.gather`."""
+        """Returns the concatenated tokens of many spans: dtype[sum(lengths)]; see `IndexedDataset.gather`."""
         groups = list(self._by_pair(sequences))
         if len(groups) == 1:
             number, _ = groups[0]
@@ -135,17 +133,16 @@ class JoinedPairs:
         return out
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
-        """Returns tokens of one sequence, see `IndexedDataset.get`."""
+        """Returns tokens [offset, offset + length) of one sequence; to its end if `length` is None."""
         number = self.holding(idx)
         tokens: NDArray[Any] = self.open(number).get(int(idx) - int(self._firsts[number]), offset, length)
         return tokens
 
     def __getitem__(self, idx: int) -> NDArray[Any]:
-        """Returns the tokens of one sequence."""
         return self.get(idx)
 
     def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
-        """Announces spans to read, see `IndexedDataset.will_need`."""
+        """Starts fetching spans that will be read; see `IndexedDataset.will_need`."""
         for number, chosen in self._by_pair(sequences):
             pair = self.open(number)
             if pair.remote_paths:
@@ -153,22 +150,22 @@ class JoinedPairs:
                 pair.will_need(own, starts[chosen], lengths[chosen], block_bytes=block_bytes)
 
     def holding(self, sequence: int) -> int:
-        """Returns the number of the pair of a sequence."""
+        """Returns the index of the pair that contains a sequence."""
         if not 0 <= sequence < len(self):
             raise IndexError(f"sequence {sequence} out of range: there are {len(self)}")
         return int(np.searchsorted(self._firsts, sequence, side="right")) - 1
 
     def first_of(self, number: int) -> int:
-        """Returns the first sequence of a pair."""
+        """Returns the number of the first sequence of a pair."""
         return int(self._firsts[number])
 
     def numbers(self, sequences: Int64s) -> Int64s:
-        """Returns the number of the pair of each sequence: int64[count]."""
+        """Returns the index of the pair of each sequence: int64[count]."""
         found: Int64s = np.searchsorted(self._firsts, sequences, side="right") - 1
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields the number of each pair of some spans, with its spans: int64[count]."""
+        """Yields (index of a pair, positions of its sequences in the argument: int64[count]) for each pair."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

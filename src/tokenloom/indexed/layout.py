@@ -1,6 +1,6 @@
-"""The byte layout of the `.bin`/`.idx` pair: the one place that knows offsets, dtype codes and token width.
+"""The byte layout of the `.bin`/`.idx` pair: the only module that knows offsets, dtype codes and token width.
 
-FORMAT.md describes the same in prose. The format is that of Megatron-Core's IndexedDataset.
+The format is that of Megatron-Core's IndexedDataset; FORMAT.md describes it.
 """
 
 from __future__ import annotations
@@ -30,37 +30,36 @@ _HEADER = struct.Struct("<9sQBQQ")
 HEADER_BYTES = _HEADER.size  # 34
 
 UINT16_VOCABULARY_LIMIT = 65500
-"""Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
+"""Smaller vocabularies are stored as uint16, all others as int32, as the reference writes them."""
 
 RECORD_VERSION = 1
-"""Version of the JSON files beside a pair: manifest, columns, catalogue."""
+"""Version of the JSON files beside a pair: manifest, columns and catalogue."""
 
 MOST_RECORD_BYTES = 1 << 29
-"""Limit of such a file: room for some millions of input files or pairs."""
+"""Size limit of a JSON file beside a pair; enough for some millions of input files or pairs."""
 
-_NEWER = "the file was written by something newer, or is damaged"
+_NEWER = "write the file again: a newer version wrote it, or it is damaged"
 
 T = TypeVar("T")
 
 
 def damaged(path: str, expected: str, found: object, *, hint: str | None = None) -> DatasetFormatError:
-    """Returns the error for a damaged file."""
     rewrite = f"`{os.path.basename(path)}` is truncated, damaged or still being written; write the pair again"
     return DatasetFormatError(f"`{path}`: expected {expected}, found {found}", hint=hint or rewrite)
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
-    """Raises a `ConfigError` for a value that is none of the choices."""
+    """Raises a `ConfigError` if a value is not one of the choices."""
     if value not in choices:
         raise ConfigError(f"`{name}`: must be one of {', '.join(choices)}, got {value!r}")
 
 
 def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
-    """Returns the dataclass in a JSON file beside a pair, whose `format` is `what`."""
+    """Parses a JSON file beside a pair into a dataclass; its `format` must be `what`."""
     try:
         top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
     except UnusableJsonError as error:
-        raise damaged(path, "JSON", f"{len(data)} bytes that are none: {error}", hint=hint) from error
+        raise damaged(path, "JSON", f"{len(data)} bytes that are not JSON: {error}", hint=hint) from error
     if type(top) is not dict or top.get("format") != what:
         raise damaged(path, f"an object whose `format` is {what!r}", "something else", hint=hint)
     if (version := top.get("version")) != RECORD_VERSION:
@@ -72,16 +71,16 @@ def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str)
 
 
 def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes:
-    """Returns a JSON file beside a pair; `ConfigError` for one above the size limit of readers."""
+    """Returns the bytes of a JSON file beside a pair; `ConfigError` above the size that readers accept."""
     data = json.dumps(members, indent=indent, allow_nan=False).encode() + b"\n"
     if len(data) > MOST_RECORD_BYTES:
-        message = f"`{path}` would have {len(data)} bytes, the limit is {MOST_RECORD_BYTES}"
-        raise ConfigError(message, hint="make several pairs of so many files")
+        message = f"`{path}`: must have at most {MOST_RECORD_BYTES} bytes, got {len(data)}"
+        raise ConfigError(message, hint="split the files among several pairs")
     return data
 
 
 class DType(Enum):
-    """The element types of a `.bin` file, by the code that the `.idx` header holds."""
+    """The element types of a `.bin` file with their codes in the `.idx` header."""
 
     uint8 = 1
     int8 = 2
@@ -96,55 +95,52 @@ class DType(Enum):
     def code_from_dtype(cls, value: Any) -> int:
         """Returns the header code of a NumPy dtype or scalar type."""
         try:
-            name = "None" if value is None else np.dtype(value).name  # NumPy would take None for float64
+            name = "None" if value is None else np.dtype(value).name  # `np.dtype(None)` is float64
         except TypeError:
             name = str(value)
         if name not in cls.__members__:
-            raise ConfigError(f"dtype {name!r} has no code in the format: use one of {', '.join(cls.__members__)}")
+            raise ConfigError(f"`dtype`: must be one of {', '.join(cls.__members__)}, got {name!r}")
         return cls[name].value
 
     @classmethod
     def dtype_from_code(cls, value: int) -> type[Any]:
-        """Returns the NumPy scalar type of a header code; `ValueError` for a code that does not exist."""
+        """Returns the NumPy scalar type of a header code; `ValueError` for an unknown code."""
         scalar: type[Any] = getattr(np, cls(value).name)
         return scalar
 
     @staticmethod
     def size(key: Any) -> int:
-        """Returns the bytes per element of a code or a dtype."""
+        """Returns the bytes per element of a header code (int) or a dtype."""
         return np.dtype(DType.dtype_from_code(key) if isinstance(key, int) else key).itemsize
 
     @staticmethod
     def optimal_dtype(cardinality: int | None) -> type[Any]:
-        """Returns the dtype of tokens for a vocabulary size; None if that is not known."""
+        """Returns uint16 or int32, the dtype of tokens for a vocabulary size; int32 if the size is None (unknown)."""
         return np.uint16 if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT else np.int32
 
 
 def bin_path(path_prefix: str) -> str:
-    """Returns the path of the `.bin` file of a prefix."""
     return path_prefix + ".bin"
 
 
 def idx_path(path_prefix: str) -> str:
-    """Returns the path of the `.idx` file of a prefix."""
     return path_prefix + ".idx"
 
 
 def column_path(path_prefix: str, name: str) -> str:
-    """Returns the path of a column beside a pair."""
     return f"{path_prefix}.{name}.npy"
 
 
 def columns_path(path_prefix: str) -> str:
-    """Returns the path of the description of all columns beside a pair."""
+    """Returns the path of the JSON file that describes all columns of a pair."""
     return path_prefix + ".columns.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The first 34 bytes of an `.idx` file, and where the arrays behind them lie.
+    """The first 34 bytes of an `.idx` file, and the byte offsets of the arrays after them.
 
-    `num_boundaries` is the header's "document count": one more than the documents, for a dataset begun by 0.
+    `num_boundaries` is the header's "document count": one more than the number of documents, as the first is 0.
     """
 
     dtype_code: int
@@ -172,16 +168,14 @@ class Header:
         return self.boundaries_offset + 8 * self.num_boundaries
 
     def idx_bytes(self, *, multimodal: bool) -> int:
-        """Returns the size the `.idx` file must have."""
+        """Returns the expected size of the `.idx` file."""
         return self.modes_offset + (self.num_sequences if multimodal else 0)
 
     def pack(self) -> bytes:
-        """Returns the header's bytes."""
         return _HEADER.pack(MAGIC, VERSION, self.dtype_code, self.num_sequences, self.num_boundaries)
 
 
 def parse_header(data: bytes | Bytes, *, path: str) -> Header:
-    """Reads the header from the first bytes of an `.idx` file."""
     if len(data) < HEADER_BYTES:
         raise damaged(path, f"a header of {HEADER_BYTES} bytes", f"a file of {len(data)} bytes")
     magic, version, code, num_sequences, num_boundaries = _HEADER.unpack(bytes(data[:HEADER_BYTES]))
@@ -196,14 +190,14 @@ def parse_header(data: bytes | Bytes, *, path: str) -> Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The contents of an `.idx` file: its header, and its arrays as read-only views of its bytes.
+    """An `.idx` file: its header, and its arrays as read-only views of its bytes.
 
     Attributes:
         sequence_lengths: int32[num_sequences], tokens per sequence.
         sequence_pointers: int64[num_sequences], byte offset of each sequence in the `.bin` file.
         document_indices: int64[num_documents + 1]; document d owns sequences [indices[d], indices[d + 1]).
-        sequence_modes: int8[num_sequences], or None for text-only data.
-        has_modes: whether the file holds modes, read or not.
+        sequence_modes: int8[num_sequences]; None unless opened as multimodal.
+        has_modes: whether the file contains modes, even if they were not read.
     """
 
     header: Header
@@ -219,27 +213,27 @@ class Index:
 
 @cache
 def _dtype_of(code: int) -> np.dtype[Any]:
-    return np.dtype(DType.dtype_from_code(code))  # an enumeration takes longer than reading a short sequence
+    return np.dtype(DType.dtype_from_code(code))  # cached: an enum lookup takes longer than reading a short sequence
 
 
 def parse_index(
     data: Bytes, header: Header, *, path: str, bin_bytes: int | None, multimodal: bool, tokens_path: str | None = None
 ) -> Index:
-    """Returns the contents of an `.idx` file after checking, in O(1), that they and the `.bin` file belong together.
+    """Parses an `.idx` file, and checks in O(1) that it is complete and belongs to its `.bin` file.
 
     Args:
         data: uint8[size], the whole `.idx` file.
-        header: its header.
-        path, tokens_path: paths for messages; by default those of a pair.
+        header: the header from `parse_header`.
+        path, tokens_path: paths of both files for messages; `tokens_path` defaults to that of the `.bin` file.
         bin_bytes: size of the `.bin` file; None if unknown.
-        multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
+        multimodal: whether modes are required. Otherwise they are ignored, as the reference does.
     """
     without_modes, with_modes = header.idx_bytes(multimodal=False), header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes
     if len(data) not in (expected, with_modes):
         is_text = multimodal and len(data) == without_modes
         counts = f"{header.num_sequences} sequences and {header.num_boundaries} document boundaries"
-        hint = "the file holds no sequence modes: open it with `multimodal=False`" if is_text else None
+        hint = "open it with `multimodal=False`: the file has no sequence modes" if is_text else None
         raise damaged(path, f"{expected} bytes for {counts}", len(data), hint=hint)
 
     def view(offset: int, count: int, dtype: type[Any]) -> NDArray[Any]:  # unaligned: the header has 34 bytes
@@ -265,39 +259,38 @@ def parse_index(
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
-        kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
+        kind = "truncated or still being written" if bin_bytes < promised else "that of another index"
         hint = f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again"
         raise damaged(tokens, f"{promised} bytes ({source})", bin_bytes, hint=hint)
     return index
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix of a dataset, from itself or from the path of its `.bin`, `.idx` or `.catalogue`."""
+    """Returns the prefix of a dataset: the path without `.bin`, `.idx` or `.catalogue`, if it ends in one."""
     text = checked_path("path_prefix", path, example="the path of a pair without `.bin` or `.idx`")
     if not can_be_path(text):
-        raise ConfigError(f"`path_prefix`: {text!r} cannot be a path")
+        raise ConfigError(f"`path_prefix`: must be a path, got {text!r}")
     text = admit(text)
     return text.rpartition(".")[0] if text.endswith((".bin", ".idx", ".catalogue")) else text
 
 
-# --- images of multimodal data: the bytes of a file as int32, after a first element that counts the padding -----------
+# --- images: int32 sequences of the number of padding bytes, then the padded bytes of the file ----------------------
 
 TEXT_MODE = 0
 IMAGE_MODE = 1
 
 _ITEM_BYTES = 4
 MAX_IMAGE_BYTES = (np.iinfo(np.int32).max - 1) * _ITEM_BYTES
-"""A sequence counts its elements in int32, and the first one is not of the image."""
+"""The length of a sequence is an int32, and its first element counts the padding."""
 
 
 def check_image_size(num_bytes: int) -> None:
-    """Checks that an image can be stored."""
     if not 0 < num_bytes <= MAX_IMAGE_BYTES:
-        raise InputError(f"image of {num_bytes} bytes: must have 1 to {MAX_IMAGE_BYTES}")
+        raise InputError(f"image: must have 1 to {MAX_IMAGE_BYTES} bytes, got {num_bytes}")
 
 
 def image_to_item(data: bytes) -> NDArray[np.int32]:
-    """Returns the sequence that stores the bytes of an image file: int32[1 + ceil(bytes / 4)], little-endian."""
+    """Encodes the bytes of an image file as a sequence: little-endian int32[1 + ceil(num_bytes / 4)]."""
     check_image_size(len(data))
     padding = -len(data) % _ITEM_BYTES
     item = np.empty(1 + (len(data) + padding) // _ITEM_BYTES, dtype="<i4")
@@ -308,9 +301,9 @@ def image_to_item(data: bytes) -> NDArray[np.int32]:
 
 
 def item_to_image(item: NDArray[Any]) -> bytes:
-    """Returns the bytes of an image file from the sequence that stores it: int32[1 + n]."""
+    """Decodes the bytes of an image file from its sequence: int32[1 + n]."""
     padding = int(item[0]) if len(item) else -1
     if item.dtype != np.int32 or len(item) < 2 or not 0 <= padding < _ITEM_BYTES:
-        message = f"expected the int32 of an image after 0 to 3 for its padding, found {item.dtype}{item[:4].tolist()}"
-        raise DatasetFormatError(message, hint="is this sequence an image?")
+        message = f"image: expected int32 values after a padding of 0 to 3, found {item.dtype}{item[:4].tolist()}"
+        raise DatasetFormatError(message, hint="decode only sequences of mode 1, which are images")
     return np.ascontiguousarray(item[1:]).tobytes()[: (len(item) - 1) * _ITEM_BYTES - padding]

@@ -1,11 +1,11 @@
-"""Manifests of pairs: tokenizer, options, ledger of documents, checksums and input files.
+"""Manifests: JSON files that record how a pair was made and the checksums of its files.
 
-`PREFIX.manifest.json`, see FORMAT.md. Later stages compare their tokenizer with it, `tokenloom verify` the bytes of
-both files. Members that a start needs come first, so that the first bytes suffice however many input files are listed.
-A file in another layout is read as a whole.
+`PREFIX.manifest.json` contains tokenizer, options, counts of documents, checksums and input files; see FORMAT.md. Later
+stages compare their tokenizer with it, and `tokenloom verify` compares both files. The members that a run needs at its
+start come first, so its first bytes suffice. A file in another layout is read as a whole.
 
-CRC-32 (that of zlib) finds accidents, not forgeries. One core computes 1.7 GB/s of it, and the checksum of two parts in
-a row follows from theirs, so that pairs need not be read again when they are joined.
+CRC-32 (as in zlib) detects accidents, not forgeries. One core computes 1.7 GB/s. The checksum of concatenated parts
+follows from the checksums of the parts, so joined pairs need not be read again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger(__name__)
 
 FORMAT = "tokenloom manifest"
 HEAD_BYTES = 4096
-"""Read at the start of a run; holds the head unless a path in it is very long."""
+"""Bytes read at the start of a run; they include the head unless a path in it is very long."""
 
 _HEAD = re.compile(
     rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
@@ -56,23 +56,23 @@ _HEAD = re.compile(
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '
-"""The head of a file that we wrote, matched in half the time of `json`, which counts at the start of a run over
-thousands. No text in JSON has a line break, so the beginning of a line is structure. Other files are parsed."""
+"""Matches the head of a file that we wrote, in half the time of `json`, which matters at a start with thousands of
+pairs. JSON strings have no line breaks, so the start of a line is structure. Files in another layout are parsed."""
 
 START_LENGTHS = 1000
-"""Lengths in the checksum of an index's start: with the header, its first page."""
+"""Number of lengths in `index_start_crc32`; with the header they are about one page."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
-"""Verification of tokens of other pairs, copied or in a catalogue. "compared": all were compared with their manifests.
-"inherited": the checksum follows from the manifests, and no token was read. "unverified": some came from pairs that
-were not compared, and the checksum is that of the copies."""
+"""How copied tokens of other pairs were verified. "compared": all were compared with the manifests of their pairs.
+"inherited": the checksum was computed from these manifests without reading a token. "unverified": some pairs were not
+compared, and the checksum is that of the copy."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialToken:
-    """A token that was added to documents; `text` is its spelling, if known."""
+    """A token that was added to each document; `text` is its spelling if known."""
 
     id: int
     text: str | None = None
@@ -83,14 +83,14 @@ class SpecialToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerIdentity:
-    """The tokenizer of a pair.
+    """The identity of the tokenizer of a pair.
 
     Attributes:
-        kind: such as "huggingface", or the name of its class.
-        sha256: its fingerprint, in hex; None if it has none.
-        path: path as it was named; None for one without.
-        vocab_size: one more than its largest id; None if unknown.
-        bos, eod: tokens put before and after each document; None for none.
+        kind: kind of tokenizer, such as "huggingface", or the name of its class.
+        sha256: fingerprint in hexadecimal digits; None if the tokenizer has no fingerprint.
+        path: path as the user wrote it; None if the tokenizer has no path.
+        vocab_size: one more than the largest id; None if unknown.
+        bos, eod: tokens added before and after each document; None if not added.
     """
 
     kind: str
@@ -102,17 +102,17 @@ class TokenizerIdentity:
 
     def __post_init__(self) -> None:
         if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
-            raise ConfigError(f"`sha256` of a tokenizer: must be 64 hexadecimal digits, got {self.sha256!r}")
+            raise ConfigError(f"`sha256` of the tokenizer: must be 64 hexadecimal digits, got {self.sha256!r}")
         if self.vocab_size is not None:
             check_count("the vocab_size of a tokenizer", self.vocab_size)
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """The facts that must be equal to join two pairs; not the path."""
+        """The facts that must be equal in pairs that are joined; the path may differ."""
         return (self.sha256 or self.kind, self.vocab_size, self.bos, self.eod)
 
     def describe(self) -> str:
-        """Returns a phrase for messages."""
+        """Returns kind, path and facts in one phrase for messages."""
         parts = [f"sha256 {self.sha256[:12]}…"] if self.sha256 is not None else []
         parts += [f"{self.vocab_size} ids"] if self.vocab_size is not None else []
         parts += [f"{name} {token.id}" for name, token in (("bos", self.bos), ("eod", self.eod)) if token is not None]
@@ -121,15 +121,15 @@ class TokenizerIdentity:
 
 
 _POLYNOMIAL = 0xEDB88320
-"""Polynomial of CRC-32, the coefficient of x⁰ in the highest bit, as zlib has it."""
+"""Polynomial of CRC-32 in the bit order of zlib: the highest bit is the coefficient of x⁰."""
 
 _ONE, _X_TO_8 = 1 << 31, 1 << 23
 
 
 def joined_crc32(first: int, second: int, num_second_bytes: int) -> int:
-    """Returns the CRC-32 of two parts in a row, from theirs and the size of the second; O(log size).
+    """Returns the CRC-32 of two concatenated parts from their own CRC-32 and the size of the second; O(log size).
 
-    A CRC is a remainder of polynomials over two elements: appending n bytes multiplies what came before by x to the 8n.
+    A CRC is a polynomial remainder over GF(2): appending n bytes multiplies that of the bytes before by x to the 8n.
     """
     power, square, left = _ONE, _X_TO_8, num_second_bytes
     while left:
@@ -141,7 +141,7 @@ def joined_crc32(first: int, second: int, num_second_bytes: int) -> int:
 
 
 def _product(first: int, second: int) -> int:
-    """Returns the product of two polynomials, modulo that of CRC-32."""
+    """Returns the product of two polynomials modulo the CRC-32 polynomial."""
     product = 0
     while first:
         if first & _ONE:
@@ -153,7 +153,7 @@ def _product(first: int, second: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChecksum:
-    """The size of a file and its CRC-32 as zlib computes it; by default those of an empty file."""
+    """The size and CRC-32 (as in zlib) of a file; by default of an empty file."""
 
     num_bytes: int = 0
     crc32: Crc32 = 0
@@ -162,24 +162,24 @@ class FileChecksum:
         check_count("num_bytes of the file", self.num_bytes)
 
     def with_bytes(self, data: bytes | memoryview) -> FileChecksum:
-        """Returns that of the file with further bytes."""
+        """Returns the checksum of the file after appending `data`."""
         return FileChecksum(num_bytes=self.num_bytes + memoryview(data).nbytes, crc32=crc32(data, self.crc32))
 
     def with_part(self, part: FileChecksum) -> FileChecksum:
-        """Returns that of the file with another part behind it, from the checksum of the part."""
+        """Returns the checksum of the file after appending a part with the checksum `part`."""
         crc32 = joined_crc32(self.crc32, part.crc32, part.num_bytes)
         return FileChecksum(num_bytes=self.num_bytes + part.num_bytes, crc32=crc32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFacts:
-    """Counts and checksums of both files of a pair.
+    """The counts and checksums of both files of a pair.
 
     Attributes:
-        largest_token: id; of the texts alone in multimodal data; None without integer tokens.
-        tokens, index: checksums of the `.bin` and the `.idx` file.
-        index_start_crc32: see the function.
-        copied_tokens: see `CopiedTokens`; None without tokens of other pairs.
+        largest_token: largest id, in multimodal data of text only; None if there are no integer tokens.
+        tokens, index: checksums of the `.bin` file and the `.idx` file.
+        index_start_crc32: CRC-32 of the header and the first 1,000 lengths of the index.
+        copied_tokens: see `CopiedTokens`; None if no tokens were copied from other pairs.
     """
 
     dtype: str
@@ -201,25 +201,25 @@ class PairFacts:
         dtype = np.dtype(self.dtype)
         if self.tokens.num_bytes != self.num_tokens * dtype.itemsize:
             wanted = f"{self.num_tokens * dtype.itemsize} bytes for {self.num_tokens} tokens of {dtype}"
-            raise ConfigError(f"expected {wanted}, found {self.tokens.num_bytes}")
+            raise ConfigError(f"`tokens`: expected {wanted}, found {self.tokens.num_bytes}")
         largest = -1 if dtype.kind not in "iu" or self.num_tokens == 0 else np.iinfo(dtype).max
         if self.largest_token is not None and self.largest_token > largest:
             tokens = f"{self.num_tokens} tokens of {dtype}"
-            raise ConfigError(f"`largest_token`: {self.largest_token} cannot be one of {tokens}")
+            raise ConfigError(f"`largest_token`: must be possible for {tokens}, got {self.largest_token}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLedger:
-    """Counts of all documents that were read; they balance.
+    """The number of documents read, and what became of them: the other counts add up to `num_read`.
 
     Attributes:
-        num_read: documents of the input, blank lines included.
-        num_kept: documents in the pair, empty ones included.
-        num_rejected: unusable documents.
-        num_blank: lines of white space.
-        num_duplicates: dropped, equal to one that was kept.
-        num_empty: dropped, without tokens.
-        num_elsewhere: in another pair, such as the other side of a split.
+        num_read: documents in the input, including blank lines.
+        num_kept: documents in the pair, including empty ones.
+        num_rejected: documents dropped because their record was invalid.
+        num_blank: lines with only white space.
+        num_duplicates: documents dropped because an equal one was kept.
+        num_empty: documents dropped because they had no tokens.
+        num_elsewhere: documents in another pair, such as the other side of a split.
     """
 
     num_read: int
@@ -237,17 +237,17 @@ class DocumentLedger:
         del counts["num_read"]
         if sum(counts.values()) != self.num_read:
             parts = " + ".join(f"{count} {name.removeprefix('num_')}" for name, count in counts.items())
-            raise ConfigError(f"the ledger does not balance: {self.num_read} documents read, but {parts}")
+            raise ConfigError(f"ledger: expected {self.num_read} documents, as many as read, found {parts}")
 
     def __add__(self, other: DocumentLedger) -> DocumentLedger:
-        """Returns the ledger of both."""
+        """Returns the sum of both ledgers."""
         counts = dataclasses.asdict(other)
         return DocumentLedger(**{name: count + counts[name] for name, count in dataclasses.asdict(self).items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRecord:
-    """An input file: its path as named, its size, and its version (etag or modification time), if known."""
+    """An input file: its path as the user wrote it, its size, and its version (etag or modification time) if known."""
 
     path: str
     num_bytes: int
@@ -262,8 +262,8 @@ class Manifest:
     """The record of how a pair was made.
 
     Attributes:
-        options: settings that decided the bytes besides tokenizer and inputs, by name: values of JSON.
-        engine, tokenloom_version: for information.
+        options: JSON values by name: the settings, besides tokenizer and inputs, that determine the bytes.
+        engine, tokenloom_version: for information only; not compared.
     """
 
     pair: PairFacts
@@ -276,18 +276,18 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if self.ledger.num_kept != self.pair.num_documents:
-            wanted = f"{self.pair.num_documents} documents kept, those of the pair"
-            raise ConfigError(f"expected {wanted}, found {self.ledger.num_kept}")
+            wanted = f"{self.pair.num_documents} documents kept, as many as the pair has"
+            raise ConfigError(f"ledger: expected {wanted}, found {self.ledger.num_kept}")
         try:
             again = json.loads(json.dumps(dict(self.options), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"`options`: {dict(self.options)!r} cannot be JSON: {error}") from error
-        object.__setattr__(self, "options", again)  # as they are read back: lists, not tuples
+            raise ConfigError(f"`options`: must be JSON values, got {dict(self.options)!r}: {error}") from error
+        object.__setattr__(self, "options", again)  # lists instead of tuples, as a reader gets them
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestHead:
-    """The members of a manifest that a start needs."""
+    """The members of a manifest that a run needs at its start."""
 
     tokenizer: TokenizerIdentity
     options: Mapping[str, Any]
@@ -296,41 +296,40 @@ class ManifestHead:
 
 
 def manifest_path(prefix: str) -> str:
-    """Returns the path of the manifest of a prefix."""
     return prefix + ".manifest.json"
 
 
 def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Manifest | None:
-    """Returns the manifest of a prefix, None if there is none."""
+    """Reads the manifest of a prefix; None if the file does not exist."""
     path = manifest_path(prefix)
-    data = read_if_there(path, None, settings)
+    data = read_if_exists(path, None, settings)
     return None if data is None else parse_manifest(data, path=path)
 
 
 def read_manifest_head(
     prefix: str, *, copy: str | None = None, settings: ObjectStorageSettings | None = None
 ) -> ManifestHead | None:
-    """Returns the head of the manifest of a prefix, None if there is none; one open and one read, as a rule.
+    """Reads the head of the manifest of a prefix, mostly with one read; None if the file does not exist.
 
-    In object storage, one request per node and version of the index: the answer is kept beside its local `copy`.
+    For object storage, pass the local `copy` of the index: the answer is kept beside it, so a node sends one request.
     """
     path = manifest_path(prefix)
-    data = None if copy is None else read_if_there(f"{copy}.manifest", HEAD_BYTES, None)
+    data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
     if data is None:
         try:
-            data = read_if_there(path, HEAD_BYTES, settings)
-        except AccessDeniedError:  # what stores say of a missing object to those who may not list
-            _LOGGER.info("no manifest of `%s` to read: access is denied", prefix)
+            data = read_if_exists(path, HEAD_BYTES, settings)
+        except AccessDeniedError:  # for a missing object, if listing is not allowed
+            _LOGGER.info("cannot read the manifest of `%s`: access is denied", prefix)
         if copy is not None:
             publish_bytes(f"{copy}.manifest", data or b"")
     if data is None or (copy is not None and not data):
         return None
     if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
-        with suppress(UnusableJsonError):  # as the whole then is, too
+        with suppress(UnusableJsonError):  # reading the whole file reports the problem
             largest = None if found[1] == b"null" else int(found[1])
             head = _head_of(data[found.end() : end])
             return dataclasses.replace(head, largest_token=largest, index_start_crc32=int(found[2], 16))
-    manifest = read_manifest(prefix, settings=settings)  # not as we write it, or the tokenizer's path is very long
+    manifest = read_manifest(prefix, settings=settings)  # another layout, or a very long path of the tokenizer
     if manifest is None:
         return None
     return ManifestHead(
@@ -343,12 +342,12 @@ def read_manifest_head(
 
 @functools.lru_cache(maxsize=1)
 def _head_of(members: bytes) -> ManifestHead:
-    """Returns tokenizer and options from JSON without its braces; the manifests of a blend mostly share them."""
+    """Parses tokenizer and options from JSON members without braces; cached, as pairs of a blend often share them."""
     return from_members(ManifestHead, parse_json(b"{%b}" % members))
 
 
 def manifest_document(manifest: Manifest) -> dict[str, Any]:
-    """Returns the members of the file of a manifest, in its order."""
+    """Returns the JSON object of a manifest, members in file order."""
     members = members_of(manifest)
     inputs = members.pop("inputs")
     num_bytes = sum(record.num_bytes for record in manifest.inputs)
@@ -357,18 +356,17 @@ def manifest_document(manifest: Manifest) -> dict[str, Any]:
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Returns the file of a manifest."""
     return layout.record_bytes(manifest_document(manifest), path="PREFIX.manifest.json", indent=2)
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
-    """Returns the manifest in some JSON."""
-    hint = f"`{os.path.basename(path)}` is damaged or foreign; write the pair again, or remove the file"
+    """Parses the JSON of a manifest."""
+    hint = f"write the pair again, or remove `{os.path.basename(path)}`: it is damaged or of another kind"
     return layout.parse_record(Manifest, data, path=path, what=FORMAT, hint=hint)
 
 
-def read_if_there(path: str, num_bytes: int | None, settings: ObjectStorageSettings | None) -> bytes | None:
-    """Returns the first bytes of a file or object beside a pair, or all; None if there is none."""
+def read_if_exists(path: str, num_bytes: int | None, settings: ObjectStorageSettings | None) -> bytes | None:
+    """Reads the first `num_bytes` of a file or object (None: all); returns None if it does not exist."""
     num_bytes = num_bytes or layout.MOST_RECORD_BYTES + 1
     try:
         if is_remote(path):
@@ -386,46 +384,46 @@ def read_if_there(path: str, num_bytes: int | None, settings: ObjectStorageSetti
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
-    """Returns the head of the manifest of a pair, None if there is none; costs nothing when it is asked for again."""
+    """Returns the head of the manifest of a pair, checked to belong to it; None if there is no manifest. Cached."""
     if (head := pair.manifest_head) is not None:
         check_start(pair, head.index_start_crc32, path=manifest_path(pair.path_prefix))
     return head
 
 
 def manifest_of(pair: IndexedDataset) -> Manifest | None:
-    """Returns the manifest of a pair, None if there is none."""
+    """Reads the manifest of a pair, and checks that it belongs to it; None if the file does not exist."""
     if (manifest := read_manifest(pair.path_prefix, settings=pair.object_storage)) is not None:
         check_start(pair, manifest.pair.index_start_crc32, path=manifest_path(pair.path_prefix))
     return manifest
 
 
 def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
-    """Compares the start of the index, which is in memory, with the checksum in a file beside the pair.
+    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that the file `path` records.
 
-    Our writers never leave a manifest beside other data; other writers may.
+    Our writers never leave a manifest beside other data; other programs may.
     """
     if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
         raise foreign(path)
 
 
 def foreign(path: str) -> DatasetFormatError:
-    """Returns the error for a file beside data that it was not written for."""
-    message = f"`{path}` was written for another pair than the one that is there"
-    return DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
+    """Returns the error for a file that was written for another pair than the one beside it."""
+    message = f"`{path}`: belongs to another pair than the files beside it"
+    return DatasetFormatError(message, hint="remove it if the pair was replaced on purpose, else write the pair again")
 
 
 def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
-    """Returns the checksum of the header and the first 1,000 lengths of an index, which readers have in memory."""
+    """Returns the CRC-32 of the header and the first 1,000 lengths of an index."""
     return zlib.crc32(np.ascontiguousarray(lengths[:START_LENGTHS], dtype=np.int32).data, zlib.crc32(header.pack()))
 
 
 def combined_manifest(
     pairs: Iterable[IndexedDataset], *, copied_tokens: CopiedTokens = "inherited"
 ) -> Callable[[PairFacts], Manifest] | None:
-    """Returns the maker of the manifest of joined datasets, or of some of their documents.
+    """Returns a function that makes the manifest of joined pairs, or of some of their documents, from its facts.
 
-    None if no dataset has a manifest, or only some do; the latter is logged. An input with unverified tokens makes the
-    result unverified.
+    None, with a warning, if only some pairs have a manifest; None if no pair has one. The result is "unverified" if an
+    input is.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -437,11 +435,11 @@ def combined_manifest(
     for prefix, other in makers.items():
         if first is not None and other.fingerprint != first.fingerprint:
             tokenizers = f"{first.describe()} for `{owner}` and {other.describe()} for `{prefix}`"
-            hint = "tokenize one of them again; only pairs with manifests are compared"
+            hint = "tokenize one of the pairs again with the tokenizer of the other"
             raise ConfigError(f"expected one tokenizer, found {tokenizers}", hint=hint)
     if lacking := [prefix for prefix in found if prefix not in makers]:
         if makers:
-            _LOGGER.warning("the result has no manifest, because `%s` has none", lacking[0])
+            _LOGGER.warning("the output gets no manifest, because `%s` has none", lacking[0])
         return None
     chosen = [manifest for prefix in order if (manifest := found[prefix]) is not None]
     if any(each.pair.copied_tokens == "unverified" for each in chosen):
@@ -450,11 +448,11 @@ def combined_manifest(
 
 
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
-    """Returns the manifest of joined pairs, or of some of their documents: ledgers added, inputs in order.
+    """Returns the manifest of joined pairs, or of some of their documents, with the sum of ledgers and all inputs.
 
     An option with several values is recorded as `{"several": [...]}`.
     """
-    from importlib.metadata import version  # 10 ms, which readers need not wait for
+    from importlib.metadata import version  # takes 10 ms, which readers do not need
 
     first = manifests[0]
     ledger = sum((each.ledger for each in manifests[1:]), first.ledger)
@@ -485,7 +483,6 @@ def _common_options(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def identity_of(
     tokenizer: Any, *, bos: SpecialToken | None = None, eod: SpecialToken | None = None
 ) -> TokenizerIdentity:
-    """Returns the identity of a tokenizer."""
     kind, path = optional_attribute(tokenizer, "kind"), _attribute_or_identifier(tokenizer, "path", "tokenizer_path")
     if isinstance(path, list) and len(path) == 1:
         (path,) = path
@@ -500,13 +497,13 @@ def identity_of(
 
 
 def fingerprint_of(tokenizer: Any) -> str | None:
-    """Returns the SHA-256 of a tokenizer, from `sha256` or its `unique_identifiers`; None if it has none."""
+    """Returns the SHA-256 of a tokenizer from `sha256` or `unique_identifiers`; None if it has neither."""
     found = _attribute_or_identifier(tokenizer, "sha256", "sha256")
     return found if isinstance(found, str) and _SHA256.fullmatch(found) else None
 
 
 def optional_number(tokenizer: Any, name: str) -> int | None:
-    """Returns an attribute of a tokenizer that is an integer of at least 0; None if there is none."""
+    """Returns an attribute of a tokenizer if it is an integer of at least 0; else None."""
     try:
         number = operator.index(optional_attribute(tokenizer, name))
     except TypeError:
@@ -515,10 +512,10 @@ def optional_number(tokenizer: Any, name: str) -> int | None:
 
 
 def optional_attribute(tokenizer: Any, name: str) -> Any:
-    """Returns an attribute of a tokenizer; None if it has none or raises."""
+    """Returns an attribute of a tokenizer; None if it is missing or raises."""
     try:
         return getattr(tokenizer, name)
-    except Exception:  # noqa: BLE001 - tokenizers raise what they like for a token they lack
+    except Exception:  # noqa: BLE001 - tokenizers raise any error for a missing token
         return None
 
 
@@ -532,11 +529,11 @@ def _attribute_or_identifier(tokenizer: Any, attribute: str, identifier: str) ->
 # --- counting a pair --------------------------------------------------------------------------------------------------
 
 _BYTES = 16 << 20
-"""Read at once; a multiple of every token's width."""
+"""Bytes per read; a multiple of the width of any token."""
 
 
 class PairTally:
-    """Counts the facts of a pair: of all tokens, added in order, and then of its index."""
+    """Computes the `PairFacts` of a pair: add all tokens in order, then call `facts`."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -544,13 +541,12 @@ class PairTally:
         self._largest: int | None = None
 
     def add_tokens(self, data: bytes | memoryview) -> None:
-        """Counts the next tokens."""
         self._tokens = self._tokens.with_bytes(data)
         if self._dtype.kind in "iu" and memoryview(data).nbytes:
             self._add_largest(int(np.frombuffer(data, dtype=self._dtype).max()))
 
     def add_pair(self, pair: IndexedDataset) -> None:
-        """Counts all tokens of a pair; reads them only if it has no manifest."""
+        """Adds all tokens of a pair; reads them only if it has no manifest."""
         if (manifest := manifest_of(pair)) is not None:
             self._tokens = self._tokens.with_part(manifest.pair.tokens)
             self._add_largest(manifest.pair.largest_token)
@@ -559,7 +555,7 @@ class PairTally:
             self.add_tokens(tokens.data)
 
     def facts(self, index: ByteSource) -> PairFacts:
-        """Returns the facts after all tokens were added; reads the index."""
+        """Returns the facts of all added tokens and of `index`, which is read as a whole."""
         header, lengths = start_of(index)
         return PairFacts(
             dtype=self._dtype.name,
@@ -578,7 +574,7 @@ class PairTally:
 
 
 def pair_facts(pair: IndexedDataset) -> PairFacts:
-    """Returns the facts of a pair; reads both files, not its manifest."""
+    """Computes the facts of a pair from both files, without its manifest."""
     tally = PairTally(pair.dtype)
     for tokens in token_blocks(pair):
         tally.add_tokens(tokens.data)
@@ -586,7 +582,7 @@ def pair_facts(pair: IndexedDataset) -> PairFacts:
 
 
 def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
-    """Yields all whole tokens of a pair, in order, some millions at once: dtype[count]."""
+    """Yields all tokens of a pair, in order, in arrays of at most 16 MiB: dtype[count]."""
     for section in pair.sections:
         stop = section.start + section.num_bytes - section.num_bytes % pair.dtype.itemsize
         for begin in range(section.start, stop, _BYTES):
@@ -596,7 +592,7 @@ def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
 
 
 def source_checksum(source: ByteSource) -> FileChecksum:
-    """Returns size and CRC-32 of a source; reads all of it."""
+    """Reads a whole source, and returns its size and CRC-32."""
     found = FileChecksum()
     for begin in range(0, source.num_bytes, _BYTES):
         found = found.with_bytes(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
@@ -604,7 +600,7 @@ def source_checksum(source: ByteSource) -> FileChecksum:
 
 
 def start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
-    """Returns the header of an index, and the first lengths."""
+    """Returns the header of an index and its first 1,000 lengths."""
     header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)), path="index")
     num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
     return header, index.read(header.lengths_offset, num_bytes).view(np.int32)

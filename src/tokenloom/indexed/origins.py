@@ -1,7 +1,7 @@
-"""Which record of which input file each document of a pair was made of: the column `origins`, of runs.
+"""Origins: the column that records which record of which input file each document of a pair came from.
 
-Documents that come from consecutive records of one file are a run, a row of the column: a plain JSON-lines file is one
-run. With every second record left out at random, a document takes 12 bytes, with every hundredth a fourth of one.
+Documents from consecutive records of one file form a run, one row of the column; a plain JSON-lines file is one run.
+With every second record dropped at random, a document takes 12 bytes; with every hundredth dropped, 0.25 bytes.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from
 from tokenloom.storage.settings import ObjectStorageSettings
 
 UNITS = ("line", "row", "file", "pair")
-"""A record of a file: a line of text, a row of a table, the whole file, or a text and its image in a folder."""
+"""Kinds of records: a line of text, a row of a table, a whole file, a pair of text and image in a folder."""
 
 _MOST_RECORDS = 1 << 48
-"""Numbers of records and of documents are below."""
+"""Limit for numbers of records."""
 
 RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents", np.int64)])
-"""Consecutive documents from consecutive records of a file, numbered from 1; -1 and 0 if unknown."""
+"""The dtype of a run: records are numbered from 1; if the origin is unknown, file is -1 and record 0."""
 
 Runs = NDArray[np.void]
-"""RUNS[num_runs], consecutive documents."""
+"""RUNS[num_runs]; each run starts at the document after the last one of the run before it."""
 
 NAME = "origins"
-"""Name of the column. A row is a run: its first document, file and first record; it ends where the next one begins."""
+"""Name of the column. A row has first document, file and first record of a run, which ends at the next run."""
 
 _AT_ONCE = 1 << 18
-"""Runs or documents processed together."""
+"""Maximum number of runs or documents per step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginFile:
-    """An input file that documents came from.
+    """The record of an input file of a pair.
 
     Attributes:
         path, num_bytes, version: see `InputRecord`.
         unit: one of `UNITS`.
-        num_records: its records, those without a document included; None if unknown. Not compared.
+        num_records: number of records, including those that gave no document; None if unknown. Ignored by `==`.
     """
 
     path: str
@@ -68,7 +68,7 @@ class _About:
 
 
 def joined_runs(runs: Runs) -> Runs:
-    """Returns the same documents in the fewest runs, none of them empty."""
+    """Joins adjacent runs of consecutive records, and drops empty runs."""
     held = runs[runs["num_documents"] > 0]
     files, firsts, counts = held["file"], held["first_record"], held["num_documents"]
     goes_on = (files[1:] == files[:-1]) & ((files[1:] < 0) | (firsts[1:] == firsts[:-1] + counts[:-1]))
@@ -81,8 +81,8 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the runs of documents that a mask keeps, bool[documents of all runs]; joins none."""
-    held = runs[runs["num_documents"] > 0]  # an empty run begins where another one does
+    """Returns the runs of the documents where `mask`, bool[num_documents], is true; joins no runs."""
+    held = runs[runs["num_documents"] > 0]  # an empty run has the same bound as the next one
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
     is_edge[bounds] = True
@@ -97,16 +97,16 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
 
 
 def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
-    """Returns runs as rows of the column, int64[…, 3], from a document on."""
+    """Returns runs as rows of the column, int64[num_runs, 3]; `first` is the first document."""
     firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + first
     records = np.where(runs["file"] < 0, 0, runs["first_record"])
     return np.column_stack([firsts, runs["file"].astype(np.int64), records])
 
 
 class Origins:
-    """The origins of the documents of a pair. Thread-safe; not picklable.
+    """The origin of each document of a pair. Thread-safe; not picklable.
 
-    Rows are checked for impossible values when they are read, the whole column where pairs are verified or joined.
+    Every read checks that its rows are plausible; verifying or joining the pair checks the whole column.
 
     Example:
         >>> import numpy as np
@@ -118,8 +118,8 @@ class Origins:
         [3]
 
     Attributes:
-        num_documents: documents of the pair, entries of its document index.
-        files: the input files, in the order of their numbers; some may have given no document.
+        num_documents: number of documents of the pair.
+        files: the input files by file number; a file may have no documents.
     """
 
     def __init__(
@@ -132,17 +132,17 @@ class Origins:
 
     @property
     def num_known(self) -> int:
-        """Documents whose origin is known; O(runs)."""
+        """The number of documents whose origin is known; O(runs)."""
         return sum(int(runs["num_documents"][runs["file"] >= 0].sum()) for runs in self.pieces())
 
     @staticmethod
     def from_runs(files: Iterable[OriginFile], runs: Iterable[Runs]) -> Origins:
-        """Returns origins in memory, of runs of all documents, in order."""
+        """Returns origins in memory from the runs of all documents, in document order."""
         joined = joined_runs(np.concatenate([np.empty(0, dtype=RUNS), *runs]))
         return Origins(files, _rows_of(joined, 0), int(joined["num_documents"].sum()))
 
     def pieces(self, documents: range | None = None) -> Iterator[Runs]:
-        """Yields the runs of consecutive documents, by default of all, some 260,000 runs at once."""
+        """Yields the runs of a range of documents (default: all) in arrays of at most 2**18 runs."""
         chosen = range(self.num_documents) if documents is None else documents
         if not len(chosen):
             return
@@ -159,12 +159,12 @@ class Origins:
             yield runs
 
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns the origins of documents, int64[count] in any order; O(log runs) each.
+        """Returns the origins of `documents`, int64[count] in any order; O(log runs) each.
 
-        int32[count], numbers in `files`, and int64[count], records of these, from 1; -1 and 0 where unknown.
-
+        The result is the file number of each, int32[count], and the record in that file counted from 1, int64[count].
+        They are -1 and 0 where unknown.
         Raises:
-            ConfigError: there is no such document.
+            ConfigError: a document is out of range.
             DatasetFormatError: the rows of these documents are damaged.
         """
         asked = np.asarray(documents, dtype=np.int64)
@@ -175,10 +175,14 @@ class Origins:
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the documents from a record, numbered from 1, of a file, rising: int64[count]; O(runs).
+        """Returns the documents made from a record of a file, in ascending order: int64[count]; O(runs).
+
+        Args:
+            file: index in `files`.
+            record: number of the record, counted from 1.
 
         Raises:
-            ConfigError: there is no such file.
+            ConfigError: the file is out of range.
             DatasetFormatError: the rows of these documents are damaged.
         """
         if not 0 <= file < len(self.files):
@@ -190,12 +194,12 @@ class Origins:
             firsts, files, records = rows.T
             documents = firsts + record - records
             holds = (files == file) & (records <= record) & (documents < ends)
-            self._take(begin + np.flatnonzero(holds))  # are they sound?
+            self._take(begin + np.flatnonzero(holds))  # validates the rows
             found.append(documents[holds])
         return np.concatenate(found)
 
     def _runs_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the number of the run of each document, by bisection: `np.searchsorted` would copy the column."""
+        """Returns the run of each document by bisection; `np.searchsorted` would copy the column."""
         starts = self._rows[:, 0]
         low, high = np.zeros(len(documents), dtype=np.int64), np.full(len(documents), len(starts), dtype=np.int64)
         for _ in range(len(starts).bit_length()):
@@ -205,7 +209,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns runs, and one past the last document of each: int64[count, 3], int64[count]."""
+        """Returns the rows of some runs, int64[count, 3], and one past the last document of each, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
@@ -218,20 +222,20 @@ class Origins:
         wrong |= (numbers == 0) & (firsts != 0)
         if wrong.any():
             run = numbers[int(np.argmax(wrong))]
-            raise self._column.damaged(expected=f"documents and records of a file as run {run}", found="others")
+            raise self._column.damaged(expected=f"a valid run {run}", found=self._rows[run].tolist())
         return rows, ends
 
 
 OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
-"""Origins of a pair, None if unknown; documents of it; and bool[num_documents of the pair], which to keep."""
+"""Origins of a pair (None if unknown), a range of its documents, and a mask over all of them (None keeps all)."""
 
 
 def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
-    """Returns the origins beside a pair, or a prefix, mapped; None if there are none.
+    """Returns the origins of a pair, mapped; None if the pair has no such column.
 
     Raises:
-        DatasetNotFoundError: there is no such pair.
-        DatasetFormatError: they are damaged, or belong to other data.
+        DatasetNotFoundError: the pair does not exist.
+        DatasetFormatError: the column is damaged, or belongs to another pair.
     """
     if not isinstance(pair, IndexedDataset):
         pair = IndexedDataset(pair, object_storage=object_storage)
@@ -249,12 +253,12 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from runs of all documents, in order; iterating them may add to `files`."""
+    """Writes the origins of a pair from the runs of all documents, in order; the iterator may still add to `files`."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 
     def rows() -> Iterator[NDArray[np.int64]]:
-        first, last = 0, np.empty(0, dtype=RUNS)  # the next run may go on from the last one
+        first, last = 0, np.empty(0, dtype=RUNS)  # the next part may continue the last run
         for part in runs:
             joined = joined_runs(np.concatenate([last, part]))
             ready, last = joined[:-1], joined[-1:]
@@ -267,9 +271,9 @@ def write_origins(
 
 
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
-    """Returns the arguments of `write_origins` for documents of many pairs, in order; runs pass in pieces.
+    """Returns `files` and `runs` for `write_origins` from parts of many pairs, in order; runs are read in pieces.
 
-    A file with several numbers of records keeps the largest.
+    Of equal files with different `num_records`, the largest number counts.
     """
     files: list[OriginFile] = []
     places: dict[OriginFile, int] = {}

@@ -1,4 +1,4 @@
-"""The datasets that folders, globs and lists stand for, and the counts of many."""
+"""Expansion of folders, globs and lists into dataset prefixes, and the counts of many datasets."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tokenloom.storage.secrets import admit
 
 
 def prefixes_in(folder: str) -> list[str]:
-    """Returns the prefixes of all datasets in a folder, sorted by name; an incomplete pair is an error."""
+    """Returns the prefixes of all datasets in a folder, sorted; `DatasetNotFoundError` if a pair is incomplete."""
     names = {name for name in names_in(folder) if not name.startswith(".")}
     prefixes = sorted({prefix_of(name) for name in names if name.endswith((".bin", ".idx"))})
     for prefix in prefixes:
         tokens = catalogue_path(prefix) if catalogue_path(prefix) in names else bin_path(prefix)
         if missing := [name for name in (tokens, idx_path(prefix)) if name not in names]:
-            message = f"`{folder}` holds half of the pair `{prefix}`: `{missing[0]}` is missing"
-            raise DatasetNotFoundError(message, hint="remove the half, or finish writing the pair")
+            message = f"`{folder}`: the pair `{prefix}` is incomplete, `{missing[0]}` is missing"
+            raise DatasetNotFoundError(message, hint="write the pair again, or remove its other file")
     if not prefixes:
-        raise DatasetNotFoundError(f"`{folder}` holds no .bin/.idx pair")
-    check_mixture(f"`{folder}` holds", prefixes, [name for name in prefixes if bin_path(name) not in names])
+        raise DatasetNotFoundError(f"`{folder}`: contains no .bin/.idx pair")
+    check_mixture(f"`{folder}`", prefixes, [name for name in prefixes if bin_path(name) not in names])
     return [os.path.join(folder, prefix) for prefix in prefixes]
 
 
 def prefixes_matching(pattern: str) -> list[str]:
-    """Returns the prefixes that match a glob, sorted by name; in a store, of objects right below one key."""
+    """Returns the prefixes that match a glob, sorted; in a store only the last part of the address may be a pattern."""
     wanted = idx_path(prefix_of(pattern))
     if is_remote(pattern):
         folder, _, name = wanted.rpartition("/")
@@ -42,19 +42,19 @@ def prefixes_matching(pattern: str) -> list[str]:
         found = sorted(prefix_of(path) for path in glob.glob(wanted, recursive=True))
     without_tokens = [prefix for prefix in found if not exists(bin_path(prefix))]
     catalogues = [prefix for prefix in without_tokens if exists(catalogue_path(prefix))]
-    check_mixture(f"{pattern!r} matches", found, catalogues)
+    check_mixture(repr(pattern), found, catalogues)
     return found
 
 
 def check_mixture(where: str, prefixes: Sequence[str], catalogues: Sequence[str]) -> None:
-    """Refuses datasets found together of which some are catalogues, and may hold the documents of the others."""
+    """Raises a `ConfigError` for pairs mixed with catalogues, which may contain the documents of these pairs."""
     if catalogues and len(catalogues) < len(prefixes):
-        message = f"{where} pairs and the catalogue `{catalogues[0]}`, whose documents may be those of the pairs"
+        message = f"{where}: matches pairs and the catalogue `{catalogues[0]}`, which may contain the same documents"
         raise ConfigError(message, hint="name either the catalogue or the pairs")
 
 
 def expand_prefixes(entries: Iterable[str]) -> list[str]:
-    """Returns the datasets that entries stand for, in their order: prefixes, globs of prefixes, and folders."""
+    """Expands prefixes, globs of prefixes and folders into a list of prefixes, in the order of the entries."""
     found: list[str] = []
     for entry in map(admit, entries):
         prefix = prefix_of(entry)
@@ -63,7 +63,7 @@ def expand_prefixes(entries: Iterable[str]) -> list[str]:
         elif glob.has_magic(entry) and (is_remote(entry) or not IndexedDataset.exists(prefix)):
             matching = prefixes_matching(entry)
             if not matching:
-                message = f"{entry!r} matches no pair"
+                message = f"{entry!r}: matches no pair"
                 raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
             found += matching
         else:
@@ -72,15 +72,15 @@ def expand_prefixes(entries: Iterable[str]) -> list[str]:
 
 
 def prefixes_listed(path: str) -> list[str]:
-    """Returns the entries of a text file, one a line, without empty lines and those that begin with `#`."""
+    """Returns the lines of a text file without empty lines and lines that start with `#`."""
     with storage_errors("read", path), open(path, encoding="utf-8") as lines:
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
-    """Returns {prefix: [sequences, document boundaries]}, what `sequences_per_dataset` of a configuration takes.
+    """Returns {prefix: [sequences, document boundaries]}, the value of the setting `sequences_per_dataset`.
 
-    One read of 34 bytes per pair.
+    Reads 34 bytes per pair.
     """
     counts = {}
     for prefix in map(prefix_of, prefixes):

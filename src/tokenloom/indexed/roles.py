@@ -1,6 +1,6 @@
-"""Which tokens of a pair are prompts and which are answers: the column `roles`, a byte per token.
+"""Roles: the column that records which tokens of a pair are prompts and which are answers, one byte per token.
 
-The byte is a `PartKind`; 128 is added to it at the first token of each part, so that turns of one kind stay apart.
+The byte is a `PartKind`, plus 128 at the first token of each part, so that adjacent parts of one kind stay apart.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _PART_START = 128
 
 
 class PartKind(IntEnum):
-    """What a part of a sequence is."""
+    """The kind of a part of a sequence."""
 
     prompt = 0
-    """System and user turns, tool results, and what the template puts around all turns."""
+    """System and user turns, tool results, and the tokens that the template puts around all turns."""
     answer = 1
-    """What the assistant says, with the tokens that end its turn."""
+    """A turn of the assistant, including the tokens that end it."""
     text = 2
-    """Text that is no conversation."""
+    """Text outside of conversations."""
 
 
 class SequenceRoles:
-    """The parts of all sequences of a pair. Thread-safe, and picklable: opened again beside the pair.
+    """The parts of all sequences of a pair. Thread-safe. Picklable: another process opens the column again.
 
     Attributes:
-        parts: the same for the kernels.
+        parts: the same information for kernels.
     """
 
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
@@ -52,7 +52,7 @@ class SequenceRoles:
             self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
-        """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
+        """Returns the parts of a sequence as (start, stop, kind), counted in tokens from its start."""
         if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])
@@ -68,25 +68,25 @@ class SequenceRoles:
         return (SequenceRoles, ()) if self._pair is None else (read_roles, (self._pair,))
 
     def identity(self) -> str:
-        """Returns what tells these roles from others."""
+        """Returns a string that differs for other roles: the size and checksum of the column."""
         return "text" if self._column is None else f"{self._column.facts.num_bytes} {self._column.facts.crc32:08x}"
 
 
 def read_roles(pair: IndexedDataset) -> SequenceRoles:
-    """Returns the roles beside a pair, mapped, after checking in O(1) that they belong to it."""
+    """Opens the roles of a pair, mapped, after checking in O(1) that they belong to it."""
     column = open_column(pair, NAME)
     if column is None:
         path = column_path(pair.path_prefix, NAME)
-        message = f"no file `{path}`: nothing says which tokens of `{pair.path_prefix}` are answers"
+        message = f"no file `{path}` with the roles of the tokens of `{pair.path_prefix}`"
         raise DatasetNotFoundError(message, hint="tokenize conversations with `tokenloom preprocess-chat`")
     if (column.facts.kind, column.facts.dtype, len(column.facts.shape)) != ("token", "uint8", 1):
         found = f"{column.facts.dtype}{[*column.facts.shape]} per {column.facts.kind}"
-        raise column.damaged(expected="a byte per token", found=found)
+        raise column.damaged(expected="one byte per token", found=found)
     return SequenceRoles(pair, column)
 
 
 def roles_writer(prefix: str, *, tokenizer_sha256: str | None = None, durable: bool = True) -> ColumnWriter:
-    """Returns the writer of the roles of a pair, which takes what `role_bytes` returns."""
+    """Returns a writer of the roles of a pair; append the results of `role_bytes`."""
     facts = ColumnFacts(kind="token", dtype="uint8", made_by="tokenloom", about={"tokenizer": tokenizer_sha256})
     return ColumnWriter(prefix, NAME, facts, durable=durable)
 
@@ -94,13 +94,13 @@ def roles_writer(prefix: str, *, tokenizer_sha256: str | None = None, durable: b
 def role_bytes(
     counts: NDArray[np.int64], stops: NDArray[np.int32], kinds: NDArray[np.uint8], *, num_tokens: int
 ) -> NDArray[np.uint8]:
-    """Returns the roles of sequences, token by token: uint8[num_tokens].
+    """Returns the role of each token of some sequences: uint8[num_tokens].
 
     Args:
-        counts: int64[num_sequences], parts of each; they cover it, and none is empty.
-        stops: int32[sum(counts)], one past the last token of each part, from the start of its sequence.
-        kinds: uint8[sum(counts)], see `PartKind`.
-        num_tokens: tokens of all sequences.
+        counts: int64[num_sequences], parts per sequence; they cover it, and none is empty.
+        stops: int32[sum(counts)], the end of each part, in tokens from the start of its sequence.
+        kinds: uint8[sum(counts)], the `PartKind` of each part.
+        num_tokens: number of tokens of all sequences.
     """
     starts = np.concatenate([np.zeros(1, dtype=np.int64), stops])[: len(stops)]
     starts[(np.cumsum(counts) - counts)[counts > 0]] = 0

@@ -1,12 +1,12 @@
-"""Checking a pair: every row of its index, the checksums of its manifest, and its columns.
+"""Verification of pairs: every row of the index, the checksums in the manifest, and the columns.
 
-Opening a pair checks none of that. Code that reads a whole index must: one wrong length changes the samples of all
-documents behind it. A pass of a kernel over the rows and one for the checksum take about an eighth of the time of
+Opening a pair checks none of that. Code that reads a whole index must, since one wrong length changes the samples of
+all documents after it. The two passes, over the rows and for the checksum, take about an eighth of the time of
 shuffling windows over the same documents.
 
-A `Verification` does all of it in the background of a run, once per node. Results are kept beside the indices under the
-identity of the files, to the inode and the nanosecond, so that the next start on this node reads nothing. Processes of
-a node take turns: one reads a pair, the others read its result.
+A `Verification` does all of it in the background of a run, once per node. It keeps results in files under the identity
+of the data files, including inodes and times, so the next start on the node reads no tokens. Processes of a node take
+turns: one reads a pair, the others read its result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from tokenloom._native import check_rows, first_fall
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, OutputBusyError, StorageError, TokenloomError
 from tokenloom.indexed import manifests
-from tokenloom.indexed.columns import Column, columns_there, open_column, read_columns, token_place
+from tokenloom.indexed.columns import Column, open_column, read_columns, recorded_columns, token_place
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Index, bin_path, column_path, columns_path, idx_path
 from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
@@ -53,19 +53,19 @@ _LOGGER = logging.getLogger(__name__)
 _ROWS_AT_ONCE = 1 << 22
 
 _SOUND: WeakKeyDictionary[IndexedDataset, Index] = WeakKeyDictionary()
-"""Datasets that were checked, with the index that they had open."""
+"""Datasets that passed `check_index`, with the index that was open then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport(HasFacts):
-    """The result of a complete check.
+    """The result of `verify_dataset`.
 
     Attributes:
-        num_tokens: tokens of the pair.
+        num_tokens: number of tokens of the pair.
         smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
-        problems: a sentence per defect, with file, field, expected and found.
-        has_manifest: whether there was a manifest to compare with.
-        has_images: whether bytes of images are among the tokens.
+        problems: one sentence per problem, with file, field, expected and found value.
+        has_manifest: whether the pair has a manifest, with which it was compared.
+        has_images: whether some sequences are images.
     """
 
     num_tokens: int
@@ -77,11 +77,11 @@ class VerifyReport(HasFacts):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """Whether `problems` is empty."""
         return not self.problems
 
     def facts(self) -> dict[str, Any]:
-        """Returns the result; see `HasFacts`."""
+        """Returns the result for display; see `HasFacts`."""
         return {
             "problems": [*self.problems],
             "sound": self.ok,
@@ -93,19 +93,19 @@ class VerifyReport(HasFacts):
 
 
 def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | None = None) -> VerifyReport:
-    """Reads the whole pair and its columns, and reports the first defect of each array.
+    """Reads a whole pair and its columns, and reports the first problem of each array.
 
-    Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
-    Errors of opening are raised, not reported.
+    For a catalogue, all missing or replaced pairs are reported; tokens are read only if there are none of these. A pair
+    that cannot be opened is an error, not a problem in the report.
 
     Args:
         prefix: prefix of the pair.
-        multimodal: whether it holds modes.
-        vocab_size: tokens must be in [0, vocab_size); None for that of the manifest.
+        multimodal: whether the pair has modes.
+        vocab_size: tokens must be in [0, vocab_size); None takes the size in the manifest.
 
     Raises:
-        DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
-        ChangedFileError: a file was truncated or overwritten while it was read.
+        DatasetNotFoundError, DatasetFormatError: the pair cannot be opened.
+        ChangedFileError: a file was truncated or overwritten meanwhile.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     problems = list(index_problems(dataset))
@@ -132,7 +132,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     if facts is not None and not lost:
         found = tally.facts(dataset.index_source())
         if has_images:
-            found = dataclasses.replace(found, largest_token=facts.largest_token)  # of the texts alone
+            found = dataclasses.replace(found, largest_token=facts.largest_token)  # the manifest has that of text only
         problems += _differences(dataset.path_prefix, facts, found)
     problems += column_problems(dataset)
     if vocab_size is None and manifest is not None and not has_images:
@@ -142,7 +142,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
         if largest >= vocab_size:
             problems.append(f"{where} below {vocab_size} (the vocabulary), found {largest}")
         if smallest < 0:
-            problems.append(f"{where} from 0 on, found {smallest}")
+            problems.append(f"{where} of at least 0, found {smallest}")
     return VerifyReport(
         num_tokens=dataset.num_tokens,
         smallest_token=smallest,
@@ -154,9 +154,9 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
 
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
-    """Checks every row of an index, and its checksum where there is a manifest; remembered for this opened dataset.
+    """Checks every row of an index, and its checksum if there is a manifest; done once per opened dataset.
 
-    Without `compares` the checksum, which costs requests in object storage, is left out.
+    Pass `compares=False` to skip the checksum, which takes requests in object storage.
     """
     if _SOUND.get(dataset) is dataset.index:
         return
@@ -169,15 +169,15 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Compares the sum of the lengths of consecutive rows with the tokens between their pointers; O(1)."""
+    """Checks in O(1) that `num_tokens`, the sum of the lengths of `rows`, agrees with their pointers."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
-        check_index(dataset)  # names the row
+        check_index(dataset)  # names the damaged row
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
         _refuse(dataset, f"{where} for sequences {rows.start} to {rows.stop}, found {num_tokens}")
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
-    """Compares the checksum of all tokens with that of the manifest; reads nothing without one."""
+    """Reads all tokens and compares their checksum with the manifest; does nothing without a manifest."""
     if (manifest := manifest_of(dataset)) is not None:
         found = FileChecksum()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
@@ -186,14 +186,14 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
-    """Reads columns beside a pair, all or some, and compares their checksums."""
+    """Reads the columns of a pair (default: all), and compares their checksums."""
     _refuse(pair, next(column_problems(pair, names=names, refuses_nan=False), None))
 
 
 def column_problems(
     pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Yields a sentence for each defect of columns beside a pair; reads all of them."""
+    """Reads the columns of a pair (default: all), and yields one sentence per problem."""
     try:
         chosen = [name for name in read_columns(pair) if names is None or name in names]
     except DatasetFormatError as error:
@@ -206,7 +206,7 @@ def column_problems(
             column.verify()
             if column.facts.kind == "runs" and (origins := read_origins(pair)) is not None:
                 for _ in origins.pieces():
-                    pass  # each looks at its rows
+                    pass  # reading a piece validates its rows
         except (DatasetFormatError, DatasetNotFoundError) as error:
             yield error.message
             continue
@@ -215,7 +215,7 @@ def column_problems(
 
 
 def _first_nan(pair: IndexedDataset, column: Column) -> str | None:
-    """Returns the place of the first NaN in words; None if there is none."""
+    """Describes the row of the first NaN of a column; None without NaN."""
     for begin in range(0, len(column.data) if column.data.dtype.kind == "f" else 0, _ROWS_AT_ONCE):
         wrong = np.isnan(column.data[begin : begin + _ROWS_AT_ONCE])
         column.check()
@@ -233,7 +233,7 @@ def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
 def _read_tokens(
     dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None = None
 ) -> Iterator[NDArray[Any]]:
-    """Yields all tokens in blocks, and reports progress in bytes."""
+    """Yields all tokens in blocks; calls `progress` with the bytes of each."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
         for tokens in manifests.token_blocks(dataset):
             yield tokens
@@ -243,7 +243,7 @@ def _read_tokens(
 
 
 def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) -> str | None:
-    """Returns how a file differs from its checksum in the manifest; None if it does not."""
+    """Describes how a file differs from its checksum in the manifest; None if they agree."""
     if expected == found:
         return None
     wanted = f"{expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest says"
@@ -251,7 +251,7 @@ def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) ->
 
 
 def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator[str]:
-    """Yields a sentence for each difference between a pair and its manifest."""
+    """Yields one sentence per difference between a pair and its manifest."""
     for name in ("dtype", "num_documents", "num_sequences", "num_tokens", "largest_token"):
         if (recorded := getattr(expected, name)) != (value := getattr(found, name)):
             yield f"`{manifest_path(prefix)}`: expected {name} of {value!r}, as the pair has, found {recorded!r}"
@@ -260,7 +260,7 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
 
 
 def index_problems(dataset: IndexedDataset) -> Iterator[str]:
-    """Yields a sentence for the first damaged row, and one for the first damaged boundary; one pass over each."""
+    """Yields one sentence for the first damaged row and one for the first damaged document boundary."""
     found = [problem for problem in (_row_problem(dataset), _boundary_problem(dataset)) if problem is not None]
     dataset.check_index()
     yield from (f"`{dataset.idx_path}`: expected {problem}" for problem in found)
@@ -278,7 +278,7 @@ def _row_problem(dataset: IndexedDataset) -> str | None:
             if expected != stop:
                 return f"the sequences of `{section.path}` to end at byte {stop}, found {expected}"
         elif index.sequence_pointers[row] == expected:
-            return f"a length from 0 on, found {index.sequence_lengths[row]} for sequence {row}"
+            return f"a length of at least 0, found {index.sequence_lengths[row]} for sequence {row}"
         else:
             before = "the start of its pair" if number == 0 and section.start else "the end of the sequence before"
             return f"pointer {expected} ({before}), found {index.sequence_pointers[row]} for sequence {row}"
@@ -293,7 +293,7 @@ def _boundary_problem(dataset: IndexedDataset) -> str | None:
             return f"{document} to begin with sequence {section.rows.start}, found {first}"
     if (fall := first_fall(boundaries)) < len(boundaries):
         found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]}"
-        return f"document boundaries that do not fall, found {found}"
+        return f"non-decreasing document boundaries, found {found}"
     return None
 
 
@@ -306,19 +306,19 @@ _PATIENCE_AT_EXIT_SECONDS = 10.0
 
 
 class _StoppedError(Exception):
-    """The process ends before all was read."""
+    """Raised in the background thread when the process ends."""
 
 
 class Verification:
-    """The complete check of some pairs, in the background; results are kept in a folder.
+    """A background check of whole pairs that keeps its results in a folder.
 
-    Thread-safe. Processes forked later share the results; processes spawned with a dataset check for
-    themselves, which costs nothing once the pairs were read.
+    Thread-safe. Workers forked later share the results. A process spawned with a dataset checks by itself, which takes
+    no time once the results exist.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._flag = mmap.mmap(-1, _FLAG_BYTES)  # shared with forked workers, which have no thread
+        self._flag = mmap.mmap(-1, _FLAG_BYTES)  # shared with forked workers, where the thread does not run
         self._added: dict[str, ObjectStorageSettings | None] = {}
         self._waiting: list[str] = []
         self._changed = threading.Condition()
@@ -329,8 +329,8 @@ class Verification:
         atexit.register(self._stop)
 
     def add(self, prefix: str, settings: ObjectStorageSettings | None = None) -> None:
-        """Adds a pair or a catalogue to check; harmless when repeated."""
-        if self._owner != os.getpid():  # the parent of this fork checks it, and may have held the lock
+        """Adds a pair or catalogue to check; does nothing if it was added before."""
+        if self._owner != os.getpid():  # the parent checks it; the lock may be held in this fork
             return
         with self._changed:
             if prefix in self._added:
@@ -342,13 +342,13 @@ class Verification:
                 self._thread.start()
 
     def check(self) -> None:
-        """Raises a `DatasetFormatError` if damage was found so far; else takes some ten nanoseconds."""
+        """Raises a `DatasetFormatError` if damage was found so far; takes some ten nanoseconds."""
         if self._flag[0]:
             is_format, message, hint = json.loads(self._flag[1:].rstrip(b"\0"))
             raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until all pairs were checked, and returns whether they were; in a fork, only calls `check`."""
+        """Waits until all pairs are checked; False after a timeout, and always in a forked worker."""
         self.check()
         if self._owner != os.getpid():
             return False
@@ -361,8 +361,8 @@ class Verification:
         return verification, (self._folder, dict(self._added))
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # of this thread alone
-        problem: TokenloomError | None = StorageError("the verification of data ended early")
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # lowers the priority of this thread only
+        problem: TokenloomError | None = StorageError("the background verification of the data ended early")
         try:
             while True:
                 with self._changed:
@@ -384,46 +384,46 @@ class Verification:
                 self._changed.notify_all()
 
     def _verify(self, prefix: str) -> None:
-        """Raises the problem of a pair, from the kept result for the same files or by reading them."""
+        """Raises the problem of a pair, taken from a kept result or found by reading its files."""
         settings = self._added[prefix]
         dataset = IndexedDataset(prefix, mmap=False, object_storage=settings)
         facts = _facts_of(dataset)
         identity = _identity_of(dataset, facts)
         if facts is None and not self._warned:
             self._warned = True
-            _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
+            _LOGGER.warning("`%s` has no manifest to compare its tokens with (logged once)", prefix)
         path = os.path.join(self._folder, f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json")
         with self._locked(path) as is_locked:
             if self._stopping.is_set():
                 raise _StoppedError
-            if (record := _read_record(path, identity)) is not None:
+            if (record := _read_result(path, identity)) is not None:
                 if (message := record["problem"]) is None:
                     return
-                hint = f"found before, see `{path}`; write the pair again, or remove that file to check again"
+                hint = f"write the pair again, or remove `{path}`, the kept result, to check again"
                 raise DatasetFormatError(str(message), hint=hint)
             problem = None
             try:
                 check_index(dataset)
                 check_columns(dataset)
-                check_tokens(dataset, progress=self._go_on)
+                check_tokens(dataset, progress=self._raise_if_stopping)
                 _LOGGER.info("verified `%s`", prefix)
             except DatasetFormatError as error:
                 problem = error
             again = IndexedDataset(prefix, object_storage=settings)
             if _identity_of(again, _facts_of(again)) != identity:
-                raise StorageError(f"`{prefix}` changed while it was verified", hint="train on data that nobody writes")
+                raise StorageError(f"`{prefix}` changed while it was verified", hint="do not modify it during a run")
             if is_locked:
                 record = {"identity": identity, "problem": None if problem is None else problem.message}
                 try:
                     publish_bytes(path, json.dumps(record).encode())
                 except StorageError as error:
-                    _LOGGER.warning("the result of the verification is not kept: %s", error.message)
+                    _LOGGER.warning("cannot keep the result of the verification: %s", error.message)
             if problem is not None:
                 raise problem
 
     @contextmanager
     def _locked(self, path: str) -> Iterator[bool]:
-        """Locks a result against other processes, and yields whether it did; where it cannot, all go on."""
+        """Locks a result against other processes, and yields whether that was possible; continues in both cases."""
         lock: OutputLock | None = None
         with waiting_for(f"`{path}`, which another process makes"):
             while lock is None and not self._stopping.is_set():
@@ -433,20 +433,20 @@ class Verification:
                 except OutputBusyError:
                     continue
                 except OSError as error:
-                    _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error)
+                    _LOGGER.warning("cannot lock `%s`, so other processes may verify the same pair: %s", path, error)
                     break
         with lock or nullcontext():
             yield lock is not None
 
-    def _go_on(self, num_bytes: int) -> None:
+    def _raise_if_stopping(self, num_bytes: int) -> None:
         if self._stopping.is_set():
             raise _StoppedError
 
     def _tell(self, problem: TokenloomError) -> None:
-        is_format, most = isinstance(problem, DatasetFormatError), _FLAG_BYTES // 20  # characters, at most 6 bytes each
+        is_format, most = isinstance(problem, DatasetFormatError), _FLAG_BYTES // 20  # in characters of at most 6 bytes
         data = json.dumps([is_format, problem.message[:most], problem.hint and problem.hint[:most]]).encode()
         self._flag[1 : 1 + len(data)] = data
-        self._flag[0] = 1  # last: then the text is there
+        self._flag[0] = 1  # set last, when the text is complete
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -458,7 +458,7 @@ _VERIFICATIONS: dict[str, Verification] = {}
 
 
 def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
-    """Returns the verification with results in a folder, one per process and folder."""
+    """Returns the `Verification` of this process for a results folder, and adds `pairs` to it."""
     if (found := _VERIFICATIONS.get(folder)) is None:
         found = _VERIFICATIONS.setdefault(folder, Verification(folder))
     for prefix, settings in (pairs or {}).items():
@@ -467,17 +467,17 @@ def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] 
 
 
 def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
-    """Returns the facts in the manifest; None if there is none, or a damaged one, which the check names."""
+    """Returns the facts in the manifest; None if it is missing or damaged (the check reports damage)."""
     with suppress(DatasetFormatError):
         return None if (manifest := manifest_of(dataset)) is None else manifest.pair
     return None
 
 
 def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
-    """Returns JSON that changes when any file of a dataset does; with checksums, as not all stores have etags."""
+    """Returns JSON that differs if any file of a dataset changed; it has checksums, as not all stores have etags."""
     paths, prefix = [section.path for section in dataset.sections], dataset.path_prefix
     paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
-    paths += [column_path(prefix, name) for name in columns_there(prefix)]
+    paths += [column_path(prefix, name) for name in recorded_columns(prefix)]
     states = {path if is_remote(path) else os.path.abspath(path): _state_of(path, dataset) for path in paths}
     files = [] if facts is None else [facts.tokens, facts.index]
     return json.dumps([_VERSION, states, [[each.num_bytes, each.crc32] for each in files]], sort_keys=True)
@@ -495,8 +495,8 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
         raise
 
 
-def _read_record(path: str, identity: str) -> dict[str, Any] | None:
-    """Returns the kept result for the same files; None if there is none that can be read."""
+def _read_result(path: str, identity: str) -> dict[str, Any] | None:
+    """Returns the kept result for the same files; None if it is missing or cannot be read."""
     with suppress(OSError, UnusableJsonError):
         record = read_json(path)
         if isinstance(record, dict) and record.get("identity") == identity and "problem" in record:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, StorageError, TokenloomError
-from tokenloom.indexed.columns import ColumnFacts, ColumnWriter, WrittenColumn, columns_there, written_column
+from tokenloom.indexed.columns import ColumnFacts, ColumnWriter, WrittenColumn, recorded_columns, written_column
 from tokenloom.indexed.layout import bin_path, column_path, idx_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_of
 from tokenloom.indexed.origins import NAME, RUNS, OriginFile, Runs, selected_runs, write_origins
@@ -275,7 +275,7 @@ def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDat
     """Returns the manifest of a dataset that exists as planned with all its files; else None."""
     if existing_path(planned.prefix) is None:  # the call also completes an interrupted publication
         return None
-    manifest, columns = _own_manifest(plan, output, planned), columns_there(planned.prefix)
+    manifest, columns = _own_manifest(plan, output, planned), recorded_columns(planned.prefix)
     if manifest is None or not all(exists(column_path(planned.prefix, name)) for name in columns):
         return None
     if plan.settings.origins and NAME not in columns:

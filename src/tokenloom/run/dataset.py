@@ -488,7 +488,7 @@ class SourceData:
         pairs = self.source.pairs
         tokens = [pair.held_tokens if self.held else pair.num_tokens - pair.held_tokens for pair in pairs]
         documents = self.documents_of(tokens)
-        self.pairs.tell(documents)
+        self.pairs.connect(documents)
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:

@@ -1,4 +1,4 @@
-"""Addresses of objects (`s3://bucket/key`, `msc://profile/key`, …), and the protocol of clients."""
+"""Object addresses (`s3://bucket/key`, `msc://profile/key`, …) and the protocol of object store clients."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STORES: dict[str, str] = {
     "msc": "tokenloom.storage.stores:MultiStorageClient",
     "hf": "tokenloom.storage.stores:HubClient",
 }
-"""`MODULE:CLASS` of an `ObjectClient`, made from an address and the settings, by scheme."""
+"""The client of each scheme as `MODULE:CLASS`; the class takes an `ObjectAddress` and the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectAddress:
-    """Scheme (one of `STORES`), bucket (a container of `az`, a host of `http(s)`, a profile of `msc`), and key."""
+    """An address: scheme (one of `STORES`), bucket (`az`: container, `http(s)`: host, `msc`: profile), and key."""
 
     scheme: str
     bucket: str
@@ -41,7 +41,7 @@ class ObjectAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectVersion:
-    """Identity of an object's bytes: the size, and the etag where the store has one."""
+    """The version of an object: its size, and its etag if the store has etags."""
 
     num_bytes: int
     etag: str | None
@@ -51,7 +51,7 @@ class ObjectVersion:
 
 
 def can_be_path(text: str) -> bool:
-    """Whether a file can have this name: no zero byte, and encodable."""
+    """Returns whether a text is a possible path: encodable and without zero bytes."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -59,42 +59,42 @@ def can_be_path(text: str) -> bool:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is the address of an object."""
+    """Returns whether a path is the address of an object."""
     return "://" in path
 
 
 def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
-    """Returns the parts of an address; a folder may be a whole bucket."""
+    """Parses an address; `ConfigError` if it is invalid. With `is_folder`, the key may be empty (the whole bucket)."""
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in STORES:
         schemes = ", ".join(f"{each}://" for each in STORES)
-        raise ConfigError(f"`{path}`: unknown scheme; known are {schemes}")
+        raise ConfigError(f"`{path}`: unknown scheme, must be one of {schemes}")
     if not bucket or not (key or is_folder):
-        raise ConfigError(f"`{path}`: incomplete address", hint=f"write `{scheme}://BUCKET/KEY`")
+        raise ConfigError(f"`{path}`: the address is incomplete", hint=f"write `{scheme}://BUCKET/KEY`")
     if key and any(segment in ("", ".", "..") for segment in key.removesuffix("/").split("/")):
-        raise ConfigError(f"`{path}`: its key has an empty, `.` or `..` segment")
+        raise ConfigError(f"`{path}`: the key must not have empty, `.` or `..` segments")
     return ObjectAddress(scheme, bucket, key)
 
 
 def canonical_path(path: str) -> str:
-    """Returns a path for comparison: an address without its query, or an absolute local path."""
+    """Returns a path for comparisons: an address without its query, or an absolute local path."""
     return admit(path) if is_remote(path) else os.path.abspath(path)
 
 
 def short_hash(*parts: object) -> str:
-    """Returns 32 hex digits for some values, a safe file name."""
+    """Hashes values to 32 hexadecimal digits, which are a safe file name."""
     return hashlib.sha256("\0".join(map(str, parts)).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns the name of a path in the file `owner`: relative if it lies below the owner's folder."""
+    """Returns the name to write for `path` in the file `owner`: relative if it is below the owner's folder."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):
             message = f"`{owner}` is in object storage and cannot refer to the local pair `{path}`"
-            raise ConfigError(message, hint="write it beside the pairs, or upload the pairs first")
+            raise ConfigError(message, hint="upload the pairs first, or write the output beside them")
         return path.removeprefix(folder)
     if is_remote(path):
         return path
@@ -103,50 +103,50 @@ def relative_name(path: str, *, owner: str) -> str:
 
 
 def path_of_name(name: str, *, owner: str) -> str:
-    """Returns the path of a name in the file `owner`; a `ValueError` if an object names a local file."""
+    """Returns the path for a name read from the file `owner`; `ValueError` if a remote owner names a local file."""
     if is_remote(name):
         return admit(name)
     if is_remote(owner):
         if name.startswith("/") or os.pardir in name.split("/"):
-            raise ValueError(f"the local pair {name!r} in object storage")
+            raise ValueError(f"`{owner}` in object storage names the local path {name!r}")
         return f"{owner.rpartition('/')[0]}/{name}"
     return os.path.join(os.path.dirname(owner), name)
 
 
 _process: int | None = None
-"""The process that made the first client; its forks cannot use any."""
+"""The process that made the first client; its forks cannot use clients."""
 
 
 class ObjectClient(Protocol):
-    """Access to the objects of one bucket. Thread-safe; belongs to the process that made it.
+    """A client for the objects of one bucket. Thread-safe, but not usable after a fork.
 
-    Methods try once, without retries, and raise `StorageError`s.
+    Methods do not retry. They raise `StorageError`s.
     """
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        """Returns the current version."""
+        """Returns the current version of an object."""
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        """Returns bytes [start, stop) of that version as a buffer; another version is a `ReplacedObjectError`."""
+        """Returns bytes [start, stop) as a buffer; `ReplacedObjectError` if the object has another version."""
 
     def upload(self, address: ObjectAddress, path: str) -> None:
-        """Uploads a local file, atomically."""
+        """Uploads a local file atomically."""
 
     def delete(self, address: ObjectAddress) -> None:
         """Removes an object if it exists."""
 
     def keys(self, address: ObjectAddress) -> list[str]:
-        """Returns the keys directly below a folder."""
+        """Returns the keys of the objects directly in a folder."""
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        """Returns the objects anywhere below a folder, by key."""
+        """Returns the versions of all objects below a folder at any depth, by key."""
 
 
 def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
-    """Returns a client for the bucket of an address; refuses in a fork of a process that had made one."""
+    """Makes a client for the bucket of an address; `StorageError` in a fork of a process that had made a client."""
     global _process
     if _process is not None and _process != os.getpid():
-        # The libraries run threads, which a fork does not take along: in the child their calls would never return.
+        # The libraries run threads, which do not exist in a fork: calls there would never return.
         message = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}: the threads of "
         hint = 'start workers with `multiprocessing_context="forkserver"` or `"spawn"`'
         raise StorageError(f"{message}its client do not survive a fork", hint=hint)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written hidden, synced, renamed. Locks that die with their holder."""
+"""Atomic publication of files (write under a hidden name, sync, rename), and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 20
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
-"""Errors of filesystems that do not sync folders, and of folders that may be written but not opened."""
+"""Errors of filesystems that cannot sync folders, and of folders that we may write but not open."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """Errors of filesystems without locks, such as Lustre without `-o flock`."""
@@ -35,20 +35,20 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "the disk is full; free some space, or write elsewhere" if is_full else None
+        hint = "free space on the disk, or write to another one" if is_full else None
         raise StorageError(f"cannot {action} `{path}`: {error.strerror or error}", hint=hint) from error
 
 
 class PendingFile:
-    """A file being written under a hidden name beside its final one; `publish` renames it in one step.
+    """A file that is written under a hidden name beside its final one; `publish` renames it atomically.
 
-    After a `kill -9` a hidden `.NAME.PROCESS-….tmp` file stays behind. Of two writers of one path, the last to publish
-    wins. Anything but `publish` (an exception, garbage collection, `discard`) removes the file.
+    Anything else (an exception, `discard`, garbage collection) removes the file; only a `kill -9` leaves a hidden
+    `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins.
 
     Args:
-        path: its final path.
-        durable: whether it survives a loss of power once published. False is much cheaper, for files that are
-            validated when they are read and can be made again.
+        path: final path.
+        durable: whether the published file must survive a loss of power. False is much cheaper, for files that readers
+            validate and that can be made again.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -66,11 +66,11 @@ class PendingFile:
 
     @property
     def stream(self) -> BufferedRandom:
-        """The open binary stream; writing to it after `seal`, `publish` or `discard` is an error."""
+        """The open binary stream; `StorageError` after `seal`, `publish` or `discard`, and in a fork."""
         if self._stream is None:
             raise self._ended()
         if os.getpid() != self._owner:
-            raise StorageError(f"`{self.path}` is being written by process {self._owner}, not its fork {os.getpid()}")
+            raise StorageError(f"cannot write `{self.path}` in process {os.getpid()}: process {self._owner} opened it")
         return self._stream
 
     @property
@@ -81,15 +81,14 @@ class PendingFile:
         return self._hidden_path
 
     def _ended(self) -> StorageError:
-        return StorageError(f"`{self.path}` was already published or discarded")
+        return StorageError(f"`{self.path}`: was already published or discarded")
 
     def write(self, data: bytes | memoryview) -> None:
-        """Appends bytes."""
         with storage_errors("write", self.path):
             self.stream.write(data)
 
     def sync(self) -> None:
-        """Flushes the file, and syncs a durable one, still under its hidden name."""
+        """Flushes the file and, if it is durable, syncs it, under its hidden name."""
         if self._stream is None and self._hidden_path is not None:  # sealed
             return
         with storage_errors("write", self.path):
@@ -98,7 +97,7 @@ class PendingFile:
                 os.fsync(self.stream.fileno())
 
     def seal(self) -> None:
-        """Syncs and closes the file, still under its hidden name."""
+        """Syncs and closes the file under its hidden name."""
         self.sync()
         if self._stream is not None:
             with storage_errors("write", self.path):
@@ -106,7 +105,7 @@ class PendingFile:
             self._stream = None
 
     def publish(self) -> None:
-        """Syncs the file and renames it, replacing what had its name."""
+        """Syncs the file and renames it to `path`, replacing an existing file."""
         try:
             self.seal()
             with storage_errors("publish", self.path):
@@ -118,17 +117,17 @@ class PendingFile:
             sync_folder(os.path.dirname(self.path) or ".")
 
     def release(self) -> None:
-        """Hands the sealed file, under its hidden name, to the caller."""
+        """Gives the sealed hidden file to the caller: this object will not remove it any more."""
         self._hidden_path = None
 
     def discard(self) -> None:
-        """Removes the hidden file; harmless when repeated, and in a forked child, which does not own it."""
+        """Removes the hidden file; does nothing if called again, or in a forked child, which does not own the file."""
         stream, self._stream = self._stream, None
         hidden, self._hidden_path = self._hidden_path, None
         is_ours = os.getpid() == self._owner
         if stream is not None:
-            with suppress(OSError):  # flushing can fail on a full disk; the file goes away anyhow
-                (stream if is_ours else stream.raw).close()  # a fork must not write the parent's buffer again
+            with suppress(OSError):  # flushing can fail on a full disk, and the file is removed anyway
+                (stream if is_ours else stream.raw).close()  # a fork must not flush its copy of the parent's buffer
         if hidden is not None and is_ours:
             remove_leftover(hidden)
 
@@ -147,15 +146,15 @@ class PendingFile:
 
 
 def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
-    """Writes a small file atomically, as `PendingFile` does."""
+    """Writes a small file atomically through a `PendingFile`."""
     with PendingFile(path, durable=durable) as file:
         file.write(data)
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes the hidden files of a dead process whose paths begin with a prefix; lists their folders.
+    """Removes the hidden files of a dead process whose final paths start with one of `prefixes`.
 
-    Skips a folder with a journal of `storage/publishing.py`, which may name files of a complete group.
+    Skips folders with a journal of `storage/publishing.py`, which may list files of a complete group.
     """
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
@@ -169,7 +168,7 @@ def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Makes renames in a folder durable, where the filesystem can sync a folder."""
+    """Makes renames in a folder durable, if the filesystem can sync folders."""
     with storage_errors("sync", folder):
         try:
             handle = os.open(folder, os.O_RDONLY)
@@ -183,23 +182,23 @@ def sync_folder(folder: str) -> None:
 
 
 def remove_leftover(path: str) -> None:
-    """Removes a file if possible; a failure is only logged."""
+    """Removes a file if it exists; logs a failure."""
     try:
         os.unlink(path)
     except FileNotFoundError:
         pass
     except OSError as error:
-        _LOGGER.warning("cannot remove `%s`, which stays: %s", path, error.strerror or error)
+        _LOGGER.warning("cannot remove `%s`: %s", path, error.strerror or error)
 
 
 def hidden_path(path: str, suffix: str) -> str:
-    """Returns a hidden path beside another."""
+    """Returns the path `.NAME.SUFFIX` beside the file NAME."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{suffix}")
 
 
 _OPEN: set[int] = set()
-"""Descriptors that hold or await locks. A forked child closes its copies, which would keep the locks."""
+"""Descriptors that hold or wait for locks. A forked child closes its copies, as they would keep the locks."""
 
 
 def _close_copies() -> None:
@@ -224,31 +223,31 @@ def lock(descriptor: int, operation: int) -> bool:
 
 
 def open_for_lock(path: str, flags: int) -> int:
-    """Returns a descriptor to lock, for `close_lock` to close; never follows a link."""
+    """Opens a file to lock, without following links; close the descriptor with `close_lock`."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     _OPEN.add(descriptor)
     return descriptor
 
 
 def close_lock(descriptor: int) -> None:
-    """Unlocks and closes a descriptor; does nothing in a fork."""
+    """Unlocks and closes a descriptor of `open_for_lock`; does nothing in a fork."""
     if descriptor in _OPEN:
         _OPEN.discard(descriptor)
         try:
-            lock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
+            lock(descriptor, fcntl.LOCK_UN)  # an open copy in a fork would keep the lock
         finally:
             os.close(descriptor)
 
 
 def is_file_at(descriptor: int, path: str) -> bool:
-    """Whether an open file still has this path."""
+    """Returns whether `path` is still the open file."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    """Writes all bytes at an offset of a file."""
+    """Writes all of `data` at an offset of a file."""
     while data:
         count = os.pwrite(descriptor, data, offset)
         offset += count

@@ -1,7 +1,7 @@
-"""Background work while the interpreter ends.
+"""Background work at the end of the interpreter.
 
-Executors refuse new work from then on, and running work is waited for. A daemon thread that submits more, or waits for
-a cancelled future, blocks until the process is gone; any other thread gets an error.
+Executors refuse new work then, and the interpreter waits for running work. A daemon thread that submits work, or waits
+for a cancelled future, must block until the process has ended; any other thread gets an error.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tokenloom.errors import StorageError
 T = TypeVar("T")
 
 ENDING = threading.Event()
-"""Set once the interpreter begins to end: the main thread is done."""
+"""Set when the main thread has finished and the interpreter begins to end."""
 _THREAD = threading.local()
 
 
 def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
-    """Calls `Executor.submit`; a `StorageError` if the interpreter is ending."""
+    """Calls `executor.submit(function)`; `StorageError` if the interpreter is ending."""
 
     def work() -> T:
-        _THREAD.is_worker = True  # an executor notes a thread only after it has begun to work
+        _THREAD.is_worker = True  # the executor registers a thread only after its start
         return function()
 
     try:
@@ -34,16 +34,16 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
     except RuntimeError as error:
         if not ENDING.is_set():
             raise
-        raise StorageError("cannot read any more: the interpreter is ending") from error
+        raise StorageError("cannot read: the interpreter is ending") from error
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Returns the result of a call that blocks outside of Python; the main thread stays open to signals."""
-    return beside(call).result() if threading.current_thread() is threading.main_thread() else call()
+    """Makes a call that blocks outside of Python so that the main thread still handles signals."""
+    return run_in_thread(call).result() if threading.current_thread() is threading.main_thread() else call()
 
 
-def beside(call: Callable[[], T]) -> Future[T]:
-    """Starts a call in a daemon thread of its own."""
+def run_in_thread(call: Callable[[], T]) -> Future[T]:
+    """Starts a call in a new daemon thread."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -58,17 +58,17 @@ def beside(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """Blocks a daemon thread that fails because the interpreter is ending; it must hold no lock."""
+    """Blocks a daemon thread forever if it fails because the interpreter is ending; it must hold no lock."""
     try:
         yield
     except (StorageError, CancelledError):
-        thread = threading.current_thread()  # those of executors are waited for, daemons or not
+        thread = threading.current_thread()  # the interpreter waits for threads of executors
         is_worker = getattr(_THREAD, "is_worker", False) or thread in executor_threads._threads_queues
         if ENDING.is_set() and thread.daemon and not is_worker:
             threading.Event().wait()
         raise
 
 
-with suppress(RuntimeError):  # imported while the interpreter ends
-    # The latest registered runs first: before executors wait for their threads, and `atexit` comes after those.
+with suppress(RuntimeError):  # raised if the interpreter is already ending
+    # Runs before executors wait for their threads, as the last registered call runs first; `atexit` runs after them.
     threading._register_atexit(ENDING.set)  # type: ignore[attr-defined]

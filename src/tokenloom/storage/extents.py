@@ -1,4 +1,4 @@
-"""Many files or objects in one range of bytes; gaps between them read as zeros."""
+"""Many files or objects as one range of bytes; the gaps between them read as zeros."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from tokenloom.errors import StorageError
 from tokenloom.forks import cached_property
 from tokenloom.kernels.storage import map_extents
 from tokenloom.storage.addresses import ObjectVersion, is_remote
-from tokenloom.storage.local import MAP_LESS, Bytes, ByteSource, Integers, PositionalFile, Ranges, outside, sampled_hash
+from tokenloom.storage.local import (
+    MAP_LESS,
+    Bytes,
+    ByteSource,
+    Integers,
+    PositionalFile,
+    Ranges,
+    out_of_range,
+    sampled_hash,
+)
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
 _NUM_PIECES = 8
-"""Pieces hashed of a file whose time of change differs: different tokens differ nearly everywhere."""
+"""Number of pieces hashed per file; a few suffice, as different tokens differ nearly everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFile:
-    """A file or object and its identity: the size, and a file's time of change or (a copy) sampled hash, or an etag."""
+    """The record of a file (size, modification time, hash of pieces) or of an object (size, etag)."""
 
     path: str
     num_bytes: int
@@ -35,7 +44,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns the record of a file or object as it is now; reads 4 KiB of a file, which must have the given version."""
+    """Returns the record of a file or object now; reads 4 KiB of a file, and compares it with `version` if given."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -48,9 +57,9 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """Places of parts in a range of bytes, in order, perhaps with gaps.
+    """The byte ranges of parts within one range of bytes, in ascending order, possibly with gaps.
 
-    `starts` (rising) and `sizes` are int64[num_parts], in bytes; empty parts share their start with others.
+    `starts` (ascending) and `sizes` are int64[num_parts], in bytes. An empty part may share its start with others.
     """
 
     starts: Integers
@@ -58,7 +67,7 @@ class Extents:
 
     @classmethod
     def aligned(cls, sizes: Sequence[int], *, alignment: int) -> Extents:
-        """Returns parts that begin at multiples of the alignment; empty ones stay where the last one ended."""
+        """Places parts at multiples of the alignment; an empty part starts at the end of the part before it."""
         starts, stop = [], 0
         for size in sizes:
             start = -(-stop // alignment) * alignment if size else stop
@@ -68,40 +77,40 @@ class Extents:
 
     @classmethod
     def whole(cls, num_bytes: int) -> Extents:
-        """Returns one part without gaps."""
+        """Returns the extents of a single part."""
         return cls(np.zeros(1, dtype=np.int64), np.array([num_bytes], dtype=np.int64))
 
     @property
     def num_bytes(self) -> int:
-        """Bytes from the first one to the end of the last part, gaps included."""
+        """The end of the last part in bytes, so the size including gaps."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
     @cached_property
     def _lists(self) -> tuple[list[int], list[int], list[int]]:
-        """Starts, sizes, and bytes before each part: a list is bisected in a tenth of an array's time."""
+        """Starts, sizes and cumulative sizes as lists, which are bisected ten times as fast as arrays."""
         return self.starts.tolist(), self.sizes.tolist(), [0, *np.cumsum(self.sizes).tolist()]
 
     @property
     def num_held_bytes(self) -> int:
-        """Bytes of all parts, without the gaps."""
+        """The number of bytes of all parts, without gaps."""
         return self._lists[2][-1]
 
     def holds(self, offset: int, length: int) -> bool:
-        """Whether bytes [offset, offset + length) lie in no gap."""
+        """Returns whether no byte of [offset, offset + length) is in a gap."""
         return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: Integers) -> Integers:
-        """Returns the part of each byte, or the one before its gap: int64[count]."""
+        """Returns the part of each offset, or the part before the gap it is in: int64[count]."""
         return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
-        """Returns the bytes of parts before an offset, without the gaps."""
+        """Returns the number of bytes of parts before an offset, without gaps."""
         starts, sizes, sums = self._lists
         part = bisect.bisect_right(starts, offset) - 1
         return 0 if part < 0 else sums[part] + min(offset - starts[part], sizes[part])
 
     def pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (part, first byte in it, length) for the parts of bytes [offset, offset + length)."""
+        """Yields (part, offset within the part, length) for the parts of bytes [offset, offset + length)."""
         if length == 0:
             return
         first, last = self.parts_at(np.array([offset, offset + length - 1])).tolist()
@@ -113,17 +122,17 @@ class Extents:
 
 
 class ExtentSource(ByteSource):
-    """Files and objects at their places in one range of bytes; a `ByteSource`.
+    """A `ByteSource` of many files and objects at their places in one range of bytes.
 
-    Local files are mapped side by side into one range of addresses on the first read, without holding descriptors, and
-    compared with their records; they take two mappings each. Without a mapping, or with an object among them, parts
-    are opened and compared one by one, on their first read.
+    Local files are compared with their records and mapped into one range of addresses on the first read. Each takes two
+    mappings and no descriptor. If `mmap` is False, or one part is an object, each part is opened and compared on its
+    first read.
 
     Args:
         files: records of the parts.
-        extents: their places; for a mapping, multiples of the page size.
-        recorded_in: the file with the records, for messages.
-        mmap: whether local files are mapped.
+        extents: their places; if mapped, starts must be multiples of the page size.
+        recorded_in: path of the file that has the records, for messages.
+        mmap: whether to map local files.
         settings: settings of object storage.
     """
 
@@ -158,10 +167,10 @@ class ExtentSource(ByteSource):
 
     def read(self, offset: int, length: int) -> Bytes:
         if offset < 0 or length < 0 or offset + length > self.num_bytes:
-            raise outside(self.recorded_in, offset, length, self.num_bytes)
+            raise out_of_range(self.recorded_in, offset, length, self.num_bytes)
         if (data := self.mapped) is not None:
             return data[offset : offset + length]
-        # All are read before memory for the whole is allocated: a record may be wrong.
+        # Reads all pieces before it allocates memory for the whole, as a record may be wrong.
         pieces = [(*each[:2], self.source(each[0]).read(*each[1:])) for each in self.extents.pieces(offset, length)]
         if len(pieces) == 1 and len(pieces[0][2]) == length:
             return pieces[0][2]
@@ -172,7 +181,7 @@ class ExtentSource(ByteSource):
         return found
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order; those within one object are fetched at the same time."""
+        """Yields the bytes of many ranges, in argument order; ranges of one object are fetched concurrently."""
         if not self.remote_paths:
             yield from map(self.read, offsets, lengths)
             return
@@ -182,7 +191,7 @@ class ExtentSource(ByteSource):
             yield from self.source(part).read_many([offsets[n] - start for n in run], [lengths[n] for n in run])
 
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
-        """Announces reads of objects, in their order, as `RemoteFile.will_need` does; none may leave its part."""
+        """Announces reads of objects, see `RemoteFile.will_need`; each range must lie within one part."""
         if not self.remote_paths:
             return
         parts = self.extents.parts_at(offsets)
@@ -193,7 +202,7 @@ class ExtentSource(ByteSource):
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
     def check(self, offsets: Integers | None = None) -> None:
-        """Compares the files of these bytes, or all, with their records; objects compare etags on each read."""
+        """Compares the files at `offsets` (default: all) with their records; objects are compared on each read."""
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
             for part in parts:
@@ -208,7 +217,7 @@ class ExtentSource(ByteSource):
                 yield error.message
 
     def source(self, part: int) -> ByteSource:
-        """Returns the bytes of one part, after comparing it with its record."""
+        """Returns the source of one part after comparing it with its record."""
         if (source := self._sources.get(part)) is None:
             source = self._sources[part] = self._open(self.files[part])
         return source
@@ -224,7 +233,7 @@ class ExtentSource(ByteSource):
         return source
 
     def version(self, part: int) -> FileVersion | None:
-        """Returns the version of a part's file, after comparing it with its record; None for an object."""
+        """Returns the version of the file of a part after comparing it with its record; None for an object."""
         source = self.source(part)
         return source.version if isinstance(source, PositionalFile) else None
 
@@ -238,7 +247,7 @@ class ExtentSource(ByteSource):
                 hint = f"`{self.recorded_in}` takes up to {2 * len(self.files)} mappings: {MAP_LESS}"
             raise StorageError(message, hint=hint) from error
         recorded = [(file.num_bytes, file.modified_ns) for file in self.files]
-        sizes_and_times = found[:, 2:4]  # of `kernels.Facts`
+        sizes_and_times = found[:, 2:4]  # columns of `kernels.Facts`
         others = (sizes_and_times != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)
         for part in np.flatnonzero(others).tolist():
             start, (num_bytes, modified_ns) = int(self.extents.starts[part]), sizes_and_times[part].tolist()
@@ -246,16 +255,15 @@ class ExtentSource(ByteSource):
         return data
 
     def _compare(self, file: RecordedFile, source: ByteSource | Bytes, num_bytes: int, modified_ns: int) -> None:
-        """Compares a file with its record."""
         difference = f"expected {file.num_bytes} bytes, found {num_bytes}"
         if num_bytes == file.num_bytes:
             if modified_ns == file.modified_ns or sampled_hash(source, num_pieces=_NUM_PIECES) == file.sample:
                 return
-            difference = f"its {num_bytes} bytes have changed"
+            difference = f"its {num_bytes} bytes changed"
         message = f"`{file.path}` is not the file that `{self.recorded_in}` was written for: {difference}"
         raise StorageError(message, hint=self._hint)
 
 
 def extents_of(source: ByteSource) -> Extents:
-    """Returns the places of a source's parts; a source without parts is one."""
+    """Returns the extents of a source; a source that is one file has a single part."""
     return source.extents if isinstance(source, ExtentSource) else Extents.whole(source.num_bytes)

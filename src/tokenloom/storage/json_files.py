@@ -1,8 +1,8 @@
-"""The parser of JSON files, within bounds, and dataclasses as objects of JSON.
+"""JSON files: a parser with limits, and the conversion of dataclasses to and from JSON objects.
 
-Fields are read strictly by their annotations: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a mapping from `str`, a
-`Literal` of strings (whose choice the dataclass checks), a dataclass, a tuple of any number of one of these, and one of
-these or None. All members must be there, except `MAY_BE_MISSING` ones; unknown members are ignored.
+Fields are validated strictly by their annotations: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a dataclass, a
+`Literal` of strings (the dataclass checks the choice), a mapping from `str`, a tuple `tuple[X, ...]` of one of these,
+and `X | None`. All members are required, except those marked `MAY_BE_MISSING`. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.versions import open_regular, read_at_most
 
 MOST_BYTES = 64 << 20
-"""Largest file whose size does not follow from what it describes."""
+"""Default size limit of a JSON file."""
 
 
 class UnusableJsonError(ValueError):
-    """The bytes are not valid JSON, or too many. Callers add the file to the message."""
+    """Invalid or too large JSON. Callers put the name of the file before the message."""
 
 
 def parse_json(
     data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
 ) -> Any:
-    """Returns the value of a JSON text, or of its UTF-8.
+    """Parses JSON text or its UTF-8 bytes.
 
     Args:
-        data: the JSON.
-        most_bytes: the limit of its length.
-        object_hook: replaces each object, inner ones first, as in `json.loads`.
+        data: text or bytes to parse.
+        most_bytes: limit for the length of `data`.
+        object_hook: function that replaces each parsed object, inner ones first, as in `json.loads`.
 
     Raises:
-        UnusableJsonError: the JSON is invalid, too large or too deep; nothing else.
+        UnusableJsonError: the JSON is invalid, too large or nested too deeply; no other error is raised.
     """
     if len(data) > most_bytes:
         raise UnusableJsonError(f"expected at most {most_bytes} bytes, found more")
@@ -46,17 +46,17 @@ def parse_json(
     except RecursionError:
         raise UnusableJsonError("arrays and objects are nested too deeply") from None
     except MemoryError:
-        raise UnusableJsonError(f"its {len(data)} bytes need more memory than there is") from None
-    except ValueError as error:  # also of UTF-8, and of numbers with too many digits
+        raise UnusableJsonError(f"there is not enough memory to parse {len(data)} bytes") from None
+    except ValueError as error:  # also for invalid UTF-8, and numbers with too many digits
         raise UnusableJsonError(str(error)) from error
 
 
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
-    """Returns the value of a local JSON file.
+    """Parses a local JSON file.
 
     Raises:
         OSError: the file cannot be read.
-        UnusableJsonError: see `parse_json`; or the path is not a regular file.
+        UnusableJsonError: as in `parse_json`, or the path is not a regular file.
     """
     try:
         handle = open_regular(os.fspath(path))
@@ -68,10 +68,10 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
 
 
 Crc32 = Annotated[int, "8 hexadecimal digits"]
-"""A checksum, written as 8 hexadecimal digits."""
+"""A field annotation: a checksum, written as 8 hexadecimal digits."""
 
 MAY_BE_MISSING = {"may_be_missing": True}
-"""Metadata of a field with a default: its member may be missing, and None is not written."""
+"""Metadata of a field with a default: its member may be missing when read, and is not written if None."""
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -81,16 +81,16 @@ _EXPECTED |= {list: "an array", dict: "an object"}
 _MISSING = object()
 
 _MOST_SHOWN = 60
-"""Characters of a wrong value that a message shows."""
+"""Most characters of a wrong value in a message."""
 
 T = TypeVar("T")
 
 
 def from_members(kind: type[T], members: Any, name: str = "") -> T:
-    """Returns the dataclass of a parsed object; `name` is its path from the outermost one, "".
+    """Makes a dataclass from a parsed JSON object; `name` is the path of the object within the file.
 
     Raises:
-        UnusableJsonError: a member is wrong. The message continues behind the name of the file.
+        UnusableJsonError: a member is missing or wrong. The message starts with ":" or " in", to follow a file name.
     """
     if type(members) is not dict:
         raise _wrong(members, name, _EXPECTED[dict])
@@ -110,19 +110,19 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
 
 
 def from_versioned(kind: type[T], members: Any, version: int) -> T:
-    """Calls `from_members` for an object with this `version`."""
+    """Calls `from_members` after checking the member `version`."""
     if type(members) is dict and (found := members.get("version")) != version:
         raise _wrong(found, "version", str(version))
     return from_members(kind, members)
 
 
 def versioned_members_of(record: Any, version: int) -> dict[str, Any]:
-    """Returns the members of a dataclass for `from_versioned`."""
+    """Returns a dataclass as a JSON object with a `version`, for `from_versioned`."""
     return {"version": version, **members_of(record)}
 
 
 def members_of(record: Any) -> dict[str, Any]:
-    """Returns the members of a dataclass in the order of its fields, for `json`."""
+    """Returns a dataclass as a JSON object, members in field order."""
     values = [(field, getattr(record, field.name)) for field in _fields_of(type(record))]
     return {
         field.name: None if value is None else field.write(value)
@@ -133,9 +133,9 @@ def members_of(record: Any) -> dict[str, Any]:
 
 class _Field(NamedTuple):
     name: str
-    exact: type[Any] | None  # values of this type need no `read`
-    read: Callable[[Any, str], Any]  # takes any value of `json`, and the name of the member for errors
-    write: Callable[[Any], Any]  # takes any value of the field except None
+    exact: type[Any] | None  # values of exactly this type are taken without `read`
+    read: Callable[[Any, str], Any]  # converts a JSON value; also takes its name, for errors
+    write: Callable[[Any], Any]  # converts a value of the field except None
     may_be_missing: bool
 
 
@@ -153,7 +153,7 @@ def _fields_of(kind: type[Any]) -> list[_Field]:
 
 
 def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any], Callable[[Any], Any]]:
-    """Returns `exact`, `read` and `write` of a type; see `_Field`."""
+    """Returns `exact`, `read` and `write` of `_Field` for an annotation."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation == Crc32:
         return None, _read_crc32, "{:08x}".format
@@ -175,7 +175,7 @@ def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any]
 
 
 def _read_exactly(kind: type[Any], value: Any, name: str) -> Any:
-    if type(value) is not kind:  # a boolean is no integer
+    if type(value) is not kind:  # not `isinstance`: a boolean is not an integer here
         raise _wrong(value, name, _EXPECTED[kind])
     return value
 

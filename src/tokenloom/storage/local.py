@@ -1,4 +1,4 @@
-"""Local files: read through a memory map or by position, and copied in the kernel."""
+"""Local files: read through a memory map or with `pread`, and copied by the operating system."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _PIECE_BYTES = 512
 MAP_LESS = "raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
 
 _COPY_BYTES = 64 << 20
-"""Bytes per call: large enough to be cheap, small enough to be interrupted."""
+"""Bytes per system call: large enough to be cheap, small enough to be interrupted."""
 _BUFFER_BYTES = 1 << 20
 _WRITE_BYTES = 8 << 20
 
 _REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
-"""Errors of filesystems that cannot copy in the kernel, or not to each other."""
+"""Errors of filesystems that do not support `copy_file_range`, or not between each other."""
 
 
 class ByteSource(Protocol):
@@ -41,33 +41,33 @@ class ByteSource(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
 
     @property
     def mapped(self) -> Bytes | None:
-        """All bytes as a read-only view: uint8[num_bytes]; None if they are not mapped into memory."""
+        """All bytes as a read-only view, uint8[num_bytes]; None if they are not mapped into memory."""
         return None
 
     def read(self, offset: int, length: int) -> Bytes:
-        """Returns bytes [offset, offset + length) as uint8[length], a read-only view if mapped, else a copy."""
+        """Returns bytes [offset, offset + length) as uint8[length]; a read-only view if mapped, else a copy."""
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order, each as `read` does; those of objects are fetched concurrently."""
+        """Yields the bytes of many ranges, in argument order; ranges of objects are fetched concurrently."""
         return map(self.read, offsets, lengths)
 
 
 def map_file(path: str) -> Bytes:
-    """Returns a read-only view of a file, uint8[size]; holds no descriptor, lives as long as any view of it."""
+    """Maps a file: a read-only view, uint8[size]. It holds no descriptor; the mapping lives as long as its views."""
     return map_version(path)[0]
 
 
 def map_version(path: str) -> tuple[Bytes, FileVersion]:
-    """Returns the same, and the version of the mapped descriptor."""
-    try:  # entering a context takes longer than mapping
+    """Maps a file like `map_file`; returns the view and the version of the mapped file."""
+    try:  # not in the context below: entering it takes longer than mapping
         data, facts = map_with_facts(path)
     except OSError as error:
         with storage_errors("open", path):
-            if error.errno == errno.ENODEV:  # not a regular file, or cannot be mapped
+            if error.errno == errno.ENODEV:  # the file cannot be mapped: names the reason if it is not a regular file
                 version_of(path)
             if error.errno == errno.ENOMEM:
                 message = f"cannot map `{path}`: {error.strerror}"
@@ -77,16 +77,16 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 
 
 class MappedFile(ByteSource):
-    """A file mapped into memory on its first read: reads are views, and all processes share the page cache.
+    """A file mapped into memory on the first read. Reads are views, and all processes share the page cache.
 
-    Mapping another file than the one that was opened is a `ChangedFileError`; a mapped file is not affected by one that
-    takes its name. A truncated one reads as zeros, which a `kernels.Watch` detects.
+    `ChangedFileError` if the file to map is not the one that was opened. Once mapped, the file may be renamed or
+    replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
 
     Args:
-        at_once: map it now.
+        at_once: whether to map the file immediately.
 
     Attributes:
-        version: the version that was opened.
+        version: version of the opened file.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -109,15 +109,15 @@ class MappedFile(ByteSource):
 
     def read(self, offset: int, length: int) -> Bytes:
         if offset < 0 or length < 0 or offset + length > self.num_bytes:
-            raise outside(self.path, offset, length, self.num_bytes)
+            raise out_of_range(self.path, offset, length, self.num_bytes)
         return self.mapped[offset : offset + length]
 
 
 class _Handle:
-    """An open file, closed with its last reference."""
+    """A file descriptor that is closed with the last reference to this object."""
 
     def __init__(self, path: str) -> None:
-        # A pipe that took the name of a file must not block; `PositionalFile` checks the version.
+        # O_NONBLOCK: opening must not block if a pipe took the name of the file; the caller checks the version.
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __del__(self) -> None:
@@ -126,21 +126,21 @@ class _Handle:
 
 
 _MOST_HANDLES = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""Files kept open for their next reader, far below the limit of descriptors, usually 1024."""
+"""Most files kept open for the next read, far below the usual limit of 1,024 descriptors."""
 
 _HANDLES: dict[object, _Handle] = {}
-"""By key of a `PositionalFile`, the last used one at the end. Finalizers use it, so it has no lock: two threads may
-open a file twice, and one handle is dropped."""
+"""Open files by the key of their `PositionalFile`, the last used at the end. Without a lock, as finalizers use it: two
+threads may open a file twice, and one handle is dropped."""
 
 
 class PositionalFile(ByteSource):
-    """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited.
+    """A file read with `pread`, for filesystems where mapping is slow, not supported or limited.
 
-    A run reads more files than a process may have open, so its descriptor may be closed between reads; another file
-    found when it is opened again is a `ChangedFileError`.
+    Its descriptor may be closed between reads, as a run reads more files than a process may have open.
+    `ChangedFileError` if another file is found when it is opened again.
 
     Attributes:
-        version: the version that was opened.
+        version: version of the opened file.
     """
 
     def __init__(self, path: str) -> None:
@@ -154,16 +154,16 @@ class PositionalFile(ByteSource):
 
     def read(self, offset: int, length: int) -> Bytes:
         if offset < 0 or length < 0 or (stop := offset + length) > self.num_bytes:
-            raise outside(self.path, offset, length, self.num_bytes)
+            raise out_of_range(self.path, offset, length, self.num_bytes)
         data = np.empty(length, dtype=np.uint8)
         view, done = data.data, 0
         with storage_errors("read", self.path):
             handle = self._handle()
-            while done < length:  # one call may return less than asked for
+            while done < length:  # one call may return fewer bytes
                 count = os.preadv(handle.descriptor, [view[done:]], offset + done)
                 if count == 0:
-                    message = f"`{self.path}` ended at byte {offset + done} while bytes [{offset}, {stop}) were read"
-                    raise StorageError(message, hint="the file was truncated while it was open")
+                    message = f"`{self.path}`: ended at byte {offset + done} while reading bytes [{offset}, {stop})"
+                    raise StorageError(message, hint="do not truncate the file while it is open")
                 done += count
         return data
 
@@ -173,7 +173,7 @@ class PositionalFile(ByteSource):
             self.version.check(FileVersion.of(os.fstat(handle.descriptor)), self.path)
         _HANDLES[self._key] = handle
         while len(_HANDLES) > _MOST_HANDLES:
-            with suppress(StopIteration, KeyError, RuntimeError):  # another thread does the same
+            with suppress(StopIteration, KeyError, RuntimeError):  # another thread removed it
                 del _HANDLES[next(iter(_HANDLES))]
         return handle
 
@@ -182,17 +182,17 @@ class PositionalFile(ByteSource):
             _HANDLES.pop(self._key, None)
 
 
-def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:
+def out_of_range(path: str, offset: int, length: int, num_bytes: int) -> StorageError:
     return StorageError(f"bytes [{offset}, {offset + length}) out of range: `{path}` has {num_bytes} bytes")
 
 
 def spread_evenly(count: int, most: int) -> Integers:
-    """Returns rising numbers in [0, count), with the first and the last: int64[min(count, most)]."""
+    """Returns evenly spaced ascending numbers in [0, count), including both ends: int64[min(count, most)]."""
     return np.linspace(0, count - 1, num=min(count, most), dtype=np.int64)
 
 
 def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
-    """Returns the SHA-256 of evenly spread pieces of 512 bytes, first and last included, or of a whole small file."""
+    """Returns the SHA-256 of evenly spread pieces of 512 bytes, first and last included; of all bytes if small."""
     num_bytes = len(source) if isinstance(source, np.ndarray) else source.num_bytes
     offsets, lengths = [0], [num_bytes]
     if num_bytes > num_pieces * _PIECE_BYTES:
@@ -203,7 +203,7 @@ def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
         if source.mapped is None:
             return hashlib.sha256(b"".join(each.data for each in source.read_many(offsets, lengths))).hexdigest()
         source = source.mapped
-    view = source.data  # slices of an array take four times as long, and a start over a thousand datasets cuts 130,000
+    view = source.data  # four times as fast as slices of an array, of which a large run makes 130,000
     pieces = [view[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
     return hashlib.sha256(b"".join(pieces)).hexdigest()
 
@@ -219,13 +219,13 @@ def copy_range(
     write_back: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Copies bytes [offset, offset + length) of a file to the position of another, in the kernel where it can.
+    """Copies bytes [offset, offset + length) of a file to the current position of another, in the kernel if possible.
 
     Args:
-        target: descriptor, open for writing; `target_path` is for messages.
-        version: version that the source must have, before and after.
-        write_back: start writing to the disk at once, so that a later `fsync` has little left to do.
-        advance: called with the bytes copied since the last call.
+        target: descriptor of the other file, open for writing; `target_path` is for messages.
+        version: version that the source must have before and after copying.
+        write_back: whether to start writing to the disk immediately, so that a later `fsync` takes less time.
+        advance: called with the number of bytes copied since the last call.
     """
     with storage_errors("open", path):
         source = open_regular(path)
@@ -233,7 +233,7 @@ def copy_range(
         check_version(source, version, path)
         with storage_errors(f"copy `{path}` to", target_path):
             copied, start = 0, os.lseek(target, 0, os.SEEK_CUR)
-            reserve(target, start, length)  # ext4 takes a fifth longer where it has to find blocks as it goes
+            reserve(target, start, length)  # ext4 takes a fifth longer if it has to allocate blocks during the copy
             while copied < length and (count := _copy_some(source, target, offset + copied, length - copied)):
                 if write_back:
                     start_writing_back(target, start + copied, count)
@@ -245,27 +245,27 @@ def copy_range(
     finally:
         os.close(source)
     if copied != length:
-        message = f"`{path}` ended at byte {offset + copied} while bytes [{offset}, {offset + length}) were copied"
-        raise StorageError(message, hint="the file was truncated while it was read")
+        message = f"`{path}`: ended at byte {offset + copied} while copying bytes [{offset}, {offset + length})"
+        raise StorageError(message, hint="do not truncate the file while it is read")
 
 
 def _copy_some(source: int, target: int, offset: int, most: int) -> int:
-    """Copies some bytes; returns how many, 0 only at the end of the source."""
+    """Copies at most `most` bytes; returns the number copied, which is 0 only at the end of the source."""
     try:
         if count := os.copy_file_range(source, target, min(_COPY_BYTES, most), offset):
             return count
     except OSError as error:
         if error.errno not in _REFUSALS:
             raise
-    data = memoryview(os.pread(source, min(most, _BUFFER_BYTES), offset))  # refused, or some special filesystem
+    data = memoryview(os.pread(source, min(most, _BUFFER_BYTES), offset))  # not supported here
     count = len(data)
-    while data:  # a disk that fills up takes a part
+    while data:  # a nearly full disk writes a part
         data = data[os.write(target, data) :]
     return count
 
 
 def write_durably(target: IO[bytes], *parts: memoryview) -> None:
-    """Fills an empty file and syncs it; the disk writes while bytes are copied."""
+    """Writes all parts into an empty file and syncs it; the disk writes while bytes are copied."""
     offset = 0
     for part in parts:
         for start in range(0, len(part), _WRITE_BYTES):
@@ -278,7 +278,7 @@ def write_durably(target: IO[bytes], *parts: memoryview) -> None:
 
 
 def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
-    """Returns the offset where a durable file first differs from `contents`, or None; reads the disk, not the cache."""
+    """Returns the first offset where a synced file differs from `contents`, or None; reads the disk, not the cache."""
     offset = 0
     with storage_errors("read", path), open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,10 +1,10 @@
-"""Objects of a store: read by exact ranges, by cached blocks, ahead of time or as local copies; and written.
+"""Objects of a store: reads by exact ranges, by cached blocks, ahead of time or from local copies; and writes.
 
-Announced ranges are fetched exactly, merged with near neighbours, and kept in memory until they are read: the cheapest
-way through a full shuffle. Local orders and sequential readers fetch blocks, which all processes of a node share.
+Announced ranges are fetched exactly, merged with near neighbours, and kept in memory until they are read; that is the
+cheapest way to read a full shuffle. Local orders and sequential readers fetch blocks, which a node's processes share.
 
-Announcements are fetched in order, within a budget and a number of requests, and dropped with their last use. Those of
-a loader that was left early are dropped once later ones are read and their room is needed.
+Announced ranges are fetched in order, within a memory budget and a limit of concurrent requests, and dropped after
+their last use. The ranges of an abandoned loader are dropped when later ranges are read and need the memory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tokenloom.storage.atomic import (
     write_at,
 )
 from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, submit
-from tokenloom.storage.local import Bytes, ByteSource, Integers, Ranges, outside
+from tokenloom.storage.local import Bytes, ByteSource, Integers, Ranges, out_of_range
 from tokenloom.storage.secrets import is_signed_alike, queries_for_child, query_of, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import count_reads, forget_statistics
@@ -70,33 +70,33 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _CHECKSUM = struct.Struct("<I")
 
 _SLACK = 8
-"""Announcements by which readers in several threads may run ahead of each other."""
+"""Number of announcements by which readers in several threads may be ahead of each other."""
 
 _GAP_SHARE = 20
-"""Ranges are merged over gaps of at most a twentieth of their lengths: read amplification stays below 1.05."""
+"""Ranges are merged if the gap is at most 1/20 of each range, so at most 1.05 bytes are fetched per byte used."""
 
 Piece = tuple[int, Bytes]
-"""Offset and bytes of a part of an object."""
+"""The offset and the bytes of a part of an object."""
 
 
 @dataclass(eq=False, slots=True)
 class Chunk(Generic[T]):
-    """A unit of fetching, for one or more announced uses, which share it by its name."""
+    """A range to fetch with one request, for one or more announced reads."""
 
     num_bytes: int
     load: Callable[[], T]
     name: Hashable = None
-    keys: list[Hashable] = field(default_factory=list)  # of uses to come
-    turn: int = 0  # of the last use
+    keys: list[Hashable] = field(default_factory=list)  # of the remaining announced reads
+    turn: int = 0  # the last announcement that uses this chunk
     future: Future[T] | None = None
-    value: T | None = None  # once it is fetched
+    value: T | None = None  # set after fetching
 
 
 class ReadAhead(Generic[T]):
-    """Announced chunks that are not read yet; safe from several threads.
+    """A queue that prefetches announced chunks until they are read. Thread-safe.
 
-    Fetched chunks and those in flight have at most `budget_bytes`, except one that a reader waits for; `concurrency` of
-    them are in flight at once, fetched through `submit`.
+    Fetched chunks and chunks in flight take at most `budget_bytes`, except a chunk that a reader waits for. At most
+    `concurrency` chunks are in flight at once. `submit` runs a fetch in the background.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -104,21 +104,21 @@ class ReadAhead(Generic[T]):
         self.concurrency = concurrency
         self._submit = submit
         self._lock = threading.RLock()
-        self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key, with the turn of each use
-        self._chunks: dict[Hashable, Chunk[T]] = {}  # by name, those with announced uses
+        self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key; the int numbers the announcement
+        self._chunks: dict[Hashable, Chunk[T]] = {}  # by name: chunks with announced reads
         self._waiting: deque[Chunk[T]] = deque()
-        self._held: dict[Chunk[T], None] = {}  # fetched or in flight, in the order of their start
+        self._held: dict[Chunk[T], None] = {}  # fetched or in flight, in start order
         self._held_bytes = 0
         self.num_loading: int = 0
         self._turn = 0
         self._turn_read = 0
 
     def __len__(self) -> int:
-        """Chunks that are fetched or in flight."""
+        """The number of chunks that are fetched or in flight."""
         return len(self._held)
 
     def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
-        """Announces reads, in their order, by key and name of the chunk, which `make` makes if it is new."""
+        """Announces reads as (key, name of the chunk), in read order; `make` creates the chunk of a new name."""
         with self._lock:
             self._turn += 1
             for key, name in uses:
@@ -135,10 +135,10 @@ class ReadAhead(Generic[T]):
         return key in self._announced
 
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
-        """Returns the values of some reads from `start` on, and whether the first had to be waited for.
+        """Returns the values of announced reads, beginning at `keys[start]`, and whether a read had to wait.
 
-        Returns none if the first was not announced; else that one, and those behind it that are fetched already, up to
-        the last use of a chunk, so that a caller holds at most one dropped chunk.
+        Empty if the first read was not announced. Otherwise the values of it and of the following reads that are
+        fetched already, ending at the last use of a chunk, so that a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -181,10 +181,10 @@ class ReadAhead(Generic[T]):
                 return
             self._waiting.popleft()
             if is_wanted:
-                self._start(chunk)  # which may come at once, and call this again
+                self._start(chunk)  # may finish at once and call this method again
 
     def _has_room(self, chunk: Chunk[T]) -> bool:
-        """Drops abandoned chunks until a chunk fits the budget; returns whether it does."""
+        """Drops abandoned chunks until `chunk` fits the budget; returns whether it fits."""
         for held in list(self._held):
             if self._held_bytes + chunk.num_bytes <= self.budget_bytes:
                 break
@@ -212,7 +212,7 @@ class ReadAhead(Generic[T]):
         return chunk.turn < self._turn_read - _SLACK
 
     def _forget(self, chunk: Chunk[T]) -> None:
-        """Removes the announcements of a chunk."""
+        """Removes all announced reads of a chunk."""
         for key in set(chunk.keys):
             if left := deque(each for each in self._announced.pop(key, ()) if each[0] is not chunk):
                 self._announced[key] = left
@@ -226,9 +226,9 @@ class ReadAhead(Generic[T]):
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Returns requests for ranges of bytes, none empty: (start, stop, numbers of the ranges in it), by rising start.
+    """Merges byte ranges (none empty) into requests (start, stop, indices of its ranges), sorted by start.
 
-    A request of several ranges has at most `most_bytes`.
+    A request for several ranges has at most `most_bytes`.
 
     Example:
         >>> merge_ranges(np.array([0, 900, 104]), np.array([100, 50, 96]), most_bytes=1 << 20)
@@ -249,21 +249,21 @@ def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> li
 
 
 def own_folder(path: str, *, hint: str) -> str:
-    """Makes a folder if it is missing; returns its path. Refuses a link, and a folder that others may write into."""
+    """Creates a folder if missing; returns its path. `StorageError` for a link or a folder that others may write to."""
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
         return path
-    message = f"others than user {os.geteuid()} may write into `{path}`, {stat.filemode(found.st_mode)} of user "
-    raise StorageError(f"{message}{found.st_uid}", hint=f"{hint}, or close it: `chmod 700 {path}`")
+    message = f"`{path}`: must be writable only by user {os.geteuid()}, got {stat.filemode(found.st_mode)} of user "
+    raise StorageError(f"{message}{found.st_uid}", hint=f"{hint}, or run `chmod 700 {path}`")
 
 
 @contextmanager
 def filling(path: str) -> Iterator[tuple[int, str] | None]:
-    """Yields (descriptor, path) of a locked part file to fill and rename to `path`; removes one that is not renamed.
+    """Yields (descriptor, path) of a locked part file to fill and rename to `path`; removes it if it is not renamed.
 
-    Yields None if another process was faster: check again whether `path` exists.
+    Yields None if another process was faster: then check again whether `path` exists.
     """
     part = f"{path}.part"
     descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
@@ -281,8 +281,9 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 class BlockCache:
     """Blocks of objects in a folder that all threads and processes of a node share.
 
-    A block is a file of its bytes and their CRC-32, under a hashed name. It is mapped, and so stays readable when it is
-    evicted. A lock on its part file makes one process fetch it. The budget does not count blocks that are being filled.
+    A block is a file with its bytes and their CRC-32, under a hashed name. Blocks are mapped, so an evicted block
+    remains readable. A lock on the part file of a block lets only one process fetch it. The budget does not count
+    blocks that are being filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -290,7 +291,7 @@ class BlockCache:
         self._budget_bytes = budget_bytes
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
-        """Returns a block, fetched by one process if it is missing; None if there is no room."""
+        """Returns a block, and fetches it if it is missing; None if it cannot be cached."""
         while True:
             path = os.path.join(self._folder, f"{name}.block")
             try:
@@ -310,14 +311,14 @@ class BlockCache:
                     os.rename(part_path, path)
                     return data[:num_bytes]
             except OSError as error:
-                if error.errno is None:  # ours, from `fetch`
+                if error.errno is None:  # raised by `fetch`, not by the cache
                     raise
                 message = f"cannot cache blocks of object storage in `{self._folder}`: {error.strerror or error}"
                 warnings.warn(message, CacheNotWrittenWarning, stacklevel=2)
                 return None
 
     def _make_room(self, num_bytes: int) -> None:
-        """Removes the least recently used blocks."""
+        """Removes least recently used blocks until `num_bytes` fit the budget."""
         found = []
         for entry in os.scandir(self._folder):
             with suppress(FileNotFoundError):  # removed by another process
@@ -333,7 +334,7 @@ class BlockCache:
 
 
 def _open_block(path: str, num_bytes: int) -> Bytes | None:
-    """Returns the bytes of a block, marked as used now; None, and removed, if it is damaged."""
+    """Returns the bytes of a block and marks it as used; None if it is missing, or damaged, which removes it."""
     try:
         data, _ = map_file(path)
         if len(data) == num_bytes + _CHECKSUM.size:
@@ -342,17 +343,17 @@ def _open_block(path: str, num_bytes: int) -> Bytes | None:
                 os.utime(path)
                 return content
         os.unlink(path)
-    except FileNotFoundError:  # or evicted meanwhile
+    except FileNotFoundError:  # missing, or evicted meanwhile
         pass
     return None
 
 
 class ObjectStorage:
-    """Clients, threads and cache of a process for some settings; safe from several threads. A fork has its own."""
+    """The clients, threads and cache of this process for some settings. Thread-safe; a fork makes its own."""
 
     def __init__(self, settings: ObjectStorageSettings) -> None:
         self.settings = settings
-        self._cache_path = settings.folder  # as the environment says now
+        self._cache_path = settings.folder  # read from the environment once, here
         self._clients: dict[str, ObjectClient] = {}
         self._lock = threading.Lock()
         self._is_closed = False
@@ -362,7 +363,7 @@ class ObjectStorage:
 
     @cached_property
     def folder(self) -> str:
-        """The folder of this user's copies and blocks, made on first use."""
+        """The folder of this user's copies and blocks, created on first use."""
         own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
         return own_folder(own, hint="set another folder as the cache of object storage")
 
@@ -377,7 +378,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Divides the budgets of the node among its processes that read, `num_processes` per rank."""
+        """Divides the limits of the node among its reading processes, `num_processes` per rank."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -390,47 +391,47 @@ class ObjectStorage:
             return client
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        """Returns the current version of an object; a denied access is final."""
+        """Returns the current version of an object; does not retry if access is denied."""
         client = self.client(address)
         try:
             return interruptible(lambda: self._ask(address, lambda: client.version(address), may_be_denied=True))
         except AccessDeniedError:
-            if is_signed_alike(str(address)):  # a signature may be for one file, not for what lies beside it
+            if is_signed_alike(str(address)):  # its signature may not cover the other files of a dataset
                 raise missing(address) from None
             raise
 
     def fetch(self, address: ObjectAddress, version: ObjectVersion, start: int, stop: int) -> Bytes:
-        """Returns bytes [start, stop) of a version as uint8[stop - start]."""
+        """Returns bytes [start, stop) of a version of an object: uint8[stop - start]."""
         client = self.client(address)
 
         def attempt() -> Bytes:
             data: Bytes = np.frombuffer(client.read(address, start, stop, version), dtype=np.uint8)
             count_reads(str(address), bytes_fetched=len(data))
             if len(data) != stop - start:
-                message = f"`{address}`: expected {stop - start} bytes from byte {start} on, found {len(data)}"
+                message = f"`{address}`: expected {stop - start} bytes starting at byte {start}, found {len(data)}"
                 raise UnavailableError(message)
             return data
 
         return self._ask(address, attempt)
 
     def together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Returns the results of tasks that run concurrently."""
+        """Runs tasks concurrently; returns their results in order."""
         if len(tasks) == 1:
             return [tasks[0]()]
         with daemons_stopped():
             return [future.result() for future in [submit(self._executor, task) for task in tasks]]
 
     def close(self) -> None:
-        """Ends the threads without waiting for requests in flight, and drops announcements."""
+        """Ends the threads without waiting for requests in flight, and drops announced reads."""
         self._is_closed = True
         self.ahead.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
-        """Returns the result of an attempt, retried after doubling pauses, with jitter, until the deadline.
+        """Calls `attempt` until it succeeds or the deadline passes, with doubling pauses and jitter.
 
-        A denied access is final only if it `may_be_denied`: after a granted one, an expired token or a busy server is
-        likelier than wrong credentials.
+        A denied access is retried unless `may_be_denied`: after a granted access, an expired token or a busy server is
+        more likely than wrong credentials.
         """
         passing = (UnavailableError,) if may_be_denied else (UnavailableError, AccessDeniedError)
         started, pause, num_attempts = time.monotonic(), _FIRST_PAUSE_SECONDS, 1
@@ -441,20 +442,20 @@ class ObjectStorage:
                 try:
                     return attempt()
                 except passing as error:
-                    delay = pause * random.uniform(0.5, 1.0)  # so that readers do not retry all at once
+                    delay = pause * random.uniform(0.5, 1.0)  # so that readers do not retry simultaneously
                     elapsed = time.monotonic() - started
                     is_late = elapsed + delay > self.settings.deadline_seconds
                     if is_late or ENDING.is_set() or num_attempts - 1 == self.settings.retries:
                         message = f"{error.message}; given up after {num_attempts} attempts in {elapsed:.1f} s"
                         hint = error.hint or "check the endpoint and the network"
                         raise type(error)(message, hint=hint) from error
-                    _LOGGER.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
+                    _LOGGER.info("attempt %d failed, next attempt in %.2f s: %s", num_attempts, delay, error.message)
                     wait.note = f"attempt {num_attempts + 1}, as {error.message}"
                 ENDING.wait(delay)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 num_attempts += 1
                 count_reads(str(address), retries=1)
-            raise StorageError(f"`{address}` is not read any more: its storage was closed")
+            raise StorageError(f"cannot read `{address}`: its storage was closed")
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
         """Reports the bucket, and the endpoint of S3, if the `with` block takes long."""
@@ -463,12 +464,12 @@ class ObjectStorage:
 
 
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
-_STORAGES_LOCK = threading.Lock()  # not `READING_LOCK`, which may be held by who waits for threads that open objects
+_STORAGES_LOCK = threading.Lock()  # not `READING_LOCK`, whose holder may wait for threads that open objects
 _num_sharers = 1
 
 
 def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
-    """Returns this process's storage for some settings."""
+    """Returns the `ObjectStorage` of this process for some settings."""
     with _STORAGES_LOCK:
         if (storage := _STORAGES.get(settings)) is None:
             storage = _STORAGES[settings] = ObjectStorage(settings)
@@ -476,7 +477,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Divides the budgets among several processes that read for one rank, of which this is one."""
+    """Divides the limits among the processes that read for one rank; this process is one of them."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes
@@ -504,9 +505,9 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class RemoteFile(ByteSource):
-    """One version of an object, the current one unless another is given.
+    """One version of an object: by default its current one.
 
-    Reading an object that was replaced meanwhile is an error. Picklable: an unpickled one reads that version.
+    Reading an object that was replaced since is a `ReplacedObjectError`. Picklable: a copy reads the same version.
     """
 
     def __init__(
@@ -533,14 +534,14 @@ class RemoteFile(ByteSource):
         return self.version.num_bytes
 
     def read(self, offset: int, length: int) -> Bytes:
-        """Returns bytes [offset, offset + length) as uint8[length], read-only."""
+        """Returns bytes [offset, offset + length) as a read-only uint8[length]."""
         return next(self.read_many([offset], [length]))
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order; those that were not announced are fetched at the same time."""
+        """Yields the bytes of many ranges, in argument order; those not announced are fetched concurrently."""
         for offset, length in zip(offsets, lengths, strict=True):
             if offset < 0 or length < 0 or offset + length > self.num_bytes:
-                raise outside(self.path, offset, length, self.num_bytes)
+                raise out_of_range(self.path, offset, length, self.num_bytes)
         storage = object_storage(self.settings)
         keys = [(self.name, *each) for each in zip(offsets, lengths, strict=True)]
         unknown = [number for number, key in enumerate(keys) if key[2] and not storage.ahead.expects(key)]
@@ -558,10 +559,10 @@ class RemoteFile(ByteSource):
             number += len(parts)
 
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
-        """Announces reads, in their order; each must then be made exactly as announced.
+        """Announces reads in read order; later, read exactly the announced ranges.
 
-        With `blocks`, the starts and stops of a block around each range, whole blocks are fetched into the node's
-        cache; None fetches the ranges alone.
+        `blocks` gives the starts and stops of a block around each range: then whole blocks are fetched into the cache
+        of the node. None fetches only the ranges.
         """
         used, load = np.flatnonzero(lengths), self._fetch
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
@@ -583,13 +584,13 @@ class RemoteFile(ByteSource):
         return object_storage(self.settings).fetch(self.address, self.version, start, stop)
 
     def _load_block(self, start: int, stop: int) -> Bytes:
-        """Returns a block, from the node's cache if it has room."""
+        """Returns a block through the cache of the node, or directly if it cannot be cached."""
         fetch, cache = partial(self._fetch, start, stop), object_storage(self.settings).cache
         data = cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
         return fetch() if data is None else data
 
     def _read_announced(self, storage: ObjectStorage, keys: Sequence[tuple[str, int, int]], first: int) -> list[Bytes]:
-        """Returns ranges from number `first` on, as `ReadAhead.use` does."""
+        """Returns announced ranges, beginning at `keys[first]`; see `ReadAhead.use`."""
         started = time.perf_counter()
         with daemons_stopped():
             pieces, waited = storage.ahead.use(keys, first)
@@ -602,7 +603,7 @@ class RemoteFile(ByteSource):
         return parts
 
     def _read(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
-        """Returns a range that was not announced; a sequential reader gets it out of aligned blocks."""
+        """Returns a range that was not announced; sequential reads use cached aligned blocks."""
         if not length:
             return np.empty(0, dtype=np.uint8)
         started, stop, step, num_fetched = time.perf_counter(), offset + length, self.settings.block_bytes, 1
@@ -616,7 +617,7 @@ class RemoteFile(ByteSource):
                     self._last_block = start, self._load_block(start, min(start + step, self.num_bytes))
                 begin = max(offset, start)
                 parts.append(_cut(self._last_block, begin, min(stop, start + step) - begin))
-        else:  # a large range in parts that are fetched concurrently
+        else:  # fetches the parts of a large range concurrently
             parts = storage.together(
                 [partial(self._fetch, at, min(at + step, stop)) for at in range(offset, stop, step)]
             )
@@ -634,7 +635,7 @@ def _cut(piece: Piece, offset: int, length: int) -> Bytes:
 
 
 def scratch_folder(path: str) -> str:
-    """Returns a local folder for files that will become objects below an address."""
+    """Returns the local folder for the working files of an output in object storage."""
     return object_storage(ObjectStorageSettings()).subfolder(os.path.join("jobs", short_hash(path)))
 
 
@@ -653,9 +654,9 @@ def _download(remote: RemoteFile, descriptor: int) -> None:
 
 
 def local_copy(remote: RemoteFile) -> str:
-    """Returns the path of a local copy of an object, downloaded once for all processes of the node.
+    """Returns the path of a local copy of an object; the first process of the node downloads it for all.
 
-    Copies of earlier versions are removed; a process that has mapped one keeps it.
+    Removes copies of earlier versions; processes that have mapped one can still read it.
     """
     storage = object_storage(remote.settings)
     folder, address = storage.subfolder("copies"), short_hash(remote.address)
@@ -674,12 +675,12 @@ def local_copy(remote: RemoteFile) -> str:
 
 
 class PendingObject(PendingFile):
-    """An object being written to a file in the cache folder; `publish` uploads it atomically."""
+    """A new object, written to a file in the cache folder; `publish` uploads it atomically."""
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
         self._address = parse_address(path)
         if query_of(str(self._address)) is not None:
-            raise ConfigError(f"cannot write `{self._address}?…`: signed addresses are for reading")
+            raise ConfigError(f"cannot write `{self._address}?…`: signed addresses are read-only")
         storage = object_storage(settings or ObjectStorageSettings())
         self._client = storage.client(self._address)
         local = os.path.join(storage.subfolder("uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
@@ -687,7 +688,7 @@ class PendingObject(PendingFile):
         self.path: str = str(self._address)
 
     def publish(self) -> None:
-        """Uploads the object, replacing what had its name, and removes the local file."""
+        """Uploads the object, replacing an existing one, and removes the local file."""
         try:
             self.sync()
             with waiting_for(f"the upload of `{self.path}`, {size(os.path.getsize(self.readable_path))}"):

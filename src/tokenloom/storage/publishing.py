@@ -1,21 +1,21 @@
-"""Groups of files that appear together, or not at all.
+"""Publication of groups of files: all files of a group appear together, or none.
 
-A journal beside the group, `.NAME.replacing` for the key file NAME, makes several renames one step:
+A journal beside the group, `.NAME.replacing` for the key file NAME, makes several renames one atomic step:
 
-1. all new files are complete, and synced if durable, under hidden names;
-2. the journal appears and lists them: from this moment the new group counts;
-3. the old key file is removed (the index of a pair, without which nothing opens the others);
-4. the other new files are renamed, and old ones without a successor are removed;
-5. the new key file is renamed, and the journal is removed.
+1. All new files are complete, and synced if durable, under hidden names.
+2. The journal appears and lists them. From now on the new group counts.
+3. The old key file is removed (the index of a pair, without which nobody opens the other files).
+4. The other new files are renamed, and old files without a successor are removed.
+5. The new key file is renamed, and the journal is removed.
 
-Several groups share the journal of the first one. It appears without files; then, beside each other group, a journal
-that names the first; then the first one again, with all files. All groups take a step before any takes the next, and
-the journal of the first is removed last.
+Several groups share the journal of the first group, in three steps: it is written without files; each other group gets
+a journal that names the first group; the first journal is written again with all files. All groups complete a step
+before any group takes the next one. The journal of the first group is removed last.
 
-A failure or death before 2 leaves the old group. After it, the next process to write or open the group continues
-(`recover`). So a reader finds the old group, no group, or the new one, and never files of both.
+A failure or crash before 2 leaves the old group. After 2, the next process that writes or opens the group continues
+(`recover`). So a reader finds the old group, no group, or the new group, but never a mixture.
 
-Writers of one group exclude each other by a lock, `.NAME.lock`, which dies with its holder (`OutputLock`).
+A lock, `.NAME.lock`, excludes other writers of a group; it ends with its process (`OutputLock`).
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from tokenloom.storage.versions import open_regular
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0
-"""Limit of a reader's wait for a group that is being replaced."""
+"""Longest wait of a reader for a group that is being replaced."""
 _LOOK_SECONDS = 0.02
 _BRIEF_SECONDS = 1.0
-"""Limit of a writer's wait for a lock, which readers hold for some renames to recover a group."""
+"""Longest wait of a writer for a lock; readers that recover a group hold it only for some renames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that belong together; without the key file, the others are not opened.
+    """Files that are published together; readers open the key file first, and nothing without it.
 
-    `files` are new and not published yet, that of the key last. `names` are of all files that the group may have; old
+    `files` are new and unpublished, the key file last. `names` are the paths of all files that the group may have; old
     ones without a successor are removed.
     """
 
@@ -77,13 +77,13 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The replacement of one or more groups.
+    """The journal of a replacement of one or more groups.
 
     Attributes:
-        first: the key with the full journal; those of other groups have only this attribute.
-        keys: all keys, the first one first.
-        new: the hidden name of each new file, by its path; empty until all groups have journals.
-        gone: old files without a successor.
+        first: key of the group with the full journal; journals of other groups have only this attribute.
+        keys: keys of all groups, `first` at the start.
+        new: hidden name of each new file by final path; empty until all groups have journals.
+        gone: old files without a successor, to be removed.
     """
 
     first: str
@@ -101,24 +101,24 @@ class Journal:
 
 
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
-    """Publishes the files of all groups and removes what they replace; a failure or death leaves all old, or all new.
+    """Publishes the files of all groups and removes the old ones; a failure or crash leaves all old or all new groups.
 
     Args:
-        groups: local ones.
-        replace: whether existing files of these names may be replaced.
-        locked: keys of the groups locked by the caller, including the first. Others are locked until their journals,
-            which exclude other writers too, are written.
+        groups: the groups; all their files are local.
+        replace: whether existing files of these groups may be replaced.
+        locked: keys of groups that the caller has locked, including the first. Other groups are locked until their
+            journals, which exclude other writers too, are written.
 
     Raises:
-        OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process writes it.
-        StorageError: writing failed: the old files are there or, as a note says, the new ones when next opened.
+        OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process is writing a group.
+        StorageError: writing failed. The old files were kept or, if a note says so, the new ones appear when opened.
     """
     if not groups:
         return
     files, old_keys = [file for group in groups for file in group.files], list[str]()
     durable = any(file.is_durable for file in files)
     first, gone = groups[0].key, list[str]()
-    keys = tuple(group.files[-1].path for group in groups)  # spelled as the files are
+    keys = tuple(group.files[-1].path for group in groups)  # as spelled in the paths of the files
     try:
         for file in files:
             file.seal()
@@ -128,7 +128,7 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
         for group in groups:
             with nullcontext() if group.key in locked else OutputLock(group.key):
                 gone += _replaced(group, replace=replace)
-                if len(groups) > 1:  # while the first one lists no files, the others mean nothing
+                if len(groups) > 1:  # has no effect until the first journal lists files
                     begun = Journal(first=first, keys=keys if group.key == first else ())
                     _write_journal(begun, group.key, durable=durable)
         new = {file.path: file.readable_path for file in files}
@@ -142,7 +142,7 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
             for file in files:
                 file.discard()
         elif end == "begun":
-            error.add_note(f"the new files at `{first}` are complete, and appear when it is next opened")
+            error.add_note(f"the new files at `{first}` are complete, and appear when `{first}` is opened next")
         if end != "new" or not isinstance(error, OSError):
             raise
     finally:
@@ -154,11 +154,11 @@ def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
     for path, hidden in journal.new.items():
         if not os.path.lexists(hidden) and not (has_begun and os.path.lexists(path)):
             hint = f"remove `{journal_path(journal.first)}` if it exists, and write the output again"
-            raise StorageError(f"`{hidden}`, to be renamed to `{path}`, is missing", hint=hint)
+            raise StorageError(f"no file `{hidden}` to rename to `{path}`", hint=hint)
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """After a failure, finishes, or withdraws what has moved nothing yet; returns the state of the groups."""
+    """After a failure, finishes the replacement, or withdraws it if no file was moved; returns the state."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -168,18 +168,18 @@ def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Lit
                 return "begun"
             remove_file(journal_path(first))
             if other_folders(first, journal.new):
-                sync_folder(os.path.dirname(first) or ".")  # before the files that it names go
+                sync_folder(os.path.dirname(first) or ".")  # before the hidden files that it lists are removed
     except OSError:
         return "begun"
-    with suppress(OSError):  # without the first journal, the others mean nothing
+    with suppress(OSError):  # without the first journal, the others have no effect
         _remove_journals(keys[1:], first)
     return "old"
 
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
-    """Returns the existing files of a group that no new file replaces."""
+    """Returns the existing files of a group without a successor."""
     names = (*group.names, *(file.path for file in group.files), group.key)
-    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one may have several spellings
+    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one file may have several spellings
     for path in old.values():
         if os.path.isdir(path):
             raise StorageError(f"cannot replace `{path}`: it is a folder", hint="move it, or choose another output")
@@ -190,7 +190,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
-    """Renames all new files; can be repeated wherever it ended. The caller holds the first group's lock."""
+    """Renames all new files; can be repeated after any failure. The caller holds the lock of the first group."""
     others = other_folders(journal.first, [*journal.new, *journal.gone])
     folders = [os.path.dirname(journal.first) or ".", *others]
     between = folders if others else []
@@ -203,10 +203,10 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
 
     with storage_errors("replace", journal.first):
         _check_complete(journal, has_begun=True)
-        sync(between)  # the journal
+        sync(between)  # makes the journal durable
         for key in left_keys:
             remove_file(key)
-        sync(between)  # no old key is left before anything changes in another folder
+        sync(between)  # removes all old keys before anything changes in another folder
         for path in left:
             if path not in journal.keys:
                 os.replace(left[path], path)
@@ -222,7 +222,7 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
 
 
 def _remove_journals(keys: Sequence[str], first: str) -> None:
-    """Removes the journals of groups that name the first."""
+    """Removes the journals of other groups that name `first`."""
     for key in keys:
         journal = _read_journal(key)
         if journal is not None and canonical_name(journal.first) == canonical_name(first):
@@ -230,8 +230,8 @@ def _remove_journals(keys: Sequence[str], first: str) -> None:
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
-    """Returns the folders of files that are not beside the key."""
-    # After a loss of power, filesystems keep the order of renames within one folder, and not between two.
+    """Returns the folders of `paths` except that of the key."""
+    # Filesystems keep the order of renames after a loss of power only within one folder.
     home = os.path.dirname(key) or "."
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
@@ -241,14 +241,14 @@ def journal_path(key: str) -> str:
 
 
 def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
-    """Writes the journal of a group, with paths relative to its folder, which others may see under another path."""
+    """Writes the journal of a group with relative paths, as other machines may mount its folder elsewhere."""
     folder = os.path.realpath(os.path.dirname(key) or ".")
     relative = journal.renamed(lambda name: os.path.relpath(canonical_name(name), folder))
     publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
 
 
 def _read_journal(key: str) -> Journal | None:
-    """Returns the journal of a group, with whole paths, or None."""
+    """Returns the journal of a group with complete paths; None if there is no journal."""
     path = journal_path(key)
     try:
         with open(path, "rb") as stream:
@@ -256,15 +256,15 @@ def _read_journal(key: str) -> Journal | None:
     except FileNotFoundError:
         return None
     except UnusableJsonError as error:
-        message = f"`{path}` is damaged: {str(error).removeprefix(': ')}"
+        message = f"`{path}`: the journal is damaged: {str(error).removeprefix(': ')}"
         raise StorageError(
-            message, hint="it lists files that were being replaced; check the files beside it"
+            message, hint="check the files beside it, which were being replaced, then remove it"
         ) from error
     return found.renamed(lambda name: os.path.join(os.path.dirname(key), name))
 
 
 def canonical_name(path: str) -> str:
-    """Returns a path with the links of its folder resolved; the file itself may be a link."""
+    """Returns a path with all links in its folder resolved; the file itself may be a link."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)
 
@@ -275,12 +275,12 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes the replacement of a group by a process that died; returns whether there was one.
+    """Finishes the replacement of a group whose process died; returns whether there was a replacement.
 
-    Waits for a living process that replaces the group. Costs one `lstat` without a journal.
+    Waits if a running process is replacing the group. Takes one `lstat` if there is no journal.
 
     Raises:
-        StorageError: the folder cannot be written, or the wait took too long.
+        StorageError: the folder cannot be written, or the wait took longer than 30 s.
     """
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
@@ -288,31 +288,30 @@ def recover(key: str) -> bool:
     with waiting_for(f"`{key}`, which another process replaces"):
         while os.path.lexists(journal_path(key)):
             try:
-                OutputLock(key).release()  # which recovers
+                OutputLock(key).release()  # taking the lock recovers the group
             except OutputBusyError:
                 if time.monotonic() > deadline:
                     raise
             except StorageError as error:
-                message = f"a process ended while it replaced `{key}`, and the replacement cannot be finished: {error}"
-                raise StorageError(message, hint="open it once where its folder can be written") from error
+                message = f"cannot finish the replacement of `{key}` by a process that died: {error}"
+                raise StorageError(message, hint="open it once as a user who may write its folder") from error
     return True
 
 
 def tidy(key: str) -> None:
-    """Recovers a group, and removes other files of a dead writer; does nothing to a living one."""
+    """Recovers a group, and removes other files of a dead writer; does nothing if a writer is running."""
     if not is_remote(key) and any(map(os.path.lexists, (journal_path(key), hidden_path(key, "lock")))):
         with suppress(OutputBusyError):
             OutputLock(key).release()
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """Excludes other writers of a group until it is released; recovers the group first.
+    """A lock that excludes other writers of a group until it is released; taking it recovers the group.
 
-    Excludes nobody in object storage, nor, with a warning, on a filesystem without locks. Garbage collection releases
-    it too, a fork never.
-
+    It excludes nobody in object storage or, with a warning, on a filesystem without locks. Garbage collection releases
+    it; a fork does not.
     Raises:
-        OutputBusyError: another process, or another writer of this one, holds the lock.
+        OutputBusyError: another writer, in this or another process, holds the lock.
     """
 
     def __init__(self, key: str) -> None:
@@ -333,7 +332,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
             raise
 
     def release(self) -> None:
-        """Releases the lock; harmless when repeated."""
+        """Releases the lock; may be called again."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None or os.getpid() != self._pid:
             return
@@ -341,7 +340,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
             with suppress(OSError):
                 if is_file_at(descriptor, self._path):
                     os.unlink(self._path)
-        finally:  # also after an interruption
+        finally:  # also after a KeyboardInterrupt
             close_lock(descriptor)
 
     def __exit__(self, *_: object) -> None:
@@ -352,7 +351,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
 
 
 def _acquire(path: str, key: str) -> int | None:
-    """Returns the descriptor of an acquired lock; None on a filesystem without locks."""
+    """Takes a lock; returns its descriptor, or None on a filesystem without locks."""
     deadline = time.monotonic() + _BRIEF_SECONDS
     while True:
         with storage_errors("create", key):
@@ -360,15 +359,15 @@ def _acquire(path: str, key: str) -> int | None:
             is_ours = False
             try:
                 if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    _LOGGER.warning("the filesystem of `%s` has no locks: other writers are not excluded", key)
+                    _LOGGER.warning("the filesystem of `%s` has no locks, so other writers are not excluded", key)
                     remove_leftover(path)
                     return None
-                if is_ours := is_file_at(descriptor, path):  # else its holder removed it
+                if is_ours := is_file_at(descriptor, path):  # else its last holder has removed the file
                     return descriptor
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     message = f"`{key}` is being written by {_owner(descriptor)}"
-                    raise OutputBusyError(message, hint="wait for its end, or choose another output") from error
+                    raise OutputBusyError(message, hint="wait until it has ended, or choose another output") from error
             finally:
                 if not is_ours:
                     close_lock(descriptor)
@@ -380,9 +379,9 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes the holder into a lock, for messages; removes files of its last holder if that died on this machine."""
+    """Writes this process into a lock for messages; removes files of its last holder if that died on this machine."""
     host = socket.gethostname()
-    with suppress(OSError):  # leftovers cost space only; the disk may be full
+    with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
         if found is not None and not is_running(int(found[1])):
             remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
@@ -391,26 +390,26 @@ def _sign(descriptor: int, key: str) -> None:
 
 
 def _settle(key: str) -> None:
-    """Finishes the replacement of a dead process; the caller holds the lock of the group."""
+    """Finishes the replacement of a process that died; the caller holds the lock of the group."""
     if (journal := _read_journal(key)) is None:
         return
     if journal.keys:
         _finish(journal)
         _LOGGER.info("finished or withdrew the replacement of `%s` by a process that died", key)
     elif os.path.lexists(journal_path(journal.first)):
-        OutputLock(journal.first).release()  # which finishes this one, if its journal names it
+        OutputLock(journal.first).release()  # finishes this group if that journal lists it
     remove_file(journal_path(key))
 
 
 def make_folder_of(path: str) -> None:
-    """Makes the folder of an output if it is missing; a store has no folders."""
+    """Creates the folder of an output if it is missing; does nothing in object storage."""
     if not is_remote(path):
         with storage_errors("make the folder of", path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes an output file atomically; returns False if it has these bytes already."""
+    """Writes an output file atomically; returns False if the file already has these bytes."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:
@@ -425,4 +424,4 @@ def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
 def exists_error(path: str) -> OutputExistsError:
     """Returns the error for an existing output that must not be replaced."""
     hint = "choose another output, or replace it with `overwrite=True`"
-    return OutputExistsError(f"`{path}` exists, and was not made by this job", hint=hint)
+    return OutputExistsError(f"`{path}` exists already", hint=hint)

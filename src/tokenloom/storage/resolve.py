@@ -1,4 +1,4 @@
-"""Local files and objects of a store behind the same calls."""
+"""Functions that take the path of a local file or the address of an object."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
 _TAIL_BYTES = 64 << 10
-"""Bytes read beyond the expected end, doubled each time."""
+"""Bytes of the first request past the expected end; doubled for each further one."""
 
 
 def open_source(path: str, settings: ObjectStorageSettings | None = None) -> ByteSource:
-    """Returns the bytes of a file or object, by position."""
+    """Opens a file or object for reads at any offset."""
     return RemoteFile(path, settings) if is_remote(path) else PositionalFile(path)
 
 
 def map_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> Bytes:
-    """Returns all bytes of a file or object as a read-only view, uint8[size]."""
+    """Maps a file, or the local copy of an object: a read-only view, uint8[size]."""
     return map_file(local_copy(RemoteFile(path, settings)) if is_remote(path) else path)
 
 
 def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
-    """Whether a file or object exists."""
+    """Returns whether a file or object exists."""
     if not is_remote(path):
         return os.path.exists(path)
     try:
@@ -44,7 +44,7 @@ def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
 
 
 def is_missing(error: StorageError) -> bool:
-    """Whether an error is that of a missing file or object."""
+    """Returns whether an error means that a file or object does not exist."""
     return isinstance(error, MissingObjectError) or isinstance(error.__cause__, FileNotFoundError)
 
 
@@ -54,13 +54,13 @@ def size_of(path: str) -> int:
 
 
 def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | None = None) -> bytes:
-    """Returns the first `num_bytes` of a file or object, or all."""
+    """Returns at most the first `num_bytes` of a file or object."""
     source = open_source(path, settings)
     return source.read(0, min(num_bytes, source.num_bytes)).tobytes()
 
 
 def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
-    """Returns an address, and the result of a method of its client."""
+    """Calls a method of the client of an address; returns the parsed address and the result."""
     address = parse_address(folder, is_folder=is_folder)
     storage = object_storage(settings or ObjectStorageSettings())
     with storage.waiting_for_answer(address):
@@ -68,7 +68,7 @@ def _called(folder: str, method: str, settings: ObjectStorageSettings | None = N
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names of the files directly in a folder, sorted."""
+    """Returns the names of the files or objects directly in a folder, sorted."""
     if not is_remote(folder):
         with storage_errors("list", folder):
             return sorted(os.listdir(folder))
@@ -77,7 +77,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a hint for a missing path: a file that begins with its name or differs by a typo; None if there is none.
+    """Suggests a file for a missing path: one whose name starts the same or differs by a typo; None without any.
 
     Example:
         >>> import tempfile
@@ -89,7 +89,7 @@ def did_you_mean(path: str, *, suffix: str = "") -> str | None:
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")
-    except (StorageError, ConfigError):  # no such folder, or no permission to list it
+    except (StorageError, ConfigError):  # the folder does not exist, or must not be listed
         is_absent = folder and not is_remote(folder) and not os.path.lexists(folder)
         return f"there is no folder `{folder}`" if is_absent else None
     names = [each.removesuffix(suffix) for each in found if each.endswith(suffix) and not each.startswith(".")]
@@ -99,13 +99,13 @@ def did_you_mean(path: str, *, suffix: str = "") -> str | None:
 
 
 def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None) -> dict[str, ObjectVersion]:
-    """Returns the addresses of all objects below a folder, sorted, with their versions."""
+    """Returns the version of each object below a folder at any depth, by address, sorted."""
     address, found = _called(folder, "objects", settings)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
 def open_pending(path: str, *, durable: bool = True) -> PendingFile:
-    """Returns a file or object that appears when it is published; see `PendingFile` for `durable`."""
+    """Opens a file or object for writing that appears when it is published; see `PendingFile`."""
     return PendingObject(path) if is_remote(path) else PendingFile(path, durable=durable)
 
 
@@ -120,7 +120,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Returns a copy of an object, to restore it by `publish`; None if there is none."""
+    """Returns a copy of an object whose `publish` restores it; None if the object does not exist."""
     if not exists(path):
         return None
     kept = PendingObject(path)
@@ -129,13 +129,13 @@ def keep_copy(path: str) -> PendingObject | None:
 
 
 class RemoteStream(io.RawIOBase):
-    """An object as a file.
+    """A binary stream of an object.
 
     Args:
         remote: the object.
-        start: the first byte.
-        stop: None for random access, by a request each. Else reading is sequential, with read-ahead up to this byte;
-            bytes behind it are fetched in small requests when they are read.
+        start: offset of the first byte.
+        stop: None for random access with one request per read. Otherwise reading is sequential, with prefetching up to
+            this offset; bytes after it are fetched in small requests when they are read.
     """
 
     def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:
@@ -182,7 +182,7 @@ class RemoteStream(io.RawIOBase):
             stop = self._stop = min(self._position + self._tail_bytes, self._remote.num_bytes)
             self._tail_bytes = min(2 * self._tail_bytes, step)
         ahead = min(self._position + _STEPS_AHEAD * step, stop)
-        while self._announced < ahead:  # one by one, or they would be merged into one request
+        while self._announced < ahead:  # a joint announcement would be merged into one request
             length = min(step, stop - self._announced)
             self._remote.will_need(np.array([self._announced]), np.array([length]))
             self._announced += length
@@ -192,13 +192,13 @@ class RemoteStream(io.RawIOBase):
 def open_stream(
     path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
 ) -> io.BufferedReader:
-    """Returns a file or object as a buffered binary stream.
+    """Opens a file or object as a buffered binary stream.
 
     Args:
-        path: its path.
+        path: path or address.
         buffer_bytes: size of the buffer.
-        start: the first byte.
-        stop: where reading will probably end; None for the end.
+        start: offset of the first byte.
+        stop: offset where reading will probably end; None for the end of the file.
         version: version of the object, if known.
     """
     if is_remote(path):

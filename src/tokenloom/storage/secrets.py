@@ -1,8 +1,8 @@
-"""Secrets in addresses: never written, printed, hashed into a name or pickled to a file.
+"""Secrets in addresses, which must not be written, printed, hashed into names or pickled to files.
 
-The query of an `http(s)` address may hold a signature. `admit` removes it where a user names the address and stores it
-in this process; `query_of` returns it to the client that sends a request. It is valid for its object, and for files of
-the same dataset beside it.
+The query of an `http(s)` address may contain a signature. `admit` removes the query where a user names the address, and
+stores it in this process; clients get it from `query_of` when they send a request. It is valid for its object and for
+the other files of the same dataset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNING = re.compile(
     r"|e|token|.*[-_]token|s[vreptsidk]|srt?|spr|st|sk[a-z]+|hmac|hdnts|verify|response-.*",
     re.IGNORECASE,
 )
-"""Parameters that sign an address and name no object, of clouds and content networks."""
+"""Query parameters of clouds and content networks that sign an address and do not name an object."""
 
 _USER = re.compile(r"(?<=://)[^\s/?#'\"`<>]*@")
 _USER_WITH_SLASH = re.compile(r"(?<=://)[^\s/?#:@'\"`<>]+:(?!\d+(?:/|$))[^\s@'\"`<>]*@")
@@ -29,31 +29,31 @@ _QUERY = re.compile(r"(://[^\s?'\"`<>]*\?)[^\s'\"`<>)]+")
 _DEBUGGED = re.compile(r"((?:password|query|username): (?:Some\()?)\"[^\"]*\"")
 _SECRET_VARIABLE = re.compile(r"(AWS|AZURE|GOOGLE|GCS|HF|MSC)_.*(SECRET|TOKEN|PASSWORD|KEY|SAS|CREDENTIAL)")
 _SHORTEST_SECRET = 8
-"""Characters: shorter values of the environment may be ordinary words."""
+"""In characters; shorter values of environment variables may be ordinary words."""
 
 _queries: dict[str, str] = {}
 
 
 def admit(path: str) -> str:
-    """Returns an address without its query, which it stores; returns other paths unchanged.
+    """Stores the query of an address and returns the address without it; returns other paths unchanged.
 
     Raises:
-        ConfigError: the address has a user or a password, or names another object than an earlier one.
+        ConfigError: the address has a user or password, or only its query tells its object from an earlier one.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:
         return path
     place = rest.partition("/")[0].partition("?")[0]
     _, colon, port = place.rpartition(":")
-    is_odd = colon and not port.isdigit() and not place.endswith("]")  # a password may have a slash
+    is_odd = colon and not port.isdigit() and not place.endswith("]")  # a password may contain a slash
     if "@" in place or (is_odd and "@" in rest):
         host = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
-        hint = "give credentials in the variables or files of the store's client, or sign the address"
-        raise ConfigError(f"`{scheme}://…@{host}/…`: an address must not have user and password", hint=hint)
+        hint = "set credentials in the environment variables or files of the store's client, or sign the address"
+        raise ConfigError(f"`{scheme}://…@{host}/…`: the address must not contain user and password", hint=hint)
     if scheme not in ("http", "https") or "?" not in rest:
         return path
     address, _, query = path.partition("#")[0].partition("?")
-    for suffix in _SUFFIXES:  # a caller appended it to the whole address
+    for suffix in _SUFFIXES:  # callers append a suffix to the whole address
         if query.endswith(suffix):
             address, query = address + suffix, query.removesuffix(suffix)
     if query:
@@ -62,19 +62,19 @@ def admit(path: str) -> str:
 
 
 def remember(queries: Mapping[str, str]) -> None:
-    """Stores the queries of addresses; a renewed signature replaces an earlier one."""
+    """Stores queries by address; a renewed signature replaces an earlier one."""
     global _queries
-    with READING_LOCK:  # datasets are unpickled while others fork
+    with READING_LOCK:  # another thread may fork while this one unpickles a dataset
         for address, query in queries.items():
             known = _queries.get(address)
             if known is not None and _naming(known) != _naming(query):
-                message = f"two objects are named `{address}?…`, and only their queries tell them apart"
-                raise ConfigError(message, hint="give each an address of its own; a query is for signatures")
+                message = f"`{address}?…`: two addresses differ only in their queries, which must not name objects"
+                raise ConfigError(message, hint="give each object its own address, and use queries only for signatures")
         _queries = {**_queries, **queries}
 
 
 def query_of(address: str) -> str | None:
-    """Returns the query to send for an address, its own or that of a file of its dataset, or None."""
+    """Returns the query to send with an address: its own, else that of another file of its dataset, else None."""
     head, slash, name = address.rpartition("/")
     found = _queries.get(address)
     while _queries and found is None and "." in name:
@@ -85,24 +85,24 @@ def query_of(address: str) -> str | None:
 
 
 def is_signed_alike(address: str) -> bool:
-    """Whether the query of an address is that of its dataset, or of another file of it."""
+    """Returns whether an address has no query of its own, but uses that of another file of its dataset."""
     return address not in _queries and query_of(address) is not None
 
 
 def known_queries() -> dict[str, str]:
-    """Returns the queries of all addresses, to pass to a process of ours in memory."""
+    """Returns the queries of all addresses; pass them to other processes only in memory."""
     return dict(_queries)
 
 
 def queries_for_child() -> dict[str, str]:
-    """Returns them while a process of `multiprocessing` is being started; else none, as pickles may end in files."""
+    """Returns all queries while `multiprocessing` starts a process; else none, as a pickle may go to a file."""
     from multiprocessing.context import get_spawning_popen  # slow to import
 
     return known_queries() if _queries and get_spawning_popen() is not None else {}
 
 
 def redacted(text: str) -> str:
-    """Returns a text without users, passwords and queries of addresses, and without keys of the environment.
+    """Returns a text with users, passwords and queries of addresses, and secrets of the environment, replaced by "…".
 
     Example:
         >>> redacted("GET http://me:word@host/key?sig=abc failed")
@@ -115,7 +115,7 @@ def redacted(text: str) -> str:
 
 
 def clean_cause(error: BaseException) -> BaseException | None:
-    """Returns a library's error as the cause of ours; None if its text, or that of a cause, holds a secret."""
+    """Returns `error`; None if its text or that of a cause contains a secret, so it must not be shown."""
     each: BaseException | None = error
     while each is not None:
         text = f"{each} {each!r}"
@@ -126,17 +126,17 @@ def clean_cause(error: BaseException) -> BaseException | None:
 
 
 def endpoint_of(variable: str) -> str | None:
-    """Returns the endpoint in an environment variable, checked for secrets, or None."""
+    """Returns the endpoint in an environment variable, or None; `ConfigError` if it contains secrets."""
     endpoint = os.environ.get(variable) or None
     rest = (endpoint or "").partition("://")[2]
     if "@" in rest or "?" in rest:
         hint = "set credentials in their own variables, such as AWS_SECRET_ACCESS_KEY"
-        raise ConfigError(f"{variable}: an endpoint must not have a user, a password or a query", hint=hint)
+        raise ConfigError(f"{variable}: the endpoint must not contain a user, a password or a query", hint=hint)
     return endpoint
 
 
 def _naming(query: str) -> list[tuple[str, str]]:
-    """Returns the parameters of a query that may name an object."""
+    """Returns the query parameters that may name an object, sorted."""
     return sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if not _SIGNING.fullmatch(pair[0]))
 
 

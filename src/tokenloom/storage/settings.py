@@ -1,4 +1,4 @@
-"""Settings of object storage: cache, budgets and deadlines."""
+"""Settings for data in object storage: cache, limits and deadlines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.setting_types import Bytes, Count, Number, Seconds, check_local_folder, check_types
 
 CACHE_VARIABLE = "TOKENLOOM_CACHE"
-"""Environment variable with the folder of the cache of object storage."""
+"""Environment variable that names the folder of the object cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStorageSettings:
-    """Cache, budgets and deadlines of object storage. Budgets are for a whole node.
+    """Cache, limits and deadlines for data in object storage. Limits are per node, for all its processes together.
 
     Attributes:
-        cache_path: folder of index files and blocks, on a disk or in memory (/dev/shm/...) of the node; its processes
-            share it (default $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
-        cache_bytes: most bytes of blocks in that folder.
-        block_bytes: size of a block, and of the largest request.
-        read_ahead_bytes: most bytes in memory of ranges that are fetched ahead.
-        concurrency: requests at once.
-        timeout_seconds: limit of one request.
-        deadline_seconds: limit of one read, with all its retries.
-        retries: most retries of one read (default: as many as fit into its deadline).
+        cache_path: local folder for index files and blocks, also in memory (/dev/shm/...), which all processes of a
+            node share (default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
+        cache_bytes: limit for all blocks in that folder, in bytes.
+        block_bytes: size of a block, and of the largest request, in bytes.
+        read_ahead_bytes: limit for prefetched ranges in memory, in bytes.
+        concurrency: most concurrent requests.
+        timeout_seconds: limit for one request.
+        deadline_seconds: limit for one read, including all its retries.
+        retries: most retries of one read (default: as many as fit within `deadline_seconds`).
 
     Raises:
-        ConfigError: a number is not above 0, or no block fits the cache.
+        ConfigError: a number is not positive, or a block does not fit the cache.
     """
 
     cache_path: str | None = None
@@ -51,11 +51,11 @@ class ObjectStorageSettings:
         for name in ("timeout_seconds", "deadline_seconds"):
             checked_number(name, getattr(self, name), above=0)
         if self.block_bytes > self.cache_bytes:
-            raise ConfigError(f"`cache_bytes`: must hold a block of {self.block_bytes} bytes, got {self.cache_bytes}")
+            raise ConfigError(f"`cache_bytes`: must be at least {self.block_bytes} (a block), got {self.cache_bytes}")
 
     @property
     def folder(self) -> str:
-        """`cache_path`, or its default."""
+        """The folder of the cache: `cache_path` or its default."""
         if self.cache_path is not None:
             return self.cache_path
         if named := os.environ.get(CACHE_VARIABLE):

@@ -1,4 +1,4 @@
-"""Counts of reads from object storage, by source."""
+"""Statistics of reads from object storage, by address."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import astuple, dataclass, fields, replace
 
 @dataclass(slots=True, kw_only=True)
 class SourceStatistics:
-    """Counts of one source.
+    """Counts of reads from one object.
 
     Attributes:
-        bytes_used: handed to readers.
-        bytes_fetched: received from the store; 1.0 of `bytes_used` is ideal.
-        requests: sent, failed ones included.
-        hits: reads from the cache or read ahead.
-        waits: reads that waited for the store.
-        wait_seconds: time waited, in all.
-        retries: repeated requests.
+        bytes_used: bytes returned to readers.
+        bytes_fetched: bytes received from the store; ideally as many as `bytes_used`.
+        requests: number of requests, including failed ones.
+        hits: reads answered from the cache or from prefetched ranges.
+        waits: reads that had to wait for the store.
+        wait_seconds: total time of these waits.
+        retries: number of repeated requests.
     """
 
     bytes_used: int = 0
@@ -32,20 +32,20 @@ class SourceStatistics:
 
     @property
     def amplification(self) -> float:
-        """Bytes fetched per byte used; 0 before anything is used."""
+        """Bytes fetched per byte used; 0 before the first read."""
         return self.bytes_fetched / self.bytes_used if self.bytes_used else 0.0
 
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
-        """Returns the sums of two processes."""
+        """Returns the sums of both."""
         return SourceStatistics.from_numbers(map(operator.add, self.numbers(), other.numbers()))
 
     def numbers(self) -> tuple[float, ...]:
-        """Returns the values, in the order of the fields."""
+        """Returns the values in field order."""
         return astuple(self)
 
     @classmethod
     def from_numbers(cls, numbers: Iterable[float]) -> SourceStatistics:
-        """Returns the statistics for values in the order of the fields."""
+        """Makes statistics from values in field order."""
         named = zip((field.name for field in fields(cls)), numbers, strict=True)
         return cls(**{name: value if name == "wait_seconds" else int(value) for name, value in named})  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ _counts: dict[str, SourceStatistics] = {}
 
 
 def count_reads(source: str, **amounts: float) -> None:
-    """Adds to the counts of a source, in this process."""
+    """Adds `amounts` to the counts of a source in this process."""
     with _lock:
         entry = _counts.setdefault(source, SourceStatistics())
         for name, amount in amounts.items():
@@ -63,13 +63,13 @@ def count_reads(source: str, **amounts: float) -> None:
 
 
 def storage_statistics() -> dict[str, SourceStatistics]:
-    """Returns the counts of this process by address; `loader_statistics` adds those of a loader's workers."""
+    """Returns the counts of this process by address; `loader_statistics` adds the counts of loader workers."""
     with _lock:
         return {source: replace(entry) for source, entry in _counts.items()}
 
 
 def forget_statistics() -> None:
-    """Resets all counts; a forked child calls it."""
+    """Resets all counts in a forked child."""
     global _lock
     _lock = threading.Lock()  # another thread of the parent may have held it
     _counts.clear()

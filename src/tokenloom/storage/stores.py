@@ -1,4 +1,4 @@
-"""Clients of object stores, a class for each library, named in `addresses.STORES`."""
+"""Clients of object stores: one class per library; `addresses.STORES` lists them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 _CONNECT_SECONDS = 5.0
 _UPLOAD_PART_BYTES = 8 << 20
-_MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
+_MOST_UPLOAD_PARTS = 9000  # S3 accepts 10,000
 _TRY_ONCE = {"max_retries": 0}
 _INSTANCE_METADATA = "169.254.169.254"
 _WAYS = {
@@ -40,31 +40,31 @@ _WAYS = {
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
     **dict.fromkeys(("http", "https"), "sign the address"),
 }
-"""Hints to missing credentials, by scheme."""
+"""Hints for missing credentials, by scheme."""
 
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
-"""Stores of obstore, by scheme."""
+"""Names of the store classes of obstore, by scheme."""
 
 _MOST_SIGNED_STORES = 128
-"""Stores kept for addresses with queries, one each."""
+"""Most cached stores of obstore for signed addresses, which take one store each."""
 
 S3_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
-"""Variables of an endpoint, the first that is set counts: boto3's, the library's, and an older one."""
+"""Environment variables of the S3 endpoint: boto3's, obstore's, and an older one. The first that is set counts."""
 
 _ENDPOINTS = (*S3_VARIABLES, "AWS_METADATA_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL")
-"""Variables of servers; the library reads some by itself, and would print them."""
+"""Environment variables of servers; obstore reads some itself, and its errors would print secrets in them."""
 
 _SERVER = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S*)?")
 
 
 class _Client:
-    """Base of the clients: turns errors of a library into ours, without secrets."""
+    """Base class of the clients; converts errors of a library into `StorageError`s without secrets."""
 
     _failures: tuple[type[BaseException], ...]
-    """Errors of the library."""
+    """Error classes of the library."""
 
     def _problem(self, address: ObjectAddress, error: Any) -> StorageError:
-        """Returns our error for a library's."""
+        """Returns our error for an error of the library."""
         raise NotImplementedError
 
     @contextmanager
@@ -78,10 +78,10 @@ class _Client:
 
 
 class ObstoreClient(_Client):
-    """S3, Google Cloud Storage, Azure and plain HTTP through obstore.
+    """A client for S3, Google Cloud Storage, Azure and plain HTTP through obstore.
 
     Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Without an S3
-    key among them, boto3 finds the credentials if it is installed: profiles, single sign-on, roles.
+    key among them, boto3 provides credentials if it is installed: profiles, single sign-on, roles.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -92,7 +92,7 @@ class ObstoreClient(_Client):
             endpoint_of(variable)
         self._hint: str | None = None
         if address.scheme == "s3":
-            self._hint = f"no endpoint is set, so it is Amazon's; set {S3_VARIABLES[1]} for another"
+            self._hint = f"set {S3_VARIABLES[1]} if the store is not Amazon's"
             if (endpoint := s3_endpoint()) is not None:
                 check_endpoint(*endpoint)
                 self._hint = f"check the endpoint, {endpoint[0]}={endpoint[1]}, and the network"
@@ -103,9 +103,9 @@ class ObstoreClient(_Client):
             self._writer = make(address.root)
         except (self._exceptions.BaseError, ValueError) as error:
             message = f"cannot connect to `{address.root}` with these settings: {_reason_of(error)}"
-            hint = "correct the variables of account and credentials; `tokenloom doctor` lists those that are set"
+            hint = "correct the environment variables of account and credentials, which `tokenloom doctor` lists"
             raise ConfigError(message, hint=hint) from clean_cause(error)
-        # A store for one object; its path stays as it was signed.
+        # Makes a store for one object, so its path is sent exactly as it was signed.
         self._signed = lru_cache(_MOST_SIGNED_STORES)(partial(make, retry_config=_TRY_ONCE))
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
@@ -113,15 +113,15 @@ class ObstoreClient(_Client):
         with self._worded(address):
             if store is self._store:
                 return _version_of(self._library.head(store, key))
-            try:  # a signature for GET allows no HEAD
+            try:  # a signature for GET does not allow HEAD
                 return _version_of(self._library.get(store, key, options={"range": (0, 1)}).meta)
             except self._exceptions.BaseError as error:
-                if "status code: 416" not in str(error):  # the answer for an empty object
+                if "status code: 416" not in str(error):  # 416: the object is empty
                     raise
                 return _version_of(self._library.get(store, key).meta)
 
     def _place(self, address: ObjectAddress) -> tuple[Any, str]:
-        """Returns the store and the key to read an object."""
+        """Returns the store and the key for reading an object."""
         query = query_of(str(address))
         return (self._store, address.key) if query is None else (self._signed(f"{address}?{query}"), "")
 
@@ -160,10 +160,10 @@ class ObstoreClient(_Client):
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
             return missing(address)
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
-            return _denied(address, reason, hint="check the credentials and what they may do in this bucket")
-        if _INSTANCE_METADATA in reason:  # the last source of credentials that the library tries
+            return _denied(address, reason, hint="check the credentials and their permissions in this bucket")
+        if _INSTANCE_METADATA in reason:  # the last source of credentials that obstore tries
             return _denied(address, "no credentials were found", hint=_WAYS[address.scheme])
-        # 416: beyond the end that the object had when it was opened
+        # 416: the object is shorter than when it was opened
         if isinstance(error, exceptions.PreconditionError) or "status code: 416" in reason:
             return replaced(address)
         return _unreachable(address, reason, hint=self._hint)
@@ -174,28 +174,28 @@ def _version_of(meta: Any) -> ObjectVersion:
 
 
 def s3_endpoint() -> tuple[str, str] | None:
-    """Returns (variable, URL) of the S3 endpoint in the environment; None for Amazon's own."""
+    """Returns (variable, URL) of the S3 endpoint in the environment; None for Amazon's endpoint."""
     named = ((variable, endpoint_of(variable)) for variable in S3_VARIABLES)
     variable, url = next(((variable, url.rstrip("/")) for variable, url in named if url), ("", ""))
     if not url:
         return None
     if _SERVER.fullmatch(url) is None:
-        raise ConfigError(f"{variable}: no endpoint, got {url!r}", hint="write it as http://HOST:PORT or https://HOST")
+        raise ConfigError(f"{variable}: must be a URL, got {url!r}", hint="write http://HOST:PORT or https://HOST")
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on", "y")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1") and not allowed:
-        hint = "write https://…, or set AWS_ALLOW_HTTP=true for a network of your own"
+        hint = "write https://…, or set AWS_ALLOW_HTTP=true in a private network"
         raise ConfigError(f"{variable}={url}: the connection is not encrypted", hint=hint)
     return variable, url
 
 
 @cache
 def check_endpoint(variable: str, url: str) -> None:
-    """Checks once per process that something listens at an endpoint; requests would be retried for minutes.
+    """Checks once per process that a server listens at an endpoint, as requests would be retried for minutes.
 
-    A slow server counts as listening. Worker processes rely on their parent, and a proxy is not checked.
+    A slow server passes. Worker processes rely on their parent. An endpoint behind a proxy is not checked.
     """
-    from urllib.request import getproxies, proxy_bypass  # takes 10 ms, and most stores have no endpoint
+    from urllib.request import getproxies, proxy_bypass  # takes 10 ms, which most users do not need
 
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -211,7 +211,7 @@ def check_endpoint(variable: str, url: str) -> None:
 
 
 def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
-    """Returns the library's store for a bucket, or for everything below an HTTP address."""
+    """Makes the obstore store for a bucket, or for everything below an HTTP address."""
     stores = require("obstore.store", extra="s3")
     scheme, _, bucket = url.partition("://")
     if scheme not in _CLASSES:
@@ -221,14 +221,16 @@ def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
         settings["credential_provider"] = _boto3_credentials()
         if (endpoint := s3_endpoint()) is not None:
             settings["endpoint"] = endpoint[1]
-            # With options, the library does not read AWS_ALLOW_HTTP, which `s3_endpoint` checks.
+            # With options, obstore ignores AWS_ALLOW_HTTP, which `s3_endpoint` checks.
             options = {**options, "allow_http": endpoint[1].startswith("http://")}
     return getattr(stores, _CLASSES[scheme])(bucket, client_options=options, **settings)
 
 
 def _boto3_credentials() -> Any | None:
-    """Returns boto3's credentials, unless the environment has a key or boto3 finds none."""
-    is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get("AWS_PROFILE")  # which needs boto3
+    """Returns the credentials of boto3; None if the environment has a key or boto3 finds none."""
+    is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get(
+        "AWS_PROFILE"
+    )  # profiles need boto3
     if is_missing or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
     session = require("boto3", extra="aws").Session()
@@ -238,9 +240,9 @@ def _boto3_credentials() -> Any | None:
 
 
 class MultiStorageClient(_Client):
-    """Profiles of NVIDIA's multi-storage-client: `msc://profile/key`.
+    """A client for profiles of NVIDIA's multi-storage-client: `msc://profile/key`.
 
-    It has no conditional reads, so each read costs a second request, which checks the version.
+    The library has no conditional reads, so each read sends a second request to check the version.
     """
 
     def __init__(self, _: ObjectAddress, __: ObjectStorageSettings) -> None:
@@ -272,11 +274,11 @@ class MultiStorageClient(_Client):
         return _right_below(address, self._below(address))
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        # Listings of some stores have no etags.
+        # Not from the listing, which has no etags for some stores.
         return {key: self.version(replace(address, key=key)) for key in self._below(address)}
 
     def _below(self, address: ObjectAddress) -> list[str]:
-        """Returns all keys below a folder."""
+        """Returns all keys below a folder, at any depth."""
         folder = _as_folder(address)
         with self._resolved(replace(address, key=folder)) as (client, path):
             names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
@@ -284,7 +286,7 @@ class MultiStorageClient(_Client):
 
     @contextmanager
     def _resolved(self, address: ObjectAddress) -> Iterator[tuple[Any, str]]:
-        """Yields the library's client of a profile and the path in it."""
+        """Yields the client of a profile in the library, and the path within the profile."""
         with self._worded(address):
             yield self._library.resolve_storage_client(str(address))
 
@@ -294,17 +296,16 @@ class MultiStorageClient(_Client):
         if isinstance(error, PermissionError):
             return _denied(address, error, hint="check the credentials of the profile")
         if isinstance(error, ValueError):
-            hint = "check the profiles in the file that MSC_CONFIG names"
+            hint = "check the profiles in the file $MSC_CONFIG"
             return StorageError(f"cannot open `{address}`: {_reason_of(error)}", hint=hint)
         return _unreachable(address, error)
 
 
 class HubClient(_Client):
-    """Repositories of the Hugging Face hub (or `HF_ENDPOINT`), read only, through `huggingface_hub`.
+    """A read-only client for repositories of the Hugging Face hub (or `HF_ENDPOINT`) through `huggingface_hub`.
 
-    `hf://datasets/ORG/NAME/PATH`, and `hf://ORG/NAME/PATH` of models; `@REVISION` behind the name of a repository pins
-    a branch. The token comes from `HF_TOKEN` or `hf auth login`. The etag is the hash that the hub sends with each
-    answer.
+    Addresses are `hf://datasets/ORG/NAME/PATH`, and `hf://ORG/NAME/PATH` for models; `@REVISION` after NAME selects a
+    branch. The token comes from `HF_TOKEN` or `hf auth login`. The etag is the hash that the hub sends in each answer.
     """
 
     def __init__(self, _: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -333,7 +334,7 @@ class HubClient(_Client):
             headers |= self._tools.build_hf_headers()
             session = self._tools.get_session()
             answer = session.get(url, headers=headers, follow_redirects=True, timeout=self._seconds)
-            if answer.status_code != 416:  # beyond the end that the file had when it was opened
+            if answer.status_code != 416:  # the file is shorter than when it was opened
                 self._tools.hf_raise_for_status(answer)
         tags = [_tag_of(each.headers) for each in [*answer.history, answer]]
         found = next((tag for tag in tags if tag is not None), version.etag)
@@ -343,8 +344,8 @@ class HubClient(_Client):
         return data if answer.status_code == 206 else data[start:stop]
 
     def upload(self, address: ObjectAddress, path: str = "") -> None:
-        message = f"cannot write `{address}`: the hub is read only here"
-        raise StorageError(message, hint="write to a local folder, and upload it: `hf upload`")
+        message = f"cannot write `{address}`: tokenloom only reads from the hub"
+        raise StorageError(message, hint="write to a local folder, and upload it with `hf upload`")
 
     delete = upload
 
@@ -362,7 +363,7 @@ class HubClient(_Client):
         return {f"{before}/{each.path}": _version_of_file(each) for each in listed if hasattr(each, "blob_id")}
 
     def _place_of(self, address: ObjectAddress) -> tuple[dict[str, str], str]:
-        """Returns the client's arguments for a repository, and a path in it; "" for all of it."""
+        """Returns the arguments that name a repository in the library, and the path in it ("" for the root)."""
         place = self._tools.parse_hf_uri(str(address).removesuffix("/"))
         names = {"repo_id": place.id, "repo_type": place.type, "revision": place.revision or "main"}
         return names, place.path_in_repo
@@ -373,11 +374,11 @@ class HubClient(_Client):
             hint = "write `hf://datasets/ORG/NAME/PATH`, and unset `HF_HUB_OFFLINE`"
             return StorageError(f"cannot read `{address}`: {_reason_of(error)}", hint=hint)
         if status in (401, 403):
-            hint = "set a token: `HF_TOKEN` or `hf auth login`; accept the conditions on the page of a gated repository"
+            hint = "set `HF_TOKEN` or run `hf auth login`; for a gated repository, accept the conditions on its page"
             return _denied(address, getattr(error, "server_message", None) or error, hint=hint)
         if status in (404, 410):
             return missing(address)
-        return _unreachable(address, error, hint="check the network, and `HF_ENDPOINT`")
+        return _unreachable(address, error, hint="check the network and `HF_ENDPOINT`")
 
 
 def _version_of_file(file: Any) -> ObjectVersion:
@@ -386,13 +387,13 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the hash in an answer of the hub itself; answers behind a redirect have other tags."""
+    """Returns the hash in an answer of the hub itself; None for the server behind a redirect, whose tags differ."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 
 
 def _as_folder(address: ObjectAddress) -> str:
-    """Returns the common start of the keys in a folder."""
+    """Returns the prefix of all keys in a folder."""
     return address.key.removesuffix("/") + "/" if address.key else ""
 
 
@@ -406,11 +407,11 @@ def _denied(address: ObjectAddress, reason: object, *, hint: str) -> AccessDenie
 
 
 def _unreachable(address: ObjectAddress, reason: object, *, hint: str | None = None) -> UnavailableError:
-    return UnavailableError(f"`{address}` cannot be reached: {_reason_of(reason)}", hint=hint)
+    return UnavailableError(f"cannot reach `{address}`: {_reason_of(reason)}", hint=hint)
 
 
 def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObjectError:
-    """Returns the error for an object that was replaced: `versions` are the expected and the found one."""
+    """Returns the error for a replaced object; `versions` are the expected and the found version, if known."""
     difference = ": expected {}, found {}".format(*versions) if versions else ""
     return ReplacedObjectError(
         f"`{address}` was replaced after it was opened{difference}", hint="open the dataset again"
@@ -418,6 +419,6 @@ def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObject
 
 
 def _reason_of(error: object) -> str:
-    """Returns the first line of a library's error, without secrets."""
+    """Returns the first line of an error of a library, without secrets."""
     text = redacted(str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Versions of files, to detect a file that took another's name; and opening of regular files only."""
+"""File versions, which detect a file that was replaced or modified, and functions that open only regular files."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tokenloom.storage.atomic import storage_errors
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 HERE = "/0"
-"""Namespace of device and inode numbers: one boot, one view of the file systems."""
+"""Identifies the namespace of device and inode numbers: one boot and one mount namespace."""
 with suppress(OSError):
     HERE = f"{boot_id()}/0"
     HERE = f"{boot_id()}/{mount_namespace()}"
 
 
-class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a frozen dataclass takes four times as long
-    """Version of a file when it was opened.
+class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of which a start makes two per pair
+    """The version of a file when it was opened.
 
-    Two versions are of one unchanged file if size and time of change are equal and, within one `namespace`, device and
-    inode too. Some file systems of user space renumber inodes: there `changed_ns`, which nobody can set back, decides.
+    Two versions mean one unchanged file if size and modification time are equal and, within one `namespace`, device and
+    inode too. Some user-space filesystems renumber inodes: then `changed_ns`, which programs cannot set, decides.
     """
 
     device: int
@@ -40,7 +40,7 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def is_same(self, other: FileVersion) -> bool:
-        """Whether both are of one unchanged file."""
+        """Returns whether both are versions of one unchanged file."""
         if (self.num_bytes, self.modified_ns) != (other.num_bytes, other.modified_ns):
             return False
         if self.namespace != other.namespace:
@@ -48,7 +48,7 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
         return (self.device, self.inode) == (other.device, other.inode) or self.changed_ns == other.changed_ns
 
     def check(self, found: FileVersion, path: str) -> None:
-        """Raises a `ChangedFileError` if a file is not this one any more."""
+        """Raises a `ChangedFileError` if `found`, the version of `path` now, differs from this one."""
         if self.is_same(found):
             return
         if self.num_bytes != found.num_bytes:
@@ -62,8 +62,8 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
 
 
 def version_of(path: str) -> FileVersion:
-    """Returns the current version of a regular file; one stat."""
-    try:  # entering a context takes longer than asking
+    """Returns the current version of a regular file with one `stat`."""
+    try:  # not in the context below: entering it takes longer than `stat`
         status = os.stat(path)
     except OSError:
         with storage_errors("open", path):
@@ -74,22 +74,22 @@ def version_of(path: str) -> FileVersion:
 
 
 def open_regular(path: str) -> int:
-    """Returns a descriptor to read a regular file; anything else, such as a pipe, is a `StorageError` at once."""
+    """Opens a regular file for reading; `StorageError`, without blocking, for anything else, such as a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder is an error of its own
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder raises its own error
         return descriptor
     os.close(descriptor)
     raise _not_regular(path, mode)
 
 
 def read_at_most(descriptor: int, num_bytes: int) -> bytes:
-    """Returns the next `num_bytes` of a regular file, or fewer; allocates no more than its size."""
+    """Returns at most the next `num_bytes` of a regular file; allocates at most the size of the file."""
     return os.read(descriptor, min(num_bytes, os.fstat(descriptor).st_size))
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Raises a `ChangedFileError` if an open file has another version."""
+    """Raises a `ChangedFileError` if an open file has another version than `expected`, unless that is None."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 
@@ -99,4 +99,4 @@ def _not_regular(path: str, mode: int) -> StorageError:
         with storage_errors("open", path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
-    return StorageError(f"cannot open `{path}`: it is {kind}", hint="write it into a file first")
+    return StorageError(f"cannot open `{path}`: it is {kind}", hint="write its contents into a regular file first")

@@ -64,7 +64,7 @@ def test_every_way_of_adding_is_counted(tmp_path, dtype, num_documents):
 
 def test_a_manifest_needs_checksums(tmp_path):
     builder = IndexedDatasetBuilder(f"{tmp_path}/corpus.bin")
-    with pytest.raises(ConfigError, match="`manifest` needs a builder with `checksums=True`"):
+    with pytest.raises(ConfigError, match="`manifest`: needs a builder with `checksums=True`"):
         builder.finalize(f"{tmp_path}/corpus.idx", manifest=lambda pair: make_manifest(pair=pair))
     assert os.listdir(tmp_path) == []
 
@@ -121,9 +121,7 @@ def test_a_manifest_beside_data_that_others_replaced_is_refused(tmp_path):
     for look in (manifest_of, manifest_head_of):
         with pytest.raises(DatasetFormatError) as caught:
             look(IndexedDataset(prefix))
-        assert caught.value.message == (
-            f"`{prefix}.manifest.json` was written for another pair than the one that is there"
-        )
+        assert caught.value.message == (f"`{prefix}.manifest.json`: belongs to another pair than the files beside it")
     problems = verify_dataset(prefix).problems
     assert [problem.split(":")[0] for problem in problems] == [
         *(f"`{prefix}.manifest.json`" for _ in range(2)),

@@ -130,7 +130,7 @@ def test_the_head_needs_the_start_of_the_file_alone(tmp_path):
     write_manifest(f"{tmp_path}/corpus", make_manifest(inputs=many))
     os.truncate(path, HEAD_BYTES)
     assert read_manifest_head(f"{tmp_path}/corpus") == head_of(make_manifest())
-    with pytest.raises(DatasetFormatError, match="expected JSON, found 4096 bytes that are none"):
+    with pytest.raises(DatasetFormatError, match="expected JSON, found 4096 bytes that are not JSON"):
         read_manifest(f"{tmp_path}/corpus")
 
 
@@ -245,21 +245,24 @@ def changed(**changes):
         (changed(inputs=[1]), r"expected `inputs\[0\]` to be an object, found 1"),
         (changed(pair__num_tokens=True), "expected `pair.num_tokens` to be an integer, found True"),
         (changed(pair__num_tokens=5.0), "expected `pair.num_tokens` to be an integer, found 5.0"),
-        (changed(pair__num_tokens=6), "in `pair`: expected 12 bytes for 6 tokens of uint16, found 10"),
+        (changed(pair__num_tokens=6), "in `pair`: `tokens`: expected 12 bytes for 6 tokens of uint16, found 10"),
         (changed(pair__num_sequences=-1), "num_sequences of the pair: must be an integer of 0 or more, got -1"),
         (changed(pair__num_sequences=2**63), "num_sequences of the pair: must be an integer of 0 or more"),
         (changed(pair__dtype="bfloat16"), "in `pair`: `dtype`: must be one of uint8, .*, got 'bfloat16'"),
-        (changed(pair__largest_token=65536), "`largest_token`: 65536 cannot be one of 5 tokens of uint16"),
+        (changed(pair__largest_token=65536), "`largest_token`: must be possible for 5 tokens of uint16, got 65536"),
         (changed(pair__index__crc32="0x1f"), "expected `pair.index.crc32` to be 8 hexadecimal digits, found '0x1f'"),
         (changed(pair__index_start_crc32="+0000001"), "expected `pair.index_start_crc32` to be 8 hexadecimal digits"),
         (changed(pair__copied_tokens=["x"]), r"expected `pair.copied_tokens` to be a string, found \['x'\]"),
         (changed(pair__copied_tokens="so"), "`copied_tokens`: must be one of compared, inherited, .*, got 'so'"),
-        (changed(tokenizer__sha256="AB" * 32), "`sha256` of a tokenizer: must be 64 hexadecimal digits"),
+        (changed(tokenizer__sha256="AB" * 32), "`sha256` of the tokenizer: must be 64 hexadecimal digits"),
         (changed(tokenizer__sha256=...), "expected `tokenizer.sha256`, found none"),
         (changed(tokenizer__eod__id=-1), "in `tokenizer.eod`: the id of a special token: must be .*, got -1"),
         (changed(tokenizer__kind="x" * 99, tokenizer__path=["y" * 99]), r"found \['y{58}…"),
-        (changed(ledger__num_blank=0), "in `ledger`: the ledger does not balance: 4 documents read, but 2 kept"),
-        (changed(ledger__num_read=5, ledger__num_kept=3), "expected 2 documents kept, those of the pair, found 3"),
+        (changed(ledger__num_blank=0), "in `ledger`: ledger: expected 4 documents, as many as read, found 2 kept"),
+        (
+            changed(ledger__num_read=5, ledger__num_kept=3),
+            "expected 2 documents kept, as many as the pair has, found 3",
+        ),
         (changed(inputs__1__path=None), r"expected `inputs\[1\].path` to be a string, found None"),
     ],
 )

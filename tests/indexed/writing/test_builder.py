@@ -200,7 +200,7 @@ def test_a_token_out_of_range_is_named(pair, way):
             with pytest.raises(TokenRangeError) as caught:
                 way(pair.builder, tokens)
             assert caught.value.message == (
-                f"`{pair.prefix}.bin`: token id {tokens[1]} in document 1 does not fit uint16, which holds 0 to 65535"
+                f"`{pair.prefix}.bin`: token id {tokens[1]} in document 1 must be in [0, 65535] for uint16"
             )
             assert caught.value.hint == "choose the dtype with `DType.optimal_dtype(vocab_size)`"
 
@@ -211,7 +211,7 @@ def test_large_unsigned_tokens_do_not_wrap_into_int64(tmp_path, token):
     row = np.array([token], dtype=np.uint64)
     with adding_nothing(pair):
         for eod in (None, 1):
-            with pytest.raises(TokenRangeError, match=f"token id {token} in document 1 does not fit int64"):
+            with pytest.raises(TokenRangeError, match=f"token id {token} in document 1 must be in .* for int64"):
                 pair.builder.add_documents([row], eod_token=eod)
 
 
@@ -223,7 +223,7 @@ def test_tokens_that_are_not_integers_are_refused(pair):
         for tokens in [*WRONG_TOKENS, np.zeros(3, dtype=np.dtype([]))]:
             for add in (pair.builder.add_item, lambda row: pair.builder.add_documents([row])):
                 with pytest.raises(
-                    (ConfigError, ValueError), match=r"tokens must be integers for dtype uint16, got|inhomogeneous"
+                    (ConfigError, ValueError), match=r"tokens: must be integers for dtype uint16, got|inhomogeneous"
                 ):
                     add(tokens)
 
@@ -238,25 +238,30 @@ REFUSED = [
     ("add_document", ([1, 2], []), ValueError, "lengths add up to 0 tokens, but 2 were given"),
     ("add_document", ([1, 2], [3, -1]), ValueError, "a sequence of -1 tokens, expected 0 to 2147483647"),
     ("add_document", ([1, 2], [2**31, 2 - 2**31]), ValueError, "a sequence of 2147483648 tokens, expected 0 to 2147"),
-    ("add_document", ([1, 2], [2**70]), ValueError, "a length or mode is out of range"),
+    ("add_document", ([1, 2], [2**70]), ValueError, "`lengths`, `modes`: out of range"),
     ("add_document", ([1, 2], [1.0, 1.0]), TypeError, "integer"),
     ("add_document", ([1, 2], ["2"]), TypeError, "integer"),
     ("add_document", ([1, 2], "2"), TypeError, "integer"),
     ("add_document", ([1, 2], 2), TypeError, "lengths must be a sequence of integers"),
     ("add_document", ([1], None), TypeError, "lengths must be a sequence of integers"),
     ("append_block", block([2]), ValueError, "lengths add up to 2 tokens, but 3 were given"),
-    ("append_block", block([4, -1]), ValueError, r"lengths must be in \[0, 2147483647\], got -1 to 4"),
-    ("append_block", block([2**32 + 3]), ValueError, r"lengths must be in \[0, 2147483647\], got 4294967299 to 4294"),
-    ("append_block", block([1, 2], []), ValueError, "document_ends must rise to 2, the number of sequences"),
-    ("append_block", block([1, 2], [1]), ValueError, "document_ends must rise to 2"),
-    ("append_block", block([1, 2], [3]), ValueError, "document_ends must rise to 2"),
-    ("append_block", block([1, 2], [2, 1, 2]), ValueError, "document_ends must rise to 2"),
-    ("append_block", block([1, 2], [-1, 2]), ValueError, "document_ends must rise to 2"),
+    ("append_block", block([4, -1]), ValueError, r"`lengths`: must be in \[0, 2147483647\], got -1 to 4"),
+    (
+        "append_block",
+        block([2**32 + 3]),
+        ValueError,
+        r"`lengths`: must be in \[0, 2147483647\], got 4294967299 to 4294",
+    ),
+    ("append_block", block([1, 2], []), ValueError, "`document_ends`: must ascend to 2, the number of sequences"),
+    ("append_block", block([1, 2], [1]), ValueError, "`document_ends`: must ascend to 2"),
+    ("append_block", block([1, 2], [3]), ValueError, "`document_ends`: must ascend to 2"),
+    ("append_block", block([1, 2], [2, 1, 2]), ValueError, "`document_ends`: must ascend to 2"),
+    ("append_block", block([1, 2], [-1, 2]), ValueError, "`document_ends`: must ascend to 2"),
     *(
-        ("append_block", block([1, 2], None, token), TokenRangeError, f"token id {token} in document 1 does not fit")
+        ("append_block", block([1, 2], None, token), TokenRangeError, f"token id {token} in document 1 must be in")
         for token in TOO_LARGE
     ),
-    ("add_documents", ([[1]], 65536), TokenRangeError, "token id 65536 in document 1 does not fit uint16"),
+    ("add_documents", ([[1]], 65536), TokenRangeError, "token id 65536 in document 1 must be in .* for uint16"),
     ("add_documents", ([[1]], None, 0), ConfigError, "`chunk_size`: must be 1 or more, got 0"),
 ]
 
@@ -285,7 +290,10 @@ def add(builder, way, given):
         (lambda builder: builder.add_document([1, 2], [1, 1], [1, 2, 3]), "3 modes for 2 sequences"),
         (lambda builder: builder.add_document([1, 2], [1, 1], [1, 128]), "mode 128 does not fit int8"),
         (lambda builder: builder.add_document([1, 2], [1, 1], [1, -129]), "mode -129 does not fit int8"),
-        (lambda builder: builder.add_documents([[1], [2]], modes=[1]), "1 modes for 2 rows"),
+        (
+            lambda builder: builder.add_documents([[1], [2]], modes=[1]),
+            r"`modes`: must have one entry per row \(2\), got 1",
+        ),
         (lambda builder: builder.append_block(np.ones(1, int), np.ones(1, int), modes=np.zeros(2, np.int8)), "as many"),
     ],
 )
@@ -342,7 +350,7 @@ def test_blocks_without_sequences(pair):
     assert pair.builder.num_documents == 0
     pair.builder.append_block(nothing, nothing.astype(INT32), document_ends=np.array([0, 0]))
     assert pair.builder.num_documents == 2
-    with pytest.raises(ValueError, match="document_ends must rise to 0"):
+    with pytest.raises(ValueError, match="`document_ends`: must ascend to 0"):
         pair.builder.append_block(nothing, nothing.astype(INT32), document_ends=np.array([1]))
 
 
@@ -392,7 +400,7 @@ def test_nothing_can_be_added_afterwards(pair, call, end):
     pair.finish() if end == "finish" else pair.builder.abort()
     with pytest.raises(StorageError) as caught:
         call(pair)
-    assert caught.value.message == f"the builder of `{pair.prefix}.bin` was already finalized or aborted"
+    assert caught.value.message == f"builder of `{pair.prefix}.bin`: was already finalized or aborted"
 
 
 def test_a_failed_finalize_leaves_no_new_file_and_the_old_pair(tmp_path):
@@ -426,7 +434,7 @@ def test_when_bytes_cannot_be_written_the_builder_gives_up_as_a_whole(tmp_path, 
         builder = IndexedDatasetBuilder(f"{tmp_path}/out/corpus.bin")
         with pytest.raises(StorageError, match=r"File too large$"):
             fill(builder)
-        with pytest.raises(StorageError, match=r"corpus\.bin` was already finalized or aborted$"):
+        with pytest.raises(StorageError, match=r"corpus\.bin`: was already finalized or aborted$"):
             builder.finalize(f"{tmp_path}/out/corpus.idx")
 
     assert not dies_at(tmp_path, 1 << 30, write)  # in a fork, whose limit stays there

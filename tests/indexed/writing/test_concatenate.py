@@ -76,7 +76,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, prefix, monkeypatc
     monkeypatch.setattr(os, name, full)
     with pytest.raises(StorageError, match="No space left on device") as caught:
         write_concatenated([part(prefix)] * 2, f"{tmp_path}/all")
-    assert caught.value.hint == "the disk is full; free some space, or write elsewhere"
+    assert caught.value.hint == "free space on the disk, or write to another one"
     assert files_of(tmp_path) == before
 
 
@@ -164,7 +164,7 @@ def test_roles_of_some_inputs_are_never_dropped_silently(tmp_path, prefix):
         write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     add_roles(other, tokenizer="cd" * 32)
     with pytest.raises(
-        ConfigError, match=rf"column `roles` of `{other}` is .* about .*'cdcd.* that of `{prefix}` is .*abab"
+        ConfigError, match=rf"column `roles` is .* about .*abab.* in `{prefix}`, and .*'cdcd.* in `{other}`"
     ):
         write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     assert not os.path.exists(f"{tmp_path}/all.idx")

@@ -65,7 +65,7 @@ def test_what_lies_beside_a_pair_that_a_builder_appends_is_left_there(tmp_path, 
         builder.finalize(f"{tmp_path}/all.idx")
     assert (origins_beside(f"{tmp_path}/all"), hashes_beside(f"{tmp_path}/all")) == (None, None)
     assert caplog.messages == [
-        f"columns ['hashes', 'origins'] of `{pairs[0]}` are not appended with it: `merge_datasets` joins them"
+        f"columns ['hashes', 'origins'] of `{pairs[0]}` are dropped; use `merge_datasets` to keep them"
     ]
 
 
@@ -112,8 +112,11 @@ def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
     ("options", "message"),
     [
         ({}, "`{b}` has no column `w`, but `{a}` has"),
-        ({"dtype": "float32"}, "column `w` of `{b}` is float32[] per token of tokens, padding 0, that of `{a}` is"),
-        ({"of": "label"}, "column `w` of `{b}` is uint8[] per token of labels, padding 0, that of `{a}` is"),
+        ({"dtype": "float32"}, "column `w` is uint8[] per token of tokens, padding 0 in `{a}`, and float32[]"),
+        (
+            {"of": "label"},
+            "column `w` is uint8[] per token of tokens, padding 0 in `{a}`, and uint8[] per token of label",
+        ),
     ],
 )
 def test_a_column_per_token_is_never_dropped_silently(tmp_path, pairs, way, options, message):

@@ -42,21 +42,21 @@ def test_either_file_may_name_a_pair(tmp_path, prefixes):
 
 def test_an_older_result_is_replaced(tmp_path, prefixes):
     write_pair(tmp_path / "all", [[[9]]])
-    with pytest.raises(OutputExistsError, match=r"`.*all\.idx` exists, and was not made by this job"):
+    with pytest.raises(OutputExistsError, match=r"`.*all\.idx` exists already"):
         merge_datasets(prefixes, f"{tmp_path}/all")
     assert read_pair(f"{tmp_path}/all") == [[[9]]]
     assert read_pair(merge_datasets(prefixes, f"{tmp_path}/all", overwrite=True).path_prefix) == FIRST + SECOND
 
 
 def test_nothing_to_merge_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="there is no dataset to merge"):
+    with pytest.raises(ConfigError, match="`prefixes`: must name at least one dataset"):
         merge_datasets([], f"{tmp_path}/all")
 
 
 @pytest.mark.parametrize("name", ["a", "a.bin", "./a", "../{folder}/a"])
 def test_the_output_must_not_be_an_input(tmp_path, prefixes, name):
     output = os.path.join(tmp_path, name.format(folder=tmp_path.name))
-    with pytest.raises(ConfigError, match=r"the output `.*a` is also an input"):
+    with pytest.raises(ConfigError, match=r"`.*a` is also an input"):
         merge_datasets(prefixes, output)
     assert read_pair(prefixes[0]) == FIRST
 
@@ -65,7 +65,7 @@ def test_dtypes_must_agree_and_nothing_is_written(tmp_path, prefixes):
     other = write_pair(tmp_path / "c", FIRST, dtype=np.uint16)
     with pytest.raises(ConfigError) as caught:
         merge_datasets([*prefixes, other], f"{tmp_path}/all")
-    assert caught.value.message == f"`{other}` holds uint16 tokens, but `{prefixes[0]}` holds int32"
+    assert caught.value.message == f"expected one dtype, found int32 in `{prefixes[0]}`, uint16 in `{other}`"
     assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
 
 

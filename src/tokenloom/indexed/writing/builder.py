@@ -1,4 +1,4 @@
-"""Writing a `.bin`/`.idx` pair."""
+"""`IndexedDatasetBuilder`: writes a `.bin`/`.idx` pair."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom._native import RecordBuilder
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
-from tokenloom.indexed.columns import ColumnWriter, columns_there
+from tokenloom.indexed.columns import ColumnWriter, recorded_columns
 from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, PairTally, manifest_bytes, manifest_of
 from tokenloom.indexed.writing.concatenate import byte_pieces, open_checked, put_piece
 from tokenloom.indexed.writing.outputs import IndexWriter, PendingDataset, publish_datasets
@@ -28,17 +28,17 @@ from tokenloom.storage.resolve import open_pending
 
 _LOGGER = logging.getLogger(__name__)
 
-_FLUSH_BYTES = 4 << 20  # larger writes measured no faster
+_FLUSH_BYTES = 4 << 20  # larger writes were no faster
 _ROWS_PER_WRITE = 1 << 20
 _LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
 class IndexedDatasetBuilder:
-    """Writes a `.bin`/`.idx` pair, byte for byte as the reference would for the same calls.
+    """A writer of a `.bin`/`.idx` pair, byte for byte as the reference would write it after the same calls.
 
-    Nothing appears under the final names before `finalize`; leaving a `with` block by an exception, or dropping the
-    builder, removes what was written, and so does an error of writing. Token ids that do not fit the dtype are an error
-    (the reference wraps them silently). Memory: 12 bytes per document of one sequence. Not safe from several threads.
+    No file appears under its final name before `finalize`. The builder removes its files if writing fails, if it is
+    dropped, or if its `with` block ends without `finalize`. Token ids that do not fit the dtype are an error (the
+    reference wraps them silently). Needs 12 bytes of memory per document of one sequence. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -53,12 +53,12 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: path of the tokens, or an address in object storage, to which complete files are uploaded.
+        bin_path: path of the `.bin` file, or an address in object storage for uploading complete files.
         dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
-        checksums: whether to compute the facts for a manifest; costs some 0.6 ns per byte.
-        durable: whether published files survive a loss of power; see `PendingFile`.
-        overwrite: whether the pair may replace another one, as the reference's does; that stays whole until `finalize`.
+        checksums: whether to compute the facts for a manifest, which takes 0.6 ns per byte.
+        durable: whether published files must survive a loss of power; see `PendingFile`.
+        overwrite: whether to replace an existing pair, as the reference does; it stays complete until `finalize`.
         exclusive: whether to lock the pair against other writers.
     """
 
@@ -89,7 +89,7 @@ class IndexedDatasetBuilder:
         self._finished = False
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
-        """Appends one sequence, a list, array or tensor of numbers; `end_document` closes its document.
+        """Appends one sequence, a list, array or tensor of token ids; call `end_document` at the end of its document.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -99,7 +99,7 @@ class IndexedDatasetBuilder:
         self._append(tokens, (size,), (mode,) if self.multimodal else None, end_document=False)
 
     def add_document(self, tensor: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
-        """Appends one document of sequences with the given lengths, which must add up to the tokens.
+        """Appends one document; `lengths`, tokens per sequence, must add up to the number of tokens.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -110,30 +110,32 @@ class IndexedDatasetBuilder:
     def add_documents(
         self, batch: Any, modes: Sequence[int] | None = None, eod_token: int | None = None, chunk_size: int = 65536
     ) -> None:
-        """Appends a jagged batch, one document of one sequence per row.
+        """Appends rows of different lengths, each as a document of one sequence.
 
         Args:
             batch: lists or arrays of tokens.
-            modes: mode of each row, in a multimodal dataset; 0 if None.
-            eod_token: appended to every row if given.
-            chunk_size: accepted for compatibility.
+            modes: mode of each row of a multimodal dataset; None means 0.
+            eod_token: token to append to each row; None appends none.
+            chunk_size: accepted for compatibility; has no effect.
 
         Raises:
-            TokenRangeError: a token does not fit the dtype. The rows before it were added.
+            TokenRangeError: a token does not fit the dtype. Only the rows before it were added.
         """
         if chunk_size < 1:
             raise ConfigError(f"`chunk_size`: must be 1 or more, got {chunk_size!r}")
         if modes is not None and hasattr(batch, "__len__") and len(modes) != len(batch):
-            raise ConfigError(f"{len(modes)} modes for {len(batch)} rows")
+            raise ConfigError(f"`modes`: must have one entry per row ({len(batch)}), got {len(modes)}")
         self._check_open()
         suffix = None if eod_token is None else self._convert(np.asarray([eod_token]))
         for row, mode in zip(batch, repeat(0) if modes is None else modes, strict=modes is not None):
-            if isinstance(row, list):  # the extension reads lists several times faster than NumPy converts them
+            if isinstance(row, list):  # the extension reads lists several times faster than NumPy
                 tokens: Any = row if suffix is None else [*row, eod_token]
             else:
                 tokens = np.asarray(row).reshape(-1)
                 if suffix is not None:
-                    exact = tokens if tokens.dtype.kind == "i" else self._convert(tokens)  # uint64 would become float
+                    exact = (
+                        tokens if tokens.dtype.kind == "i" else self._convert(tokens)
+                    )  # uint64 + int64 would be float64
                     tokens = np.concatenate([exact, suffix])
             self._append(tokens, (len(tokens),), (mode,) if self.multimodal else None, end_document=True)
 
@@ -145,29 +147,29 @@ class IndexedDatasetBuilder:
         document_ends: NDArray[np.int64] | None = None,
         modes: NDArray[np.int8] | None = None,
     ) -> None:
-        """Appends many documents at once: the fast way in for whole blocks of tokens.
+        """Appends many documents at once, the fastest way to add tokens that are already in arrays.
 
         Args:
-            tokens: integers[sum(lengths)], all sequences back to back.
+            tokens: integers[sum(lengths)], the tokens of all sequences, concatenated.
             lengths: int32[num_sequences], tokens per sequence.
-            document_ends: int64[num_documents], sequences of this block before the end of each document; None makes
-                every sequence a document.
-            modes: int8[num_sequences], in a multimodal dataset; 0 if None.
+            document_ends: int64[num_documents], one past the last sequence of each document, counted within this block;
+                None makes every sequence a document.
+            modes: int8[num_sequences], modes in a multimodal dataset; None means 0.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
-            ValueError: the parts do not fit together. Nothing was added.
+            ValueError: `lengths` or `document_ends` do not match the tokens. Nothing was added.
         """
         self._check_open()
         count, num_tokens = len(lengths), int(lengths.sum(dtype=np.int64))
         if count and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
-            raise ValueError(f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}")
+            raise ValueError(f"`lengths`: must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}")
         if num_tokens != len(tokens):
             raise ValueError(f"lengths add up to {num_tokens} tokens, but {len(tokens)} were given")
         if document_ends is None:
             document_ends = np.arange(1, count + 1, dtype=np.int64)
         if np.any(np.diff(document_ends, prepend=0, append=count) < 0) or (count and [*document_ends[-1:]] != [count]):
-            raise ValueError(f"document_ends must rise to {count}, the number of sequences")
+            raise ValueError(f"`document_ends`: must ascend to {count}, the number of sequences")
         stored = self._convert(tokens)
         chosen = None
         if self.multimodal:
@@ -179,25 +181,25 @@ class IndexedDatasetBuilder:
         self._write(stored.data)
 
     def end_document(self) -> None:
-        """Closes the document that `add_item` began; without items, adds an empty document."""
+        """Ends the document that `add_item` started; without items since the last document, adds an empty one."""
         self._check_open()
         self._records.end_document()
 
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
-        """Appends a whole dataset; its bytes are copied by the kernel, its columns are left out, which is logged.
+        """Appends a whole dataset, whose tokens the operating system copies. Its columns are dropped with a warning.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
-            DatasetFormatError: the pair is damaged, or its dtype is not this builder's. Nothing was added.
+            DatasetFormatError: the pair is damaged, or has another dtype. Nothing was added.
         """
         self._check_open()
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         prefix, index = dataset.path_prefix, dataset.index
         if dataset.dtype != self.dtype:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
-            raise DatasetFormatError(message, hint="datasets of one dtype only can be merged; tokenize it again")
-        if beside := sorted(columns_there(prefix)):
-            _LOGGER.warning("columns %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
+            raise DatasetFormatError(message, hint="tokenize it again with the dtype of this builder")
+        if beside := sorted(recorded_columns(prefix)):
+            _LOGGER.warning("columns %s of `%s` are dropped; use `merge_datasets` to keep them", beside, prefix)
         self._records.add_rows(index.sequence_lengths, index.document_indices[1:], index.sequence_modes)
         self._flush()
         try:
@@ -223,13 +225,13 @@ class IndexedDatasetBuilder:
 
         Args:
             idx_path: path of the index.
-            manifest: makes the manifest of the pair from its facts; needs `checksums`. None for none.
-            columns: columns of all rows, by name.
+            manifest: function that makes the manifest from the facts of the pair; needs `checksums`. None writes none.
+            columns: writers of complete columns, by name.
 
         Raises:
-            OutputExistsError: there is another pair, and `overwrite` is false.
-            OutputBusyError: another process writes a pair of this index.
-            StorageError: writing failed; an old pair is there again.
+            OutputExistsError: a pair exists already, and `overwrite` is False.
+            OutputBusyError: another process is writing the same pair.
+            StorageError: writing failed; an existing pair was kept.
         """
         self._check_open()
         self._finished = True
@@ -251,7 +253,7 @@ class IndexedDatasetBuilder:
             pending.describe(MappedFile(self._bin_file.readable_path))
             if manifest is not None:
                 if self._tally is None:
-                    raise ConfigError("`manifest` needs a builder with `checksums=True`")
+                    raise ConfigError("`manifest`: needs a builder with `checksums=True`")
                 facts = self._tally.facts(MappedFile(index_file.readable_path))
                 pending.manifest = manifest_bytes(manifest(replace(facts, copied_tokens=self._copied_tokens)))
             publish_datasets(
@@ -269,14 +271,14 @@ class IndexedDatasetBuilder:
             if modes is not None:
                 records.copy_modes(begin, modes)
             rows.add_rows(lengths, modes)
-        for begin in range(1, count, _ROWS_PER_WRITE):  # the first, 0, is there
+        for begin in range(1, count, _ROWS_PER_WRITE):  # `IndexWriter` has written the first one, 0
             ends = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=np.int64)
             records.copy_document_ends(begin, ends)
             rows.add_boundaries(ends)
         rows.finish()
 
     def abort(self) -> None:
-        """Removes what was written. Harmless after `finalize`."""
+        """Removes the files of this builder; does nothing after `finalize`."""
         self._finished = True
         self._bin_file.discard()
         self._release()
@@ -301,35 +303,34 @@ class IndexedDatasetBuilder:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences added so far."""
+        """The number of sequences added so far."""
         return self._records.num_sequences
 
     @property
     def num_documents(self) -> int:
-        """Documents ended so far."""
+        """The number of documents ended so far."""
         return self._records.num_document_boundaries - 1
 
     def _append(self, tokens: Any, lengths: Sequence[int], modes: Sequence[int] | None, *, end_document: bool) -> None:
         self._check_open()
         try:
-            # Lists and contiguous integer arrays, nearly every call: looking at them in Python first would cost more
-            # than adding them.
+            # Nearly every call passes a list or contiguous integers; checking them here first would take longer.
             pending = self._add(tokens, lengths, modes, end_document)
-        except OverflowError as error:  # of a token, or else of a length or mode beyond 64 bits
+        except OverflowError as error:  # a token out of range, or a length or mode beyond 64 bits
             if self.dtype.kind in "iu":
                 is_list = isinstance(tokens, (list, tuple))
                 self._check_range(tokens if is_list else np.ravel(np.asarray(tokens)).tolist())
-            raise ValueError(f"a length or mode is out of range: {error}") from None
+            raise ValueError(f"`lengths`, `modes`: out of range: {error}") from None
         except (TypeError, BufferError):
             pending = self._add(self._convert(np.asarray(tokens)), lengths, modes, end_document)
         if pending >= _FLUSH_BYTES:
             self._flush()
 
     def _convert(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """Returns the tokens in the builder's dtype, contiguous; an error if integers do not survive it."""
+        """Returns contiguous tokens of the builder's dtype; `TokenRangeError` for an integer out of its range."""
         if tokens.dtype != self.dtype and self.dtype.kind in "iu" and tokens.size:
             if tokens.dtype.kind not in "iu":
-                raise ConfigError(f"tokens must be integers for dtype {self.dtype}, got {tokens.dtype}")
+                raise ConfigError(f"tokens: must be integers for dtype {self.dtype}, got {tokens.dtype}")
             self._check_range((int(tokens.min()), int(tokens.max())))
         return np.ascontiguousarray(tokens, dtype=self.dtype)
 
@@ -338,12 +339,12 @@ class IndexedDatasetBuilder:
         for token in tokens:
             if not bounds.min <= token <= bounds.max:
                 where = f"`{self._bin_file.path}`: token id {token} in document {self.num_documents}"
-                message = f"{where} does not fit {self.dtype}, which holds {bounds.min} to {bounds.max}"
+                message = f"{where} must be in [{bounds.min}, {bounds.max}] for {self.dtype}"
                 raise TokenRangeError(message, hint="choose the dtype with `DType.optimal_dtype(vocab_size)`") from None
 
     def _check_open(self) -> None:
         if self._finished:
-            raise StorageError(f"the builder of `{self._bin_file.path}` was already finalized or aborted")
+            raise StorageError(f"builder of `{self._bin_file.path}`: was already finalized or aborted")
 
     def _flush(self) -> None:
         if pending := self._records.take_pending():
@@ -354,6 +355,6 @@ class IndexedDatasetBuilder:
             self._bin_file.write(data)
             if self._tally is not None:
                 self._tally.add_tokens(data)
-        except BaseException:  # what of it arrived is not known
+        except BaseException:  # an unknown part of the data was written
             self.abort()
             raise

@@ -1,7 +1,7 @@
-"""Many datasets as one: a pair, to which tokens are copied by the operating system, or a catalogue, which names them.
+"""Concatenation of datasets: as one pair, whose tokens the operating system copies, or as a catalogue that names them.
 
-Every input is opened and every row of its index checked before the first byte is written. Inputs are open one at a
-time, and rows pass in blocks, so that memory depends on neither their number nor their size.
+Every input is opened, and every row of its index checked, before the first byte is written. One input is open at a
+time, and rows pass in blocks, so memory depends neither on the number of inputs nor on their size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tokenloom.indexed.columns import (
     read_columns,
     written_column,
 )
-from tokenloom.indexed.dataset import IndexedDataset, inputs_stay
+from tokenloom.indexed.dataset import IndexedDataset, pin_inputs
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import Manifest, PairFacts, PairTally, combined_manifest, manifest_bytes
 from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_origins
@@ -50,18 +50,18 @@ _READ_BYTES = 16 << 20
 _ROWS_AT_ONCE = 1 << 24
 _BLOCK_ROWS = 1 << 20
 _LONG_RUN_BYTES = 256 << 10
-"""Longer runs are copied by the kernel, shorter ones gathered: a call for each would cost more."""
+"""Longer runs of bytes are copied by the operating system; shorter ones are gathered, many per call."""
 _GATHERED_BYTES = 16 << 20
-_REMOTE_READ_BYTES = 64 << 20  # read as several ranges at once
+_REMOTE_READ_BYTES = 64 << 20  # fetched as several concurrent ranges
 
 Advance = Callable[[int], None]
 MakeManifest = Callable[[PairFacts], Manifest]
-"""Makes a manifest from the facts of a pair."""
+"""A function that makes a manifest from the facts of a pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """Bytes [offset, offset + length) of a version of a local file, copied without being read."""
+    """Bytes [offset, offset + length) of a local file, to be copied by the operating system."""
 
     path: str
     offset: int
@@ -74,11 +74,11 @@ Piece = FilePiece | Bytes
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ConcatenatedPart:
-    """A dataset, or some documents of it, as a part of something larger. A dataset may be in several parts.
+    """A dataset, or some of its documents, as one part of an output. Several parts may name the same dataset.
 
     Attributes:
-        documents: documents of the part; None for all.
-        kept_documents: bool[num_documents of the dataset], false for documents to drop; None keeps all.
+        documents: range of its documents; None for all.
+        kept_documents: bool[num_documents of the dataset], False for documents to drop; None keeps all.
     """
 
     prefix: str
@@ -87,7 +87,6 @@ class ConcatenatedPart:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the whole dataset."""
         return self.documents is None and self.kept_documents is None
 
 
@@ -101,27 +100,27 @@ def merge_datasets(
     overwrite: bool = False,
     notice: Callable[[str], None] | None = None,
 ) -> IndexedDataset:
-    """Writes the documents of all datasets, in order, as one pair, and returns it opened.
+    """Writes the documents of all datasets, in order, as one pair, and opens it.
 
-    Manifests are joined if all inputs have one, columns by their kind. Columns per token or sequence must lie beside
-    all inputs, alike. Those per document are left out if one input lacks them; of runs, the documents of such an input
-    are unknown. Both is logged. A result that is there already, byte for byte, stays as it is.
+    The output gets a manifest if all inputs have one. Columns per token or sequence must exist in all inputs, in the
+    same form. Columns per document are dropped if an input lacks them, and origins become unknown for its documents;
+    a warning is logged. An existing output with the same bytes is kept.
 
     Args:
-        prefixes: prefixes of the inputs, in the order wanted.
-        output_prefix: prefix of the result; must not be one of the inputs.
-        multimodal: whether the datasets hold modes.
-        verify: compare the tokens of the inputs with their manifests first, and the result with the inputs. Without,
-            the manifest of the result says that they were not.
-        durable: wait until the result would survive a loss of power; without, as `cp` does, it is faster.
-        overwrite: replace an output that holds something else; it stays whole until the new one is.
-        notice: called with a sentence if the output is there already.
+        prefixes: prefixes of the inputs, in output order.
+        output_prefix: prefix of the output; must not be one of the inputs.
+        multimodal: whether the datasets have modes.
+        verify: compare the tokens of the inputs with their manifests first, and the output with the inputs at the end.
+            Without it, the manifest of the output records that tokens were not compared.
+        durable: wait until the output would survive a loss of power. False is faster, like `cp`.
+        overwrite: replace an existing output with other bytes; it stays complete until the new one is.
+        notice: called with a sentence if the output exists already.
 
     Raises:
-        ConfigError: no inputs, the output is also an input, the dtypes or, as manifests tell, the tokenizers differ, or
-            only some have a column per token.
-        OutputExistsError: there is something else under the output prefix, and no `overwrite`.
-        OutputBusyError: another process writes the same output.
+        ConfigError: there are no inputs, the output is also an input, dtypes or (according to manifests) tokenizers
+            differ, or only some inputs have a column per token or sequence.
+        OutputExistsError: a dataset with other bytes exists under `output_prefix`, without `overwrite=True`.
+        OutputBusyError: another process is writing the same output.
         DatasetFormatError: an input is damaged.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
@@ -142,7 +141,7 @@ def write_concatenated(
     overwrite: bool = False,
     notice: Callable[[str], None] | None = None,
 ) -> IndexedDataset:
-    """Writes the documents of all parts, in order, as one pair, and returns it opened; see `merge_datasets`.
+    """Writes the documents of all parts, in order, as one pair, and opens it; see `merge_datasets`.
 
     Example:
         >>> import tempfile
@@ -157,13 +156,13 @@ def write_concatenated(
         [array([1, 2], dtype=int32), array([4, 5, 6], dtype=int32)]
 
     Args:
-        parts: the parts, in the order wanted.
-        output_prefix: prefix of the result; must not be one of the inputs.
+        parts: the parts, in output order.
+        output_prefix: prefix of the output; must not be one of the inputs.
         multimodal, verify, durable, overwrite, notice: see `merge_datasets`.
-        manifest: makes the manifest of the result from the facts of its files; None for none.
+        manifest: function that makes the manifest of the output from the facts of its files; None writes no manifest.
 
     Raises:
-        ConfigError: as `merge_datasets`, or a part names documents that its dataset does not have.
+        ConfigError: as in `merge_datasets`, or a part names documents that its dataset does not have.
     """
     options = _Options(multimodal, verify, durable, overwrite, notice)
     return _write(parts, prefix_of(output_prefix), options, lambda: manifest)
@@ -183,7 +182,7 @@ def _write(
     prefixes, multimodal = [part.prefix for part in parts], options.multimodal
     check_output(target, prefixes)
     make_folder_of(target)
-    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, pin_inputs(prefixes):
         dtype = check_inputs(prefixes, multimodal=multimodal, tokens=options.verify)
         joining = _Joining(parts, target, dtype, manifest(), multimodal=multimodal, durable=options.durable)
         if not options.overwrite:
@@ -198,12 +197,12 @@ def _combined(prefixes: Sequence[str], *, multimodal: bool, verify: bool) -> Mak
 
 
 def _publish(pending: PendingDataset, lock: OutputLock, options: _Options) -> None:
-    """Publishes a dataset; one with the same bytes that exists already stays, and `notice` is called."""
+    """Publishes a dataset, unless the same bytes exist already; then `notice` is called."""
     if options.overwrite or not is_published(pending):
         publish_datasets([pending], overwrite=options.overwrite, locks=[lock])
     else:
         pending.discard()
-        (options.notice or _LOGGER.info)(f"nothing to do: `{pending.prefix}` holds these inputs already")
+        (options.notice or _LOGGER.info)(f"nothing to do: `{pending.prefix}` contains these inputs already")
 
 
 def build_catalogue(
@@ -215,12 +214,12 @@ def build_catalogue(
     notice: Callable[[str], None] | None = None,
     verify: bool = False,
 ) -> IndexedDataset:
-    """Makes many datasets one without copying a token, and returns it opened.
+    """Writes a catalogue, which makes many datasets one without copying tokens, and opens it.
 
-    The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md; it is opened as a
-    pair is. Pairs below the folder of the catalogue are named from there, so that the folder can be moved; others by
-    their whole path or address. A pair that changes later is an error when it is read. Catalogues among the inputs are
-    resolved to their pairs. Columns and manifests are joined as by `merge_datasets`.
+    The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md); open it like a
+    pair. Pairs below the folder of the catalogue get relative paths, so the folder can be moved; other pairs get
+    absolute ones. Reading a pair that changed later is an error. A catalogue among the inputs is replaced by its pairs.
+    Columns and manifests are joined as in `merge_datasets`.
 
     Example:
         >>> import tempfile
@@ -235,23 +234,24 @@ def build_catalogue(
         (4, 6, [1, 2])
 
     Args:
-        prefixes: prefixes of the inputs, in the order wanted.
+        prefixes: prefixes of the inputs, in output order.
         output_prefix: prefix of the catalogue.
         multimodal, notice: see `merge_datasets`.
-        overwrite: replace a catalogue that is there and lists something else; never a pair.
-        verify: compare all tokens with the manifests. Without, the manifest of the result says that they were not.
+        overwrite: replace an existing catalogue that lists other pairs; never replaces a pair.
+        verify: compare all tokens with the manifests. Without it, the manifest of the output records that this was not
+            done.
 
     Raises:
-        ConfigError: as `merge_datasets`, or a pair is there, or a catalogue in object storage would name local files.
+        ConfigError: as in `merge_datasets`; or a pair exists under the prefix; or remote data would name local files.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
     check_output(target, chosen)
     if exists(bin_path(target)):
-        message = f"a catalogue `{target}` would take the place of `{bin_path(target)}`, which is there"
+        message = f"`output_prefix`: the pair `{bin_path(target)}` exists, a catalogue cannot replace it"
         raise ConfigError(message, hint="choose another output prefix, or remove the pair")
     make_folder_of(target)
-    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(chosen):
+    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, pin_inputs(chosen):
         pending = _write_catalogue(chosen, target, multimodal=multimodal, verify=verify)
         _publish(pending, lock, _Options(multimodal, verify, True, overwrite, notice))  # noqa: FBT003
     return IndexedDataset(target, multimodal=multimodal)
@@ -275,12 +275,12 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
 
 
 def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, ConcatenatedPart]]:
-    """Yields the pairs of a dataset as parts of a catalogue, and their documents."""
+    """Yields a catalogue entry for each pair of a dataset, with its documents as a part."""
     for number, section in enumerate(dataset.sections):
         file = asdict(record_file(section.path, version=dataset.version_of_section(number)))
         if file.pop("path") and file["num_bytes"] != section.num_bytes:
             message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file['num_bytes']}"
-            raise StorageError(message, hint="the file changed while it was recorded")
+            raise StorageError(message, hint="do not modify the file while a catalogue is written")
         num_sequences, num_documents = len(section.rows), len(section.documents)
         part = CataloguePart(prefix=section.prefix, num_sequences=num_sequences, num_documents=num_documents, **file)
         yield part, ConcatenatedPart(prefix=dataset.path_prefix, documents=section.documents)
@@ -295,13 +295,13 @@ def write_pending(
     manifest: MakeManifest | None = None,
     columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
-    """Writes a pair like `write_concatenated`, of checked inputs and with further columns, without publishing it."""
+    """Writes an unpublished pair from checked inputs like `write_concatenated`, with further columns."""
     return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
 @contextmanager
 def _opened(target: str, tokens_path: str, *, durable: bool = True) -> Iterator[PendingDataset]:
-    """Yields an empty dataset to write; it is discarded if that fails."""
+    """Yields an empty dataset to write, and discards it if the block raises."""
     tokens, index = open_pending(tokens_path, durable=durable), open_pending(idx_path(target), durable=durable)
     pending = PendingDataset(prefix=target, tokens=tokens, index=index)
     try:
@@ -313,7 +313,7 @@ def _opened(target: str, tokens_path: str, *, durable: bool = True) -> Iterator[
 
 @dataclass(eq=False)
 class _Joining:
-    """Writes documents of many datasets as one: rows, tokens, columns and manifest."""
+    """A writer of the rows, tokens, columns and manifest of many datasets as one."""
 
     parts: Sequence[ConcatenatedPart]
     target: str
@@ -325,10 +325,10 @@ class _Joining:
     def __post_init__(self) -> None:
         self.tally = None if self.manifest is None else PairTally(self.dtype)
         prefixes = dict.fromkeys(prefix_of(part.prefix) for part in self.parts)
-        self._columns = _common({prefix: read_columns(self._open(prefix)) for prefix in prefixes})
+        self._columns = _common_columns({prefix: read_columns(self._open(prefix)) for prefix in prefixes})
 
     def write_pair(self, *, verify: bool = False, columns: Mapping[str, WrittenColumn] | None = None) -> PendingDataset:
-        """Returns a pair with further columns, not published yet."""
+        """Writes a pair with further columns; returns it unpublished."""
         _, num_bytes = self._sizes
         with _opened(self.target, bin_path(self.target), durable=self.durable) as pending:
             tokens = pending.tokens
@@ -338,13 +338,13 @@ class _Joining:
             with storage_errors("read", tokens.path):
                 found = tokens.stream.seek(0, 2)
             if found != expected:
-                message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
-                raise StorageError(message, hint="an input changed while it was read")
+                message = f"`{tokens.path}`: expected {expected} bytes, as the index has, found {found}"
+                raise StorageError(message, hint="do not modify the inputs while they are joined")
             if verify:
                 with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
                     wrong = first_difference(tokens.readable_path, self._contents(advance))
                 if wrong is not None:
-                    hint = "the disk or the memory is faulty, or an input changed while it was read"
+                    hint = "check disk and memory for faults, and do not modify the inputs while they are joined"
                     raise StorageError(
                         f"`{tokens.path}`: byte {wrong} differs from the inputs after copying", hint=hint
                     )
@@ -353,7 +353,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises early if an existing output has other sizes."""
+        """Raises an `OutputExistsError` before writing if an existing output has other sizes."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -366,7 +366,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index and copies tokens, unless parts have `starts`; returns the end of the tokens in bytes."""
+        """Writes the index, and the tokens unless `starts` gives their offsets; returns the end of the tokens."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -386,7 +386,7 @@ class _Joining:
         return rows.pointer
 
     def add_columns(self, pending: PendingDataset, tokens: ByteSource) -> None:
-        """Writes columns and manifest of a dataset with complete tokens and index."""
+        """Writes columns and manifest of a dataset whose tokens and index are complete."""
         for name, facts in self._columns.items():
             pending.columns[name] = self._write_column(name, facts)
         pending.describe(tokens)
@@ -400,13 +400,12 @@ class _Joining:
         return written_column(ColumnWriter(self.target, name, facts, durable=self.durable), self._rows(name))
 
     def _rows(self, name: str) -> Iterator[NDArray[np.generic]]:
-        """Yields the rows of a column, in blocks."""
         for part in self.parts:
             dataset = self._open(part.prefix)
             column = open_column(dataset, name)
             assert column is not None
             for block in _blocks(dataset, part):
-                for rows, kept in _chosen(column.facts.kind, dataset, block):
+                for rows, kept in _column_rows(column.facts.kind, dataset, block):
                     yield column.data[rows] if kept.all() else column.data[rows][kept]
                 column.check()
 
@@ -421,7 +420,7 @@ class _Joining:
 
     @cached_property
     def _sizes(self) -> tuple[Header, int]:
-        """Returns the header of the index, and the bytes of all tokens."""
+        """The header of the output index, and the number of bytes of all tokens."""
         found = [_counts(self._open(part.prefix), part) for part in self.parts]
         documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
         code = DType.code_from_dtype(self.dtype)
@@ -429,7 +428,7 @@ class _Joining:
         return header, num_tokens * self.dtype.itemsize
 
     def _contents(self, advance: Advance) -> Iterator[memoryview]:
-        """Yields the bytes that parts are made of, in order."""
+        """Yields the token bytes of all parts, in order."""
         for part in self.parts:
             for block in _blocks(self._open(part.prefix), part):
                 for piece in block.pieces():
@@ -439,7 +438,7 @@ class _Joining:
 
 
 def _counts(dataset: IndexedDataset, part: ConcatenatedPart) -> tuple[int, int, int]:
-    """Returns documents, sequences and tokens of a part after checking it; reads all rows if some are dropped."""
+    """Returns the numbers of documents, sequences and tokens of a part; reads all rows if it drops documents."""
     count, chosen, kept = dataset.num_documents, part.documents, part.kept_documents
     if chosen is not None and (chosen.step != 1 or not 0 <= chosen.start <= chosen.stop <= count):
         raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: it has {count}")
@@ -473,13 +472,13 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 
 
 class Block:
-    """Consecutive documents, some of them dropped.
+    """Consecutive documents of a dataset, of which some are dropped.
 
     Attributes:
-        documents, rows: all documents of the block and their sequences.
-        kept_documents, kept_rows: bool[documents], bool[rows], whether each is kept.
+        documents, rows: slices of all documents of the block, and of their sequences.
+        kept_documents, kept_rows: bool[documents], bool[rows], which of them are kept.
         num_documents: number of kept documents.
-        counts: int64[num_documents], sequences of each.
+        counts: int64[num_documents], sequences per kept document.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
@@ -494,17 +493,17 @@ class Block:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """int32[kept sequences], tokens of each."""
+        """The lengths of the kept sequences: int32[num_kept]."""
         return self._dataset.sequence_lengths[self.rows][self.kept_rows]
 
     @property
     def modes(self) -> NDArray[np.int8] | None:
-        """int8[kept sequences] of a multimodal dataset."""
+        """The modes of the kept sequences, int8[num_kept]; None unless multimodal."""
         modes = self._dataset.index.sequence_modes
         return None if modes is None else modes[self.rows][self.kept_rows]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the bytes of the kept sequences, in order: long runs as they lie in files, short ones gathered."""
+        """Yields the bytes of the kept sequences, in order: long runs as pieces of files, short runs gathered."""
         starts, stops, sizes = self._runs()
         position, long_runs = 0, np.flatnonzero(sizes >= _LONG_RUN_BYTES).tolist()
         for run in [*long_runs, len(sizes)]:
@@ -515,7 +514,7 @@ class Block:
             position = run + 1
 
     def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the runs of kept rows: first row, one past the last, and bytes from the first to the last."""
+        """Returns first row, one past the last row, and bytes of each run of kept rows: int64[num_runs] each."""
         edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self.rows.start
         starts, stops = edges[::2], edges[1::2]
         index, itemsize = self._dataset.index, self._dataset.dtype.itemsize
@@ -525,7 +524,7 @@ class Block:
     def _gathered(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> Iterator[Piece]:
-        """Yields the bytes of short runs, many at a time."""
+        """Yields the bytes of short runs, many runs per array."""
         sums, first = np.cumsum(sizes), 0
         while first < len(starts):
             before = int(sums[first - 1]) if first else 0
@@ -538,7 +537,7 @@ class Block:
 
 
 def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Piece]:
-    """Yields the tokens in bytes [begin, begin + length) of the range of all pointers, without gaps."""
+    """Yields the tokens with pointers in [begin, begin + length), without the gaps of a catalogue."""
     sections = dataset.sections
     for number, offset, count in dataset.extents.pieces(begin, length):
         path = sections[number].path
@@ -551,7 +550,7 @@ def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Pi
 
 
 def put_piece(piece: Piece, target: PendingFile, *, advance: Advance | None = None) -> None:
-    """Appends bytes to a file."""
+    """Appends the bytes of a piece to a file."""
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
         if advance is not None:
@@ -572,7 +571,7 @@ def put_piece(piece: Piece, target: PendingFile, *, advance: Advance | None = No
 
 
 def _read(piece: Piece) -> Iterator[memoryview]:
-    """Yields the bytes of a piece, all of one version of its file."""
+    """Yields the bytes of a piece; `ChangedFileError` if its file changed."""
     if not isinstance(piece, FilePiece):
         yield piece.data
         return
@@ -585,35 +584,35 @@ def _read(piece: Piece) -> Iterator[memoryview]:
 
 
 def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
-    """Checks that there are inputs, and that the output is none of them."""
+    """Raises a `ConfigError` if there are no inputs, or the output is one of them."""
     if not prefixes:
-        raise ConfigError("there is no dataset to merge")
-    target, is_there = canonical_path(prefix_of(output_prefix)), exists(idx_path(prefix_of(output_prefix)))
+        raise ConfigError("`prefixes`: must name at least one dataset")
+    target, output_exists = canonical_path(prefix_of(output_prefix)), exists(idx_path(prefix_of(output_prefix)))
     for prefix in map(prefix_of, prefixes):
         inputs = [prefix]
-        if is_there and (catalogue := IndexedDataset(prefix).catalogue) is not None:
+        if output_exists and (catalogue := IndexedDataset(prefix).catalogue) is not None:
             inputs += [part.prefix for part in catalogue.parts]
         if target in map(canonical_path, inputs):
-            message = f"the output `{prefix_of(output_prefix)}` is also an input"
+            message = f"`output_prefix`: `{prefix_of(output_prefix)}` is also an input"
             raise ConfigError(message, hint="choose another output prefix")
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Returns the dtype of all datasets after checking each once, see `open_checked`."""
+    """Checks each dataset once, see `open_checked`; returns their common dtype."""
     first, *others = distinct = list(dict.fromkeys(map(prefix_of, prefixes)))
     with task("checking inputs", unit="datasets", total=len(distinct)) as advance:
         dtype = open_checked(first, multimodal=multimodal, tokens=tokens).dtype
         advance()
         for prefix in others:
             if (found := open_checked(prefix, multimodal=multimodal, tokens=tokens).dtype) != dtype:
-                hint = "datasets of one dtype only can be merged; tokenize one of them again"
-                raise ConfigError(f"`{prefix}` holds {found} tokens, but `{first}` holds {dtype}", hint=hint)
+                hint = "tokenize one of them again, with the dtype of the other"
+                raise ConfigError(f"expected one dtype, found {dtype} in `{first}`, {found} in `{prefix}`", hint=hint)
             advance()
     return dtype
 
 
 def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
-    """Returns a dataset after checking all rows of its index and columns, with `tokens` its tokens, too."""
+    """Opens a dataset, and checks all rows of its index, its columns and, with `tokens=True`, its tokens."""
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
     check_columns(dataset)
@@ -624,8 +623,8 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
     return dataset
 
 
-def _chosen(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-    """Yields the rows of a block of documents, and which of them are kept."""
+def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+    """Yields slices of the rows of a column for a block, and masks of the kept rows."""
     if kind == "document":
         yield block.documents, block.kept_documents
     elif kind == "sequence":
@@ -643,8 +642,8 @@ def _chosen(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[
             low = high
 
 
-def _common(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
-    """Returns what the columns of a result are, from those of all pairs, by prefix."""
+def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
+    """Returns the columns of an output by name, given the columns of each input by prefix."""
     common: dict[str, ColumnFacts] = {}
     for name in dict.fromkeys(name for each in columns.values() for name in each):
         having = {prefix: each[name] for prefix, each in columns.items() if name in each}
@@ -653,20 +652,21 @@ def _common(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, Colum
         lacking = next((prefix for prefix in columns if prefix not in having), None)
         if other is None and (lacking is None or facts.kind == "runs"):
             if lacking is not None:
-                text = "`%s` has no column `%s`: of its documents it says nothing in the result"
+                text = "`%s` has no column `%s`: in the output, the rows of its documents are unknown"
                 _LOGGER.warning(text, lacking, name)
             common[name] = facts
             continue
         if other is None:
             problem = f"`{lacking}` has no column `{name}`, but `{owner}` has"
         else:
-            problem = f"column `{name}` of `{other}` is {_words(having[other])}, that of `{owner}` is {_words(facts)}"
+            one, two = _describe(facts), _describe(having[other])
+            problem = f"column `{name}` is {one} in `{owner}`, and {two} in `{other}`"
         if facts.kind in ("token", "sequence"):
-            raise ConfigError(problem, hint=f"give all pairs the same column `{name}`, or remove it from those with it")
-        _LOGGER.warning("the result has no column `%s`: %s", name, problem)
+            raise ConfigError(problem, hint=f"add the same column `{name}` to all inputs, or remove it from all")
+        _LOGGER.warning("the output gets no column `%s`: %s", name, problem)
     return common
 
 
-def _words(facts: ColumnFacts) -> str:
+def _describe(facts: ColumnFacts) -> str:
     about = f" about {dict(facts.about)}" if facts.about and facts.kind != "runs" else ""
     return f"{facts.dtype}{[*facts.shape[1:]]} per {facts.kind} of {facts.of}s, padding {facts.padding:g}{about}"

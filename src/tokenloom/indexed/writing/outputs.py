@@ -1,4 +1,4 @@
-"""The files of a dataset as one thing to write: all of them appear together, and replace all of an earlier one."""
+"""Publication of datasets: all files of one appear together, and replace all files of an existing one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
-from tokenloom.indexed.columns import WrittenColumn, columns_there, describe_columns
+from tokenloom.indexed.columns import WrittenColumn, describe_columns, recorded_columns
 from tokenloom.indexed.layout import Header, bin_path, column_path, columns_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
@@ -24,20 +24,20 @@ from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_sour
 
 _COMPARED_BYTES = 64 << 20
 MOST_OPEN = 64
-"""Datasets whose files stay open until they are published; with more, all are closed under hidden names."""
+"""Most datasets whose files stay open until publication; with more, all are closed under hidden names."""
 MOST_LOCKED = 200
-"""Locks held at once: each takes a descriptor, and a process mostly has 1,024."""
+"""Most locks held at once: each takes a file descriptor, of which a process usually has 1,024."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
-"""Suffix of the file of the records that a run set aside beside a dataset."""
+"""Suffix of the file with the bad records of a preprocessing job, beside its dataset."""
 
 
 class IndexWriter:
-    """Writes the arrays of an index side by side: each block of rows goes to its place in all of them.
+    """A writer of an index that puts each block of rows at its offset in every array.
 
     Attributes:
-        num_rows: sequences written so far.
-        pointer: first byte of the next sequence; may be set beyond the end of the last one.
+        num_rows: number of sequences written so far.
+        pointer: first byte of the next sequence; callers may move it past the end of the last one.
     """
 
     def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
@@ -50,7 +50,7 @@ class IndexWriter:
         self.add_boundaries(np.zeros(1, dtype=np.int64))
 
     def add_rows(self, lengths: NDArray[np.int32], modes: NDArray[np.int8] | None = None) -> None:
-        """Appends sequences that lie back to back: int32[count], tokens of each, int8[count], modes."""
+        """Appends consecutive sequences: int32[count] lengths and, if multimodal, int8[count] modes."""
         if not len(lengths):
             return
         header, row = self._header, self.num_rows
@@ -65,16 +65,16 @@ class IndexWriter:
         self.pointer = int(ends[-1])
 
     def add_boundaries(self, ends: NDArray[np.int64]) -> None:
-        """Appends the ends of documents: int64[count], the sequences before each; the first boundary, 0, is there."""
+        """Appends document boundaries, int64[count], one past the last sequence of each document."""
         self._put(self._header.boundaries_offset + 8 * self._num_boundaries, ends)
         self._num_boundaries += len(ends)
 
     def finish(self) -> None:
-        """Makes the bytes durable, under the temporary name."""
+        """Checks that all rows were written, and syncs the file."""
         header, found = self._header, (self.num_rows, self._num_boundaries)
         if found != (expected := (header.num_sequences, header.num_boundaries)):
             message = f"`{self._file.path}`: expected {expected} sequences and boundaries, found {found}"
-            raise StorageError(message, hint="an input changed while it was read")
+            raise StorageError(message, hint="do not modify the inputs while they are joined")
         self._file.sync()
 
     def _put(self, offset: int, values: NDArray[Any]) -> None:
@@ -84,28 +84,28 @@ class IndexWriter:
 
 
 def dataset_paths(prefix: str) -> list[str]:
-    """Returns the paths of all files that a dataset may have; that of the index is first."""
+    """Returns the paths of all files that a dataset may have, the index first."""
     paths = [path(prefix) for path in (idx_path, bin_path, catalogue_path, manifest_path, columns_path)]
-    return paths + [column_path(prefix, name) for name in columns_there(prefix)]
+    return paths + [column_path(prefix, name) for name in recorded_columns(prefix)]
 
 
 def existing_path(prefix: str) -> str | None:
-    """Returns the path of an existing file of a dataset; None if there is none."""
+    """Returns the path of any existing file of a dataset; None if no file exists."""
     recover(idx_path(prefix))
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
 
 
 @dataclass(kw_only=True)
 class PendingDataset:
-    """A dataset that is written, and appears when it is published.
+    """The written but unpublished files of a dataset.
 
     Attributes:
-        prefix: prefix of its index.
-        tokens, index: the `.bin` file, or the catalogue in place of it, and the `.idx` file.
-        manifest: the contents of the manifest; None for none.
-        columns: the columns beside it, by name; see `describe`.
-        beside: further files to publish with it.
-        replaced: paths of further files of the dataset that it replaces.
+        prefix: prefix of the index.
+        tokens, index: the `.bin` file (or the catalogue instead), and the `.idx` file.
+        manifest: bytes of the manifest; None writes no manifest.
+        columns: columns by name; see `describe`.
+        beside: further files to publish with the dataset.
+        replaced: paths of further files to remove with an existing dataset.
     """
 
     prefix: str
@@ -119,7 +119,7 @@ class PendingDataset:
     _records: list[PendingFile] = field(default_factory=list, init=False, repr=False)
 
     def describe(self, tokens: ByteSource) -> None:
-        """Describes the columns; index and tokens, whose bytes are given, are complete."""
+        """Makes the description of the columns from the complete index and `tokens`."""
         if self.columns:
             facts = {name: column[1] for name, column in self.columns.items()}
             index = MappedFile(self.index.readable_path)
@@ -130,7 +130,7 @@ class PendingDataset:
         return [self.tokens, *columns, *self.beside, *self._records, self.index]
 
     def files(self) -> list[PendingFile]:
-        """Returns all files in the order of their publication, the index last."""
+        """Returns all files in publication order, the index last."""
         if not self._records:
             records = {columns_path(self.prefix): self._description, manifest_path(self.prefix): self.manifest}
             for path, data in records.items():
@@ -140,30 +140,30 @@ class PendingDataset:
         return self._files()
 
     def seal(self) -> None:
-        """Closes all files, which are complete, under hidden names."""
+        """Closes all files, which must be complete, under their hidden names."""
         for file in self.files():
             file.seal()
 
     def discard(self) -> None:
-        """Removes all files; harmless when repeated, and after publication."""
+        """Removes all unpublished files; may be called again."""
         for file in self._files():
             file.discard()
 
     def names(self) -> list[str]:
-        """Returns the paths of all files that a dataset of this prefix may have; its tokens may lie elsewhere."""
+        """Returns the paths to replace; without `PREFIX.bin` if the tokens are published under another prefix."""
         names = dataset_paths(self.prefix)
         if prefix_of(self.tokens.path) != prefix_of(self.index.path):
             names.remove(bin_path(self.prefix))
         if os.path.lexists(self.index.path):
-            names.append(f"{self.prefix}{REJECTED_SUFFIX}")  # of a run of another kind
+            names.append(f"{self.prefix}{REJECTED_SUFFIX}")  # left by an earlier preprocessing job
         return [*names, *self.replaced]
 
 
 def publish_datasets(
     datasets: Sequence[PendingDataset], *, overwrite: bool, exclusive: bool = True, locks: Iterable[OutputLock] = ()
 ) -> None:
-    """Publishes datasets, all or none; replaced ones stay whole until all new ones are complete."""
-    with ExitStack() as own, ExitStack() as written:  # files are removed before others may write
+    """Publishes all datasets or none; replaced datasets stay complete until all new ones are."""
+    with ExitStack() as own, ExitStack() as written:  # removes unpublished files before it releases locks
         for dataset in datasets:
             written.callback(dataset.discard)
         local = {each.index.path: each for each in datasets if not is_remote(each.index.path)}
@@ -180,17 +180,17 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Whether a dataset with the same bytes exists already; manifests, which name the writer, are not compared."""
+    """Returns whether a dataset with the same bytes exists; manifests, which contain a version, are not compared."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
         raise exists_error(path)
-    there = columns_there(pending.prefix)
+    there = recorded_columns(pending.prefix)
     return all(there.get(name) == facts for name, (_, facts) in pending.columns.items())
 
 
 def _is_same_file(file: PendingFile) -> bool:
-    """Whether the published file of this name holds the same bytes; the pending file is complete."""
+    """Returns whether the published file of this name has the same bytes as the complete pending file."""
     file.sync()
     there, data = open_source(file.path), MappedFile(file.readable_path).mapped
     pieces = ((begin, data[begin : begin + _COMPARED_BYTES]) for begin in range(0, len(data), _COMPARED_BYTES))
@@ -199,9 +199,9 @@ def _is_same_file(file: PendingFile) -> bool:
 
 
 def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
-    """Uploads objects one by one, the index last, after the old index is removed.
+    """Removes the old index, then uploads the files one by one, the index last.
 
-    If the tokens cannot be uploaded, the old index is put back; the old tokens are still there then.
+    If the upload of the tokens fails, the old index is restored, as the old tokens still exist.
     """
     if not overwrite and (path := existing_path(dataset.prefix)) is not None:
         raise exists_error(path)

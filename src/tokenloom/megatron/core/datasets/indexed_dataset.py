@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenRangeError
 from tokenloom.indexed import dataset as plain
-from tokenloom.indexed.dataset import DatasetFiles, SetLater
+from tokenloom.indexed.dataset import DatasetFiles, LazyAttribute
 from tokenloom.indexed.layout import HEADER_BYTES, DType, Header, Index, parse_header, parse_index
 from tokenloom.indexed.layout import MAGIC as _INDEX_HEADER  # noqa: F401
 from tokenloom.indexed.layout import bin_path as get_bin_path
@@ -254,7 +254,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
 
     index: Any
-    _reader: Any = SetLater("_open", when="_counts")
+    _reader: Any = LazyAttribute("_open", when="_counts")
 
     _storage: ObjectStorageSettings | None = None
     _pickled_files: DatasetFiles | None = None
