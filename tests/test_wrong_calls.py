@@ -76,7 +76,7 @@ DatasetNotFoundError: no file `nowhere.idx` and `nowhere.bin`
 hint: pass the path of the pair without `.bin` or `.idx`
 
 >>> IndexedDatasetBuilder("new.bin", dtype="int3")
-ConfigError: dtype 'int3' `dtype`: must be one of uint8, int8, int16, int32, int64, float64, float32, uint16
+ConfigError: `dtype`: must be one of uint8, int8, int16, int32, int64, float64, float32, uint16, got 'int3'
 
 >>> BlendedMegatronDatasetBuilder("gpt", 5, None, CONFIG)
 ConfigError: `cls`: must be a dataset class, got 'gpt'

@@ -26,8 +26,7 @@ MAGIC = "tokenloom catalogue"
 ALIGNMENT = 65536
 """In bytes; no Linux machine has larger pages."""
 
-_MOST_TOKEN_BYTES = 1 << 62
-"""Limit for the sum of all pairs, so that offsets fit 64 bits."""
+_MOST_TOKEN_BYTES = 1 << 62  # limit for the sum of all pairs, so that offsets fit 64 bits
 
 
 def catalogue_path(prefix: str) -> str:
@@ -38,10 +37,7 @@ def catalogue_path(prefix: str) -> str:
 class Section:
     """The documents of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
 
-    Attributes:
-        prefix: prefix of the pair with the tokens.
-        start, num_bytes: its pointers are in [start, start + num_bytes).
-        rows, documents: indices of its sequences and documents in the dataset.
+    Its pointers are in [start, start + num_bytes); `rows` and `documents` are its indices in the dataset.
     """
 
     prefix: str
@@ -57,12 +53,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """The record of a pair in a catalogue.
+    """The record of a pair in a catalogue; see `RecordedFile` for the last four fields.
 
-    Attributes:
-        prefix: prefix of the pair; in the file relative to the folder of the catalogue if the pair is below it.
-        num_sequences, num_documents: counts in its index.
-        num_bytes, modified_ns, sample, etag: see `RecordedFile`.
+    In the file, the prefix is relative to the folder of the catalogue if the pair is below it.
     """
 
     prefix: str
@@ -111,7 +104,6 @@ class Catalogue:
 
     @cached_property
     def sections(self) -> list[Section]:
-        """One section per pair."""
         row = document = 0
         sections = []
         for part, start in zip(self.parts, self.extents.starts.tolist(), strict=True):

@@ -54,11 +54,9 @@ _PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", d
 _LARGE_GATHER_BYTES = 1 << 30
 """Gathers of more bytes than this are compared with the file size before memory is allocated."""
 
-_PARTS_AT_ONCE = 256
-"""Spans copied per call of NumPy, which bounds the memory for their parts."""
+_PARTS_AT_ONCE = 256  # spans copied per call of NumPy, which bounds the memory for their parts
 
-_MOST_BLOCKS = 4
-"""A block is fetched whole unless a long sequence makes it larger than this many block sizes."""
+_MOST_BLOCKS = 4  # a block is fetched whole unless a long sequence makes it larger than this many block sizes
 
 
 @contextmanager
@@ -161,13 +159,10 @@ class DatasetFiles:
 
 
 class LazyAttribute:
-    """An attribute set by a method on first access, together with others; afterwards a plain attribute.
+    """An attribute set by `method` on first access, together with others; afterwards a plain attribute.
 
-    Faster than `__getattr__`, which would make every attribute access some 30 ns slower.
-
-    Args:
-        method: name of the method that sets the attribute or raises. Two threads may call it at once.
-        when: name of the attribute that must be set before the method may be called.
+    It raises an `AttributeError` before the attribute `when` is set. Two threads may call the method at once. Faster
+    than `__getattr__`, which would make every attribute access some 30 ns slower.
     """
 
     def __init__(self, method: str, *, when: str) -> None:
@@ -361,7 +356,6 @@ class IndexedDataset(HasFacts):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the data is in object storage."""
         return is_remote(self.path_prefix)
 
     @property
@@ -463,7 +457,6 @@ class IndexedDataset(HasFacts):
 
     @property
     def idx_path(self) -> str:
-        """The path of the index."""
         return idx_path(self.path_prefix)
 
     @property
@@ -808,9 +801,7 @@ _HOOKS = ("get", "__getitem__", "gather")
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
     """Returns a function that reads spans: by `gather`, or one by one if a user's class overrides `get`.
 
-    Args:
-        source: an `IndexedDataset`, or any object with `get(idx, offset, length)` or `source[idx]`.
-        whole: whether all spans start at token 0; the reference reads those through `source[idx]`.
+    Pass `whole` if all spans start at token 0; the reference reads those through `source[idx]`.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))

@@ -1,7 +1,4 @@
-"""The byte layout of the `.bin`/`.idx` pair: the only module that knows offsets, dtype codes and token width.
-
-The format is that of Megatron-Core's IndexedDataset; FORMAT.md describes it.
-"""
+"""The byte layout of the `.bin`/`.idx` pair, see FORMAT.md; no other module knows offsets, dtype codes and widths."""
 
 from __future__ import annotations
 
@@ -140,7 +137,7 @@ def columns_path(path_prefix: str) -> str:
 class Header:
     """The first 34 bytes of an `.idx` file, and the byte offsets of the arrays after them.
 
-    `num_boundaries` is the header's "document count": one more than the number of documents, as the first is 0.
+    `num_boundaries`, the header's "document count", is one more than the number of documents.
     """
 
     dtype_code: int
@@ -221,12 +218,8 @@ def parse_index(
 ) -> Index:
     """Parses an `.idx` file, and checks in O(1) that it is complete and belongs to its `.bin` file.
 
-    Args:
-        data: uint8[size], the whole `.idx` file.
-        header: the header from `parse_header`.
-        path, tokens_path: paths of both files for messages; `tokens_path` defaults to that of the `.bin` file.
-        bin_bytes: size of the `.bin` file; None if unknown.
-        multimodal: whether modes are required. Otherwise they are ignored, as the reference does.
+    `bin_bytes` is the size of the `.bin` file, if known; `path` and `tokens_path` are for messages. Modes are required
+    if `multimodal`, and otherwise ignored, as the reference does.
     """
     without_modes, with_modes = header.idx_bytes(multimodal=False), header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes

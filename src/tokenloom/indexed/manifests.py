@@ -120,17 +120,13 @@ class TokenizerIdentity:
         return f"{name} ({', '.join(parts)})" if parts else name
 
 
-_POLYNOMIAL = 0xEDB88320
-"""Polynomial of CRC-32 in the bit order of zlib: the highest bit is the coefficient of x⁰."""
+_POLYNOMIAL = 0xEDB88320  # polynomial of CRC-32 in the bit order of zlib: the highest bit is the coefficient of x⁰
 
 _ONE, _X_TO_8 = 1 << 31, 1 << 23
 
 
 def joined_crc32(first: int, second: int, num_second_bytes: int) -> int:
-    """Returns the CRC-32 of two concatenated parts from their own CRC-32 and the size of the second; O(log size).
-
-    A CRC is a polynomial remainder over GF(2): appending n bytes multiplies that of the bytes before by x to the 8n.
-    """
+    """Returns the CRC-32 of two concatenated parts from their own CRC-32 and the size of the second; O(log size)."""
     power, square, left = _ONE, _X_TO_8, num_second_bytes
     while left:
         if left & 1:
@@ -240,7 +236,6 @@ class DocumentLedger:
             raise ConfigError(f"ledger: expected {self.num_read} documents, as many as read, found {parts}")
 
     def __add__(self, other: DocumentLedger) -> DocumentLedger:
-        """Returns the sum of both ledgers."""
         counts = dataclasses.asdict(other)
         return DocumentLedger(**{name: count + counts[name] for name, count in dataclasses.asdict(self).items()})
 
@@ -360,7 +355,6 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
-    """Parses the JSON of a manifest."""
     hint = f"write the pair again, or remove `{os.path.basename(path)}`: it is damaged or of another kind"
     return layout.parse_record(Manifest, data, path=path, what=FORMAT, hint=hint)
 
@@ -422,8 +416,7 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns a function that makes the manifest of joined pairs, or of some of their documents, from its facts.
 
-    None, with a warning, if only some pairs have a manifest; None if no pair has one. The result is "unverified" if an
-    input is.
+    None if a pair has no manifest, with a warning if others have one. "unverified" inputs make an "unverified" output.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -528,8 +521,7 @@ def _attribute_or_identifier(tokenizer: Any, attribute: str, identifier: str) ->
 
 # --- counting a pair --------------------------------------------------------------------------------------------------
 
-_BYTES = 16 << 20
-"""Bytes per read; a multiple of the width of any token."""
+_BYTES = 16 << 20  # bytes per read; a multiple of the width of any token
 
 
 class PairTally:

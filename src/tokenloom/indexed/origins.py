@@ -1,7 +1,6 @@
 """Origins: the column that records which record of which input file each document of a pair came from.
 
-Documents from consecutive records of one file form a run, one row of the column; a plain JSON-lines file is one run.
-With every second record dropped at random, a document takes 12 bytes; with every hundredth dropped, 0.25 bytes.
+Documents from consecutive records of one file form a run, one row of the column.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 UNITS = ("line", "row", "file", "pair")
 """Kinds of records: a line of text, a row of a table, a whole file, a pair of text and image in a folder."""
 
-_MOST_RECORDS = 1 << 48
-"""Limit for numbers of records."""
+_MOST_RECORDS = 1 << 48  # limit for numbers of records
 
 RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents", np.int64)])
 """The dtype of a run: records are numbered from 1; if the origin is unknown, file is -1 and record 0."""
@@ -35,8 +33,7 @@ Runs = NDArray[np.void]
 NAME = "origins"
 """Name of the column. A row has first document, file and first record of a run, which ends at the next run."""
 
-_AT_ONCE = 1 << 18
-"""Maximum number of runs or documents per step."""
+_AT_ONCE = 1 << 18  # maximum number of runs or documents per step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +174,8 @@ class Origins:
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
         """Returns the documents made from a record of a file, in ascending order: int64[count]; O(runs).
 
-        Args:
-            file: index in `files`.
-            record: number of the record, counted from 1.
-
-        Raises:
-            ConfigError: the file is out of range.
-            DatasetFormatError: the rows of these documents are damaged.
+        Records are counted from 1. Raises a `ConfigError` if the file is out of range, a `DatasetFormatError` if the
+        rows of these documents are damaged.
         """
         if not 0 <= file < len(self.files):
             raise ConfigError(f"file {file} out of range: there are {len(self.files)}")

@@ -35,11 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """The parts of all sequences of a pair. Thread-safe. Picklable: another process opens the column again.
-
-    Attributes:
-        parts: the same information for kernels.
-    """
+    """The parts of all sequences of a pair; `parts` is for kernels. Thread-safe and picklable."""
 
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
         self._pair = pair
@@ -96,11 +92,8 @@ def role_bytes(
 ) -> NDArray[np.uint8]:
     """Returns the role of each token of some sequences: uint8[num_tokens].
 
-    Args:
-        counts: int64[num_sequences], parts per sequence; they cover it, and none is empty.
-        stops: int32[sum(counts)], the end of each part, in tokens from the start of its sequence.
-        kinds: uint8[sum(counts)], the `PartKind` of each part.
-        num_tokens: number of tokens of all sequences.
+    `counts` has the number of parts per sequence; `stops` the end of each part, in tokens from the start of its
+    sequence; `kinds` the `PartKind` of each part. Parts cover their sequences, and none is empty.
     """
     starts = np.concatenate([np.zeros(1, dtype=np.int64), stops])[: len(stops)]
     starts[(np.cumsum(counts) - counts)[counts > 0]] = 0

@@ -1,8 +1,7 @@
 """Verification of pairs: every row of the index, the checksums in the manifest, and the columns.
 
 Opening a pair checks none of that. Code that reads a whole index must, since one wrong length changes the samples of
-all documents after it. The two passes, over the rows and for the checksum, take about an eighth of the time of
-shuffling windows over the same documents.
+all documents after it.
 
 A `Verification` does all of it in the background of a run, once per node. It keeps results in files under the identity
 of the data files, including inodes and times, so the next start on the node reads no tokens. Processes of a node take

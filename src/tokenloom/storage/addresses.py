@@ -32,7 +32,6 @@ class ObjectAddress:
 
     @property
     def root(self) -> str:
-        """The address of the bucket."""
         return f"{self.scheme}://{self.bucket}"
 
     def __str__(self) -> str:
@@ -113,8 +112,7 @@ def path_of_name(name: str, *, owner: str) -> str:
     return os.path.join(os.path.dirname(owner), name)
 
 
-_process: int | None = None
-"""The process that made the first client; its forks cannot use clients."""
+_process: int | None = None  # the process that made the first client; its forks cannot use clients
 
 
 class ObjectClient(Protocol):
@@ -156,5 +154,4 @@ def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> Obje
 
 
 def missing(address: ObjectAddress) -> MissingObjectError:
-    """Returns the error for an object that does not exist."""
     return MissingObjectError(f"no object `{address}`", hint="check the names of bucket and object, and the endpoint")

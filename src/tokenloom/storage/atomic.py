@@ -43,12 +43,8 @@ class PendingFile:
     """A file that is written under a hidden name beside its final one; `publish` renames it atomically.
 
     Anything else (an exception, `discard`, garbage collection) removes the file; only a `kill -9` leaves a hidden
-    `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins.
-
-    Args:
-        path: final path.
-        durable: whether the published file must survive a loss of power. False is much cheaper, for files that readers
-            validate and that can be made again.
+    `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins. A `durable` file survives a loss
+    of power once published; False is much cheaper, for files that readers validate and that can be made again.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -146,7 +142,6 @@ class PendingFile:
 
 
 def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
-    """Writes a small file atomically through a `PendingFile`."""
     with PendingFile(path, durable=durable) as file:
         file.write(data)
 
@@ -192,7 +187,6 @@ def remove_leftover(path: str) -> None:
 
 
 def hidden_path(path: str, suffix: str) -> str:
-    """Returns the path `.NAME.SUFFIX` beside the file NAME."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{suffix}")
 
@@ -247,7 +241,6 @@ def is_file_at(descriptor: int, path: str) -> bool:
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    """Writes all of `data` at an offset of a file."""
     while data:
         count = os.pwrite(descriptor, data, offset)
         offset += count

@@ -43,7 +43,6 @@ def interruptible(call: Callable[[], T]) -> T:
 
 
 def run_in_thread(call: Callable[[], T]) -> Future[T]:
-    """Starts a call in a new daemon thread."""
     answer: Future[T] = Future()
 
     def run() -> None:

@@ -28,8 +28,7 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
-_NUM_PIECES = 8
-"""Number of pieces hashed per file; a few suffice, as different tokens differ nearly everywhere."""
+_NUM_PIECES = 8  # number of pieces hashed per file; a few suffice, as different tokens differ nearly everywhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,6 @@ class Extents:
 
     @classmethod
     def whole(cls, num_bytes: int) -> Extents:
-        """Returns the extents of a single part."""
         return cls(np.zeros(1, dtype=np.int64), np.array([num_bytes], dtype=np.int64))
 
     @property
@@ -124,16 +122,9 @@ class Extents:
 class ExtentSource(ByteSource):
     """A `ByteSource` of many files and objects at their places in one range of bytes.
 
-    Local files are compared with their records and mapped into one range of addresses on the first read. Each takes two
-    mappings and no descriptor. If `mmap` is False, or one part is an object, each part is opened and compared on its
-    first read.
-
-    Args:
-        files: records of the parts.
-        extents: their places; if mapped, starts must be multiples of the page size.
-        recorded_in: path of the file that has the records, for messages.
-        mmap: whether to map local files.
-        settings: settings of object storage.
+    Local files are compared with their records and mapped into one range of addresses on the first read; starts in
+    `extents` must be multiples of the page size. Each takes two mappings and no descriptor. If `mmap` is False, or one
+    part is an object, each part is opened and compared on its first read. `recorded_in` has the records, for messages.
     """
 
     def __init__(

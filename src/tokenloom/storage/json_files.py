@@ -29,15 +29,9 @@ class UnusableJsonError(ValueError):
 def parse_json(
     data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
 ) -> Any:
-    """Parses JSON text or its UTF-8 bytes.
+    """Parses JSON text or its UTF-8 bytes; `object_hook` replaces each parsed object, inner ones first.
 
-    Args:
-        data: text or bytes to parse.
-        most_bytes: limit for the length of `data`.
-        object_hook: function that replaces each parsed object, inner ones first, as in `json.loads`.
-
-    Raises:
-        UnusableJsonError: the JSON is invalid, too large or nested too deeply; no other error is raised.
+    Raises an `UnusableJsonError` if the JSON is invalid, too large or nested too deeply, and no other error.
     """
     if len(data) > most_bytes:
         raise UnusableJsonError(f"expected at most {most_bytes} bytes, found more")
@@ -52,12 +46,7 @@ def parse_json(
 
 
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
-    """Parses a local JSON file.
-
-    Raises:
-        OSError: the file cannot be read.
-        UnusableJsonError: as in `parse_json`, or the path is not a regular file.
-    """
+    """Parses a local JSON file; `UnusableJsonError` as in `parse_json`, or if the path is not a regular file."""
     try:
         handle = open_regular(os.fspath(path))
     except StorageError as error:
@@ -80,8 +69,7 @@ _EXPECTED |= {list: "an array", dict: "an object"}
 
 _MISSING = object()
 
-_MOST_SHOWN = 60
-"""Most characters of a wrong value in a message."""
+_MOST_SHOWN = 60  # most characters of a wrong value in a message
 
 T = TypeVar("T")
 
@@ -89,8 +77,7 @@ T = TypeVar("T")
 def from_members(kind: type[T], members: Any, name: str = "") -> T:
     """Makes a dataclass from a parsed JSON object; `name` is the path of the object within the file.
 
-    Raises:
-        UnusableJsonError: a member is missing or wrong. The message starts with ":" or " in", to follow a file name.
+    The message of an `UnusableJsonError` starts with ":" or " in", to follow the name of the file.
     """
     if type(members) is not dict:
         raise _wrong(members, name, _EXPECTED[dict])
@@ -153,7 +140,6 @@ def _fields_of(kind: type[Any]) -> list[_Field]:
 
 
 def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any], Callable[[Any], Any]]:
-    """Returns `exact`, `read` and `write` of `_Field` for an annotation."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation == Crc32:
         return None, _read_crc32, "{:08x}".format

@@ -27,8 +27,7 @@ _PIECE_BYTES = 512
 
 MAP_LESS = "raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
 
-_COPY_BYTES = 64 << 20
-"""Bytes per system call: large enough to be cheap, small enough to be interrupted."""
+_COPY_BYTES = 64 << 20  # bytes per system call: large enough to be cheap, small enough to be interrupted
 _BUFFER_BYTES = 1 << 20
 _WRITE_BYTES = 8 << 20
 
@@ -77,16 +76,10 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 
 
 class MappedFile(ByteSource):
-    """A file mapped into memory on the first read. Reads are views, and all processes share the page cache.
+    """A file mapped into memory on the first read, or `at_once`. Reads are views; all processes share the page cache.
 
     `ChangedFileError` if the file to map is not the one that was opened. Once mapped, the file may be renamed or
     replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
-
-    Args:
-        at_once: whether to map the file immediately.
-
-    Attributes:
-        version: version of the opened file.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -138,9 +131,6 @@ class PositionalFile(ByteSource):
 
     Its descriptor may be closed between reads, as a run reads more files than a process may have open.
     `ChangedFileError` if another file is found when it is opened again.
-
-    Attributes:
-        version: version of the opened file.
     """
 
     def __init__(self, path: str) -> None:
@@ -221,11 +211,8 @@ def copy_range(
 ) -> None:
     """Copies bytes [offset, offset + length) of a file to the current position of another, in the kernel if possible.
 
-    Args:
-        target: descriptor of the other file, open for writing; `target_path` is for messages.
-        version: version that the source must have before and after copying.
-        write_back: whether to start writing to the disk immediately, so that a later `fsync` takes less time.
-        advance: called with the number of bytes copied since the last call.
+    `version` is required of the source before and after copying. `write_back` starts writing to the disk immediately,
+    so that a later `fsync` takes less time. `advance` is called with the number of bytes copied since the last call.
     """
     with storage_errors("open", path):
         source = open_regular(path)

@@ -1,8 +1,5 @@
 """Objects of a store: reads by exact ranges, by cached blocks, ahead of time or from local copies; and writes.
 
-Announced ranges are fetched exactly, merged with near neighbours, and kept in memory until they are read; that is the
-cheapest way to read a full shuffle. Local orders and sequential readers fetch blocks, which a node's processes share.
-
 Announced ranges are fetched in order, within a memory budget and a limit of concurrent requests, and dropped after
 their last use. The ranges of an abandoned loader are dropped when later ranges are read and need the memory.
 """
@@ -69,8 +66,7 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 _CHECKSUM = struct.Struct("<I")
 
-_SLACK = 8
-"""Number of announcements by which readers in several threads may be ahead of each other."""
+_SLACK = 8  # number of announcements by which readers in several threads may be ahead of each other
 
 _GAP_SHARE = 20
 """Ranges are merged if the gap is at most 1/20 of each range, so at most 1.05 bytes are fetched per byte used."""
@@ -137,8 +133,8 @@ class ReadAhead(Generic[T]):
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
         """Returns the values of announced reads, beginning at `keys[start]`, and whether a read had to wait.
 
-        Empty if the first read was not announced. Otherwise the values of it and of the following reads that are
-        fetched already, ending at the last use of a chunk, so that a caller holds at most one dropped chunk.
+        Empty if the first read was not announced. Otherwise ends after the reads that are fetched already, or at the
+        last use of a chunk, so that a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -212,7 +208,6 @@ class ReadAhead(Generic[T]):
         return chunk.turn < self._turn_read - _SLACK
 
     def _forget(self, chunk: Chunk[T]) -> None:
-        """Removes all announced reads of a chunk."""
         for key in set(chunk.keys):
             if left := deque(each for each in self._announced.pop(key, ()) if each[0] is not chunk):
                 self._announced[key] = left
@@ -229,10 +224,6 @@ def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> li
     """Merges byte ranges (none empty) into requests (start, stop, indices of its ranges), sorted by start.
 
     A request for several ranges has at most `most_bytes`.
-
-    Example:
-        >>> merge_ranges(np.array([0, 900, 104]), np.array([100, 50, 96]), most_bytes=1 << 20)
-        [(0, 200, [0, 2]), (900, 950, [1])]
     """
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
@@ -281,9 +272,8 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 class BlockCache:
     """Blocks of objects in a folder that all threads and processes of a node share.
 
-    A block is a file with its bytes and their CRC-32, under a hashed name. Blocks are mapped, so an evicted block
-    remains readable. A lock on the part file of a block lets only one process fetch it. The budget does not count
-    blocks that are being filled.
+    A block is a mapped file with its bytes and their CRC-32, so an evicted block remains readable. A lock lets only one
+    process fetch a block. The budget does not count blocks that are being filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -415,7 +405,6 @@ class ObjectStorage:
         return self._ask(address, attempt)
 
     def together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Runs tasks concurrently; returns their results in order."""
         if len(tasks) == 1:
             return [tasks[0]()]
         with daemons_stopped():
@@ -469,7 +458,6 @@ _num_sharers = 1
 
 
 def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
-    """Returns the `ObjectStorage` of this process for some settings."""
     with _STORAGES_LOCK:
         if (storage := _STORAGES.get(settings)) is None:
             storage = _STORAGES[settings] = ObjectStorage(settings)
@@ -584,13 +572,11 @@ class RemoteFile(ByteSource):
         return object_storage(self.settings).fetch(self.address, self.version, start, stop)
 
     def _load_block(self, start: int, stop: int) -> Bytes:
-        """Returns a block through the cache of the node, or directly if it cannot be cached."""
         fetch, cache = partial(self._fetch, start, stop), object_storage(self.settings).cache
         data = cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
         return fetch() if data is None else data
 
     def _read_announced(self, storage: ObjectStorage, keys: Sequence[tuple[str, int, int]], first: int) -> list[Bytes]:
-        """Returns announced ranges, beginning at `keys[first]`; see `ReadAhead.use`."""
         started = time.perf_counter()
         with daemons_stopped():
             pieces, waited = storage.ahead.use(keys, first)
@@ -654,10 +640,7 @@ def _download(remote: RemoteFile, descriptor: int) -> None:
 
 
 def local_copy(remote: RemoteFile) -> str:
-    """Returns the path of a local copy of an object; the first process of the node downloads it for all.
-
-    Removes copies of earlier versions; processes that have mapped one can still read it.
-    """
+    """Returns the path of a local copy of an object; the first process of the node downloads it for all."""
     storage = object_storage(remote.settings)
     folder, address = storage.subfolder("copies"), short_hash(remote.address)
     path = os.path.join(folder, f"{address}-{short_hash(remote.version.num_bytes, remote.version.etag)}")
@@ -688,7 +671,6 @@ class PendingObject(PendingFile):
         self.path: str = str(self._address)
 
     def publish(self) -> None:
-        """Uploads the object, replacing an existing one, and removes the local file."""
         try:
             self.sync()
             with waiting_for(f"the upload of `{self.path}`, {size(os.path.getsize(self.readable_path))}"):

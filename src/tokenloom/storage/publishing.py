@@ -55,19 +55,16 @@ from tokenloom.storage.versions import open_regular
 
 _LOGGER = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 30.0
-"""Longest wait of a reader for a group that is being replaced."""
+_PATIENCE_SECONDS = 30.0  # longest wait of a reader for a group that is being replaced
 _LOOK_SECONDS = 0.02
-_BRIEF_SECONDS = 1.0
-"""Longest wait of a writer for a lock; readers that recover a group hold it only for some renames."""
+_BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers that recover a group hold it only for some renames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
     """Files that are published together; readers open the key file first, and nothing without it.
 
-    `files` are new and unpublished, the key file last. `names` are the paths of all files that the group may have; old
-    ones without a successor are removed.
+    `files` are new and unpublished, the key file last. `names` are the paths of all files that the group may have.
     """
 
     key: str
@@ -103,11 +100,8 @@ class Journal:
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
     """Publishes the files of all groups and removes the old ones; a failure or crash leaves all old or all new groups.
 
-    Args:
-        groups: the groups; all their files are local.
-        replace: whether existing files of these groups may be replaced.
-        locked: keys of groups that the caller has locked, including the first. Other groups are locked until their
-            journals, which exclude other writers too, are written.
+    Existing files are replaced only with `replace`. `locked` has the keys of groups that the caller has locked,
+    including the first; other groups are locked until their journals, which exclude other writers too, are written.
 
     Raises:
         OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process is writing a group.
@@ -177,7 +171,6 @@ def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Lit
 
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
-    """Returns the existing files of a group without a successor."""
     names = (*group.names, *(file.path for file in group.files), group.key)
     old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one file may have several spellings
     for path in old.values():
@@ -277,10 +270,7 @@ def remove_file(path: str) -> None:
 def recover(key: str) -> bool:
     """Finishes the replacement of a group whose process died; returns whether there was a replacement.
 
-    Waits if a running process is replacing the group. Takes one `lstat` if there is no journal.
-
-    Raises:
-        StorageError: the folder cannot be written, or the wait took longer than 30 s.
+    Waits up to 30 s if a running process is replacing the group. Takes one `lstat` if there is no journal.
     """
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
@@ -308,10 +298,8 @@ def tidy(key: str) -> None:
 class OutputLock(AbstractContextManager["OutputLock"]):
     """A lock that excludes other writers of a group until it is released; taking it recovers the group.
 
-    It excludes nobody in object storage or, with a warning, on a filesystem without locks. Garbage collection releases
-    it; a fork does not.
-    Raises:
-        OutputBusyError: another writer, in this or another process, holds the lock.
+    `OutputBusyError` if another writer, in this or another process, holds the lock. It excludes nobody in object
+    storage or, with a warning, on a filesystem without locks. Garbage collection releases it; a fork does not.
     """
 
     def __init__(self, key: str) -> None:
@@ -332,7 +320,6 @@ class OutputLock(AbstractContextManager["OutputLock"]):
             raise
 
     def release(self) -> None:
-        """Releases the lock; may be called again."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None or os.getpid() != self._pid:
             return
@@ -390,7 +377,6 @@ def _sign(descriptor: int, key: str) -> None:
 
 
 def _settle(key: str) -> None:
-    """Finishes the replacement of a process that died; the caller holds the lock of the group."""
     if (journal := _read_journal(key)) is None:
         return
     if journal.keys:

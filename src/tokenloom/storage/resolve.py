@@ -18,8 +18,7 @@ from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy, obj
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
-_TAIL_BYTES = 64 << 10
-"""Bytes of the first request past the expected end; doubled for each further one."""
+_TAIL_BYTES = 64 << 10  # bytes of the first request past the expected end; doubled for each further one
 
 
 def open_source(path: str, settings: ObjectStorageSettings | None = None) -> ByteSource:
@@ -33,7 +32,6 @@ def map_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> By
 
 
 def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
-    """Returns whether a file or object exists."""
     if not is_remote(path):
         return os.path.exists(path)
     try:
@@ -49,7 +47,6 @@ def is_missing(error: StorageError) -> bool:
 
 
 def size_of(path: str) -> int:
-    """Returns the size of a file or object in bytes."""
     return open_source(path).num_bytes
 
 
@@ -77,15 +74,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Suggests a file for a missing path: one whose name starts the same or differs by a typo; None without any.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> open(f"{folder}/corpus_text_document.idx", "w").close()
-        >>> did_you_mean(f"{folder}/corpus", suffix=".idx").replace(folder, "data")
-        'did you mean `data/corpus_text_document`?'
-    """
+    """Suggests a file for a missing path: one whose name starts the same or differs by a typo; None without any."""
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")
@@ -129,13 +118,10 @@ def keep_copy(path: str) -> PendingObject | None:
 
 
 class RemoteStream(io.RawIOBase):
-    """A binary stream of an object.
+    """A binary stream of an object, starting at byte `start`.
 
-    Args:
-        remote: the object.
-        start: offset of the first byte.
-        stop: None for random access with one request per read. Otherwise reading is sequential, with prefetching up to
-            this offset; bytes after it are fetched in small requests when they are read.
+    Without `stop`, access is random with one request per read. With it, reading is sequential, with prefetching up to
+    this offset; bytes after it are fetched in small requests when they are read.
     """
 
     def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:
@@ -192,14 +178,9 @@ class RemoteStream(io.RawIOBase):
 def open_stream(
     path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
 ) -> io.BufferedReader:
-    """Opens a file or object as a buffered binary stream.
+    """Opens a file or object as a buffered binary stream, starting at byte `start`.
 
-    Args:
-        path: path or address.
-        buffer_bytes: size of the buffer.
-        start: offset of the first byte.
-        stop: offset where reading will probably end; None for the end of the file.
-        version: version of the object, if known.
+    Pass the offset where reading will probably end as `stop`, and the version of an object if it is known.
     """
     if is_remote(path):
         remote = RemoteFile(path, version=version)

@@ -28,8 +28,7 @@ _USER_WITH_SLASH = re.compile(r"(?<=://)[^\s/?#:@'\"`<>]+:(?!\d+(?:/|$))[^\s@'\"
 _QUERY = re.compile(r"(://[^\s?'\"`<>]*\?)[^\s'\"`<>)]+")
 _DEBUGGED = re.compile(r"((?:password|query|username): (?:Some\()?)\"[^\"]*\"")
 _SECRET_VARIABLE = re.compile(r"(AWS|AZURE|GOOGLE|GCS|HF|MSC)_.*(SECRET|TOKEN|PASSWORD|KEY|SAS|CREDENTIAL)")
-_SHORTEST_SECRET = 8
-"""In characters; shorter values of environment variables may be ordinary words."""
+_SHORTEST_SECRET = 8  # in characters; shorter values of environment variables may be ordinary words
 
 _queries: dict[str, str] = {}
 
@@ -102,12 +101,7 @@ def queries_for_child() -> dict[str, str]:
 
 
 def redacted(text: str) -> str:
-    """Returns a text with users, passwords and queries of addresses, and secrets of the environment, replaced by "…".
-
-    Example:
-        >>> redacted("GET http://me:word@host/key?sig=abc failed")
-        'GET http://…@host/key?… failed'
-    """
+    """Replaces users, passwords and queries of addresses in a text by "…", and secrets of the environment."""
     for secret in _secrets():
         text = text.replace(secret, "…")
     text = _USER_WITH_SLASH.sub("…@", _USER.sub("…@", text))

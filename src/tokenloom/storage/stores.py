@@ -42,11 +42,9 @@ _WAYS = {
 }
 """Hints for missing credentials, by scheme."""
 
-_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
-"""Names of the store classes of obstore, by scheme."""
+_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # names of the store classes of obstore, by scheme
 
-_MOST_SIGNED_STORES = 128
-"""Most cached stores of obstore for signed addresses, which take one store each."""
+_MOST_SIGNED_STORES = 128  # most cached stores of obstore for signed addresses, which take one store each
 
 S3_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
 """Environment variables of the S3 endpoint: boto3's, obstore's, and an older one. The first that is set counts."""
@@ -121,7 +119,6 @@ class ObstoreClient(_Client):
                 return _version_of(self._library.get(store, key).meta)
 
     def _place(self, address: ObjectAddress) -> tuple[Any, str]:
-        """Returns the store and the key for reading an object."""
         query = query_of(str(address))
         return (self._store, address.key) if query is None else (self._signed(f"{address}?{query}"), "")
 
@@ -228,9 +225,7 @@ def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
 
 def _boto3_credentials() -> Any | None:
     """Returns the credentials of boto3; None if the environment has a key or boto3 finds none."""
-    is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get(
-        "AWS_PROFILE"
-    )  # profiles need boto3
+    is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get("AWS_PROFILE")  # profiles need boto3
     if is_missing or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
     session = require("boto3", extra="aws").Session()
@@ -240,10 +235,7 @@ def _boto3_credentials() -> Any | None:
 
 
 class MultiStorageClient(_Client):
-    """A client for profiles of NVIDIA's multi-storage-client: `msc://profile/key`.
-
-    The library has no conditional reads, so each read sends a second request to check the version.
-    """
+    """A client for profiles of NVIDIA's multi-storage-client: `msc://profile/key`. Each read takes a second request."""
 
     def __init__(self, _: ObjectAddress, __: ObjectStorageSettings) -> None:
         self._library = require("multistorageclient", extra="msc")
@@ -278,7 +270,6 @@ class MultiStorageClient(_Client):
         return {key: self.version(replace(address, key=key)) for key in self._below(address)}
 
     def _below(self, address: ObjectAddress) -> list[str]:
-        """Returns all keys below a folder, at any depth."""
         folder = _as_folder(address)
         with self._resolved(replace(address, key=folder)) as (client, path):
             names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
@@ -286,7 +277,6 @@ class MultiStorageClient(_Client):
 
     @contextmanager
     def _resolved(self, address: ObjectAddress) -> Iterator[tuple[Any, str]]:
-        """Yields the client of a profile in the library, and the path within the profile."""
         with self._worded(address):
             yield self._library.resolve_storage_client(str(address))
 

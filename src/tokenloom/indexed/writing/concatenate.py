@@ -328,7 +328,6 @@ class _Joining:
         self._columns = _common_columns({prefix: read_columns(self._open(prefix)) for prefix in prefixes})
 
     def write_pair(self, *, verify: bool = False, columns: Mapping[str, WrittenColumn] | None = None) -> PendingDataset:
-        """Writes a pair with further columns; returns it unpublished."""
         _, num_bytes = self._sizes
         with _opened(self.target, bin_path(self.target), durable=self.durable) as pending:
             tokens = pending.tokens
@@ -428,7 +427,6 @@ class _Joining:
         return header, num_tokens * self.dtype.itemsize
 
     def _contents(self, advance: Advance) -> Iterator[memoryview]:
-        """Yields the token bytes of all parts, in order."""
         for part in self.parts:
             for block in _blocks(self._open(part.prefix), part):
                 for piece in block.pieces():
@@ -474,11 +472,8 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 class Block:
     """Consecutive documents of a dataset, of which some are dropped.
 
-    Attributes:
-        documents, rows: slices of all documents of the block, and of their sequences.
-        kept_documents, kept_rows: bool[documents], bool[rows], which of them are kept.
-        num_documents: number of kept documents.
-        counts: int64[num_documents], sequences per kept document.
+    `counts`, int64[num_documents], has the sequences per kept document. `documents` and `rows` are slices of all
+    documents of the block and of their sequences; `kept_documents` and `kept_rows` are their masks.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
@@ -550,7 +545,6 @@ def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Pi
 
 
 def put_piece(piece: Piece, target: PendingFile, *, advance: Advance | None = None) -> None:
-    """Appends the bytes of a piece to a file."""
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
         if advance is not None:

@@ -35,9 +35,7 @@ REJECTED_SUFFIX = ".rejected.jsonl"
 class IndexWriter:
     """A writer of an index that puts each block of rows at its offset in every array.
 
-    Attributes:
-        num_rows: number of sequences written so far.
-        pointer: first byte of the next sequence; callers may move it past the end of the last one.
+    `pointer` is the first byte of the next sequence; callers may move it past the end of the last one.
     """
 
     def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
@@ -145,7 +143,6 @@ class PendingDataset:
             file.seal()
 
     def discard(self) -> None:
-        """Removes all unpublished files; may be called again."""
         for file in self._files():
             file.discard()
 
@@ -199,9 +196,9 @@ def _is_same_file(file: PendingFile) -> bool:
 
 
 def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
-    """Removes the old index, then uploads the files one by one, the index last.
+    """Removes the old index, then uploads the files, the index last.
 
-    If the upload of the tokens fails, the old index is restored, as the old tokens still exist.
+    If the tokens cannot be uploaded, the old index is restored, as the old tokens still exist.
     """
     if not overwrite and (path := existing_path(dataset.prefix)) is not None:
         raise exists_error(path)
