@@ -1,4 +1,4 @@
-"""What bytes mean: the `.bin`/`.idx` pair, its reader, builder, merge and checks. The format is in FORMAT.md."""
+"""The `.bin`/`.idx` pair: reader, builder, merge and checks. FORMAT.md describes the format."""
 
 import lazy_loader
 

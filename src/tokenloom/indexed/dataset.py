@@ -657,7 +657,7 @@ class IndexedDataset(HasFacts):
         return sequences
 
     def _read(self, begin: int, num_bytes: int) -> Tokens:
-        """Returns the tokens in bytes [begin, begin + num_bytes), a range that the index gave."""
+        """Returns the tokens in bytes [begin, begin + num_bytes)."""
         source = self.byte_source
         if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # gaps read as zeros
             self.check_index()

@@ -177,7 +177,7 @@ def parse_header(data: bytes | Bytes, *, path: str) -> Header:
         raise damaged(path, f"a header of {HEADER_BYTES} bytes", f"a file of {len(data)} bytes")
     magic, version, code, num_sequences, num_boundaries = _HEADER.unpack(bytes(data[:HEADER_BYTES]))
     if magic != MAGIC:
-        raise damaged(path, f"the magic bytes {MAGIC!r}", repr(magic), hint="this is not the index of a .bin/.idx pair")
+        raise damaged(path, f"the magic bytes {MAGIC!r}", repr(magic), hint="name the index of a .bin/.idx pair")
     if version != VERSION:
         raise damaged(path, f"version {VERSION}", version, hint=_NEWER)
     if code not in DType._value2member_map_:

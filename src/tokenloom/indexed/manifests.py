@@ -201,7 +201,7 @@ class PairFacts:
         largest = -1 if dtype.kind not in "iu" or self.num_tokens == 0 else np.iinfo(dtype).max
         if self.largest_token is not None and self.largest_token > largest:
             tokens = f"{self.num_tokens} tokens of {dtype}"
-            raise ConfigError(f"`largest_token`: must be possible for {tokens}, got {self.largest_token}")
+            raise ConfigError(f"`largest_token`: must be at most {largest} for {tokens}, got {self.largest_token}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

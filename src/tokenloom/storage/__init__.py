@@ -1,4 +1,4 @@
-"""Where bytes are: local files read by mapping or by position, and files that appear atomically."""
+"""Storage of bytes: local files, objects of a store, atomic publication and locks."""
 
 import lazy_loader
 

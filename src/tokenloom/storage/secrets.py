@@ -36,8 +36,8 @@ _queries: dict[str, str] = {}
 def admit(path: str) -> str:
     """Stores the query of an address and returns the address without it; returns other paths unchanged.
 
-    Raises:
-        ConfigError: the address has a user or password, or only its query tells its object from an earlier one.
+    `ConfigError` if the address contains a user or password, or differs from an earlier one only in its query and the
+    queries name different objects.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:

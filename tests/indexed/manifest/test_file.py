@@ -249,7 +249,7 @@ def changed(**changes):
         (changed(pair__num_sequences=-1), "num_sequences of the pair: must be an integer of 0 or more, got -1"),
         (changed(pair__num_sequences=2**63), "num_sequences of the pair: must be an integer of 0 or more"),
         (changed(pair__dtype="bfloat16"), "in `pair`: `dtype`: must be one of uint8, .*, got 'bfloat16'"),
-        (changed(pair__largest_token=65536), "`largest_token`: must be possible for 5 tokens of uint16, got 65536"),
+        (changed(pair__largest_token=65536), "`largest_token`: must be at most 65535 for 5 tokens of uint16"),
         (changed(pair__index__crc32="0x1f"), "expected `pair.index.crc32` to be 8 hexadecimal digits, found '0x1f'"),
         (changed(pair__index_start_crc32="+0000001"), "expected `pair.index_start_crc32` to be 8 hexadecimal digits"),
         (changed(pair__copied_tokens=["x"]), r"expected `pair.copied_tokens` to be a string, found \['x'\]"),

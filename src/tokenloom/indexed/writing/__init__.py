@@ -1,1 +1,1 @@
-"""Datasets as they are written: built, joined, and made to appear with all their files."""
+"""Writing of datasets: builder, concatenation and publication."""

@@ -618,7 +618,7 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
 
 
 def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-    """Yields slices of the rows of a column for a block, and masks of the kept rows."""
+    """Yields (slice of rows, bool[rows] to keep) of a column of this kind for the documents of a block."""
     if kind == "document":
         yield block.documents, block.kept_documents
     elif kind == "sequence":

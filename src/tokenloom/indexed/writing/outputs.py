@@ -103,7 +103,7 @@ class PendingDataset:
         manifest: bytes of the manifest; None writes no manifest.
         columns: columns by name; see `describe`.
         beside: further files to publish with the dataset.
-        replaced: paths of further files to remove with an existing dataset.
+        replaced: further files to remove when an existing dataset is replaced.
     """
 
     prefix: str
