@@ -14,7 +14,7 @@ import pytest
 from tests.preprocess.corpus import byte_level_json
 from tests.support import random_documents, write_corpus
 from tokenloom import IndexCacheError
-from tokenloom.order.arrays import nothing_is_built
+from tokenloom.order.arrays import forbid_building
 
 pytest.importorskip("torch")
 
@@ -76,7 +76,7 @@ def test_a_job_reads_from_a_bucket_and_shares_its_indices(bucket, tmp_path, rng,
         run_example("from_a_bucket", *shared, "--ready")
     run_example("from_a_bucket", *shared)
     expected = capsys.readouterr().out.splitlines()[:3]
-    with nothing_is_built():
+    with forbid_building():
         run_example("from_a_bucket", *shared, "--ready")
     assert capsys.readouterr().out.splitlines()[:3] == expected
 

@@ -15,8 +15,8 @@ ConfigError: `data` is None
 hint: pass a prefix, a list of prefixes, or {prefix: weight}
 
 >>> load(5, sequence_length=8)
-ConfigError: the blend: must name data, got 5
-hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
+ConfigError: the blend: must be a blend of prefixes, got 5
+hint: pass "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> load("nowhere", sequence_length=8)
 DatasetNotFoundError: 'nowhere' in the blend: no file `nowhere.idx` and `nowhere.bin`
@@ -24,15 +24,15 @@ hint: pass the path of the pair without `.bin` or `.idx`
 
 >>> load("lines.jsonl", sequence_length=8)
 DatasetNotFoundError: 'lines.jsonl' in the blend: no file `lines.jsonl.idx` and `lines.jsonl.bin`
-hint: a file that is not tokenized yet becomes a pair by `preprocess_corpus`, or by `tokenloom preprocess`
+hint: tokenize the file with `tokenloom preprocess` or `preprocess_corpus`, and pass the prefix of the output
 
 >>> load("", sequence_length=8)
 ConfigError: the blend: prefixes must be paths, got ''
-hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
+hint: pass "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> load([("corpus", 0.5)], sequence_length=8)
-ConfigError: the blend: not a weight and a prefix: ('corpus', 0.5)
-hint: such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]
+ConfigError: the blend: must have pairs of weight and prefix, got ('corpus', 0.5)
+hint: pass ["0.3", "books", "0.7", "web"] or [[0.3, "books"], [0.7, "web"]]
 
 >>> load({"corpus": -1}, sequence_length=8)
 ConfigError: weight of `corpus` in the blend: must be finite and above 0, got -1
@@ -58,7 +58,7 @@ hint: give a path, a name such as "gpt2", or an object of `tokenizers`, `transfo
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, num_samples="many")
 ConfigError: `num_samples`: must be 3 sizes (train, valid, test), or one for train, got 'many'
-hint: such as [100_000, 1000, 1000], with None for one epoch
+hint: pass sizes such as [100_000, 1000, None], with None for one epoch
 
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, num_samples=-1)
 ConfigError: the size for train: must be 0 or more, got -1
@@ -80,66 +80,66 @@ ConfigError: `dtype`: must be one of uint8, int8, int16, int32, int64, float64, 
 
 >>> BlendedMegatronDatasetBuilder("gpt", 5, None, CONFIG)
 ConfigError: `cls`: must be a dataset class, got 'gpt'
-hint: such as `GPTDataset`
+hint: pass a class such as `GPTDataset`
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, [1, 2], None, CONFIG)
 ConfigError: `sizes`: must be 3 sizes (train, valid, test), or one for train, got [1, 2]
-hint: such as [100_000, 1000, 1000], with None for one epoch
+hint: pass sizes such as [100_000, 1000, None], with None for one epoch
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, "1", None, CONFIG)
 ConfigError: `sizes`: must be 3 sizes (train, valid, test), or one for train, got '1'
-hint: such as [100_000, 1000, 1000], with None for one epoch
+hint: pass sizes such as [100_000, 1000, None], with None for one epoch
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5, CONFIG)
 ConfigError: `is_built_on_rank`: must be a function, got GPTDatasetConfig
-hint: leave it out, or write `lambda: True`, if every process needs the datasets; `config=…` for settings
+hint: pass `lambda: True` or nothing if every process needs the datasets; pass settings as `config=…`
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5)
-ConfigError: `config`: must be settings, got None
-hint: such as `GPTDatasetConfig(…)`
+ConfigError: `config`: must be a config, got None
+hint: pass `GPTDatasetConfig(…)`
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5, True, CONFIG)
 ConfigError: `is_built_on_rank`: must be a function, got bool
-hint: leave it out, or write `lambda: True`, if every process needs the datasets; `config=…` for settings
+hint: pass `lambda: True` or nothing if every process needs the datasets; pass settings as `config=…`
 
 >>> BlendedMegatronDatasetBuilder(GPTDataset, 5, None, {"sequence_length": 8})
-ConfigError: `config`: must be settings, got {'sequence_length': 8}
-hint: such as `GPTDatasetConfig(…)`
+ConfigError: `config`: must be a config, got {'sequence_length': 8}
+hint: pass `GPTDatasetConfig(…)`
 
 >>> GPTDataset("corpus", "corpus", range(5), None, Split.train, CONFIG)
-ConfigError: `indexed_dataset`: must be open, got 'corpus'
-hint: open it with `IndexedDataset`, or make the samples with `tokenloom.load`
+ConfigError: `indexed_dataset`: must be an open dataset, got the path 'corpus'
+hint: pass `IndexedDataset(path)`, or call `tokenloom.load`
 
 >>> GPTDataset(IndexedDataset("corpus"), "corpus", range(5), None, "train", CONFIG)
 ConfigError: `index_split`: must be a `Split`, got 'train'
-hint: such as `Split.train`
+hint: pass `Split.train`
 
 >>> GPTDatasetConfig(1, 8, blend=5, split="1", tokenizer=TOKENIZER)
-ConfigError: `blend`: must name data, got 5
-hint: such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
+ConfigError: `blend`: must be a blend of prefixes, got 5
+hint: pass "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
 
 >>> GPTDatasetConfig(1, 8, blend="corpus", tokenizer=TOKENIZER)
 ConfigError: no `split` given for `blend`
-hint: such as split="99,1,0"
+hint: add a split such as split="99,1,0"
 
 >>> GPTDatasetConfig(1, 8, blend="corpus", split={"train": 1}, tokenizer=TOKENIZER)
 ConfigError: `split`: must be weights, got {'train': 1}
-hint: such as "98,1,1" or (98, 1, 1)
+hint: pass weights such as "98,1,1"
 
 >>> GPTDatasetConfig(1, 8, blend_per_split="corpus", tokenizer=TOKENIZER)
 ConfigError: `blend_per_split`: must be three blends, got the text 'corpus'
-hint: name data that are split by weights with `blend` and `split`
+hint: set `blend` and `split` to divide one blend by weights
 
 >>> GPTDatasetConfig(1, 8, blend_per_split={"dev": "corpus"}, tokenizer=TOKENIZER)
-ConfigError: `blend_per_split`: keys are train, valid, test, got 'dev'
+ConfigError: `blend_per_split`: keys must be train, valid, test, got 'dev'
 
 >>> GPTDatasetConfig(1, 8)
 ConfigError: no `tokenizer` given
-hint: name the one that made the data, such as `tokenizer="tokenizer.json"`
+hint: pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
 
 >>> GPTDatasetConfig(1, 8, tokenizer=TOKENIZER, object_storage={"retries": 3})
 ConfigError: `object_storage`: must be of class `ObjectStorageSettings`, got {'retries': 3}
-hint: such as `object_storage=ObjectStorageSettings(…)`
+hint: pass `object_storage=ObjectStorageSettings(…)`
 
 >>> ThreadLoader("corpus", batch_size=8)
 ConfigError: 'corpus' is not a dataset
@@ -238,5 +238,5 @@ def test_what_is_said(names, entry):
 
 def test_a_pair_whose_documents_do_not_end_is_a_warning(names, tmp_path):
     tokenloom.preprocess_corpus("lines.jsonl", "out", "byte")
-    with pytest.warns(errors.MissingEodWarning, match="no document ends with one: the data were made without"):
+    with pytest.warns(errors.MissingEodWarning, match="need end-of-document tokens, but the data were made without"):
         tokenloom.load("out_text_document", sequence_length=2, eod_mask_loss=True)

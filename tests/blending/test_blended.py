@@ -156,17 +156,17 @@ def test_a_damaged_row_is_no_end_of_the_dataset(mixed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([], [], 4), "a blend needs a weight per dataset, got 0 for 0 datasets"),
-        (([5, 5], [1.0], 4), "a blend needs a weight per dataset, got 1 for 2 datasets"),
+        (([], [], 4), "a blend needs one weight per dataset, got 0 for 0 datasets"),
+        (([5, 5], [1.0], 4), "a blend needs one weight per dataset, got 1 for 2 datasets"),
         (([5, 5], [1.0, -2.0], 4), r"weight of dataset 1 \(`5`, train\): must be finite and above 0, got -2.0"),
         (([5, 5], [1.0, float("nan")], 4), r"weight of dataset 1 \(`5`, train\): must be finite and above 0, got nan"),
         (
             ([5, 5], [1, 6], None),
-            r"weight of dataset 1 \(`5`, train\): without a size, must be up to its 5 samples, got 6",
+            r"weight of dataset 1 \(`5`, train\): without `size`, must be an integer up to 5, got 6",
         ),
         (
             ([5, 5], [1, 1.5], None),
-            r"weight of dataset 1 \(`5`, train\): without a size, must be up to its 5 samples, got 1",
+            r"weight of dataset 1 \(`5`, train\): without `size`, must be an integer up to 5, got 1",
         ),
     ],
 )
@@ -180,9 +180,11 @@ def test_datasets_of_several_kinds_are_refused():
         pass
 
     other = Others(range(3), "3", np.arange(3), None, Split.train, make_config(None))
-    with pytest.raises(ConfigError, match=r"^datasets of a blend must have one class, got \['Numbers', 'Others'\]$"):
+    with pytest.raises(
+        ConfigError, match=r"^datasets of a blend must have the same class, .*'Numbers', 'Others'\]$"
+    ):
         BlendedDataset([numbers(3), other], [1, 1], 2, make_config(None))
-    with pytest.raises(ConfigError, match=r"^datasets of a blend must have one split, got \['train', 'valid'\]$"):
+    with pytest.raises(ConfigError, match=r"^datasets of a blend must have the same split, got \['train', 'valid'\]$"):
         BlendedDataset([numbers(3), numbers(3, split=Split.valid)], [1, 1], 2, make_config(None))
 
 

@@ -58,14 +58,14 @@ def test_a_split_too_small_for_a_document_holds_nothing(tmp_path):
     with pytest.warns(ShortDatasetWarning) as caught:
         train, valid, test = build(config)
     assert [str(warning.message) for warning in caught] == [
-        f"`{prefix}` (valid) holds 0 tokens, too few for one sample of 5"
+        f"`{prefix}` (valid) has 0 tokens, too few for one sample of 5 tokens"
     ]
     assert (len(train), len(valid), test) == (7, 0, None)
     with pytest.raises(ConfigError) as refused:
         build(config, (None, 8, None))
     assert str(refused.value) == (
-        f"`{prefix}` (valid): 8 samples were asked for, but the documents hold no tokens\n"
-        "hint: give this split more documents, or ask for no samples from it"
+        f"`{prefix}` (valid): the documents of the split have no tokens, but 8 samples are requested\n"
+        "hint: raise the weight of this split, or request 0 samples from it"
     )
 
 
@@ -77,7 +77,9 @@ def test_all_datasets_without_samples_are_one_warning(tmp_path, num_threads):
         with pytest.warns(ShortDatasetWarning) as caught, pytest.raises(ConfigError):
             build(config)
         (warning,) = caught
-        first = "; ".join(f"`{prefix}` (train) holds 3 tokens, too few for one sample of 5" for prefix in prefixes[:4])
+        first = "; ".join(
+            f"`{prefix}` (train) has 3 tokens, too few for one sample of 5 tokens" for prefix in prefixes[:4]
+        )
         text = str(warning.message)
         assert text.startswith("6 datasets have no samples: ")
         assert text.endswith("; and 2 more")
@@ -112,9 +114,7 @@ def test_full_validation_with_weights_has_the_size_that_is_given(tmp_path, weigh
 def test_several_full_validation_sets_have_no_size(prefix):
     blends = [None, ([prefix, f"{prefix}_2"], None), None]
     config = make_config(None, blend_per_split=blends, multiple_validation_sets=True, full_validation=True)
-    with pytest.raises(
-        ConfigError, match=r"^the size for valid must be None, as its datasets are read once each, got 5\n"
-    ):
+    with pytest.raises(ConfigError, match=r"^the size for valid: must be None with `full_validation`, got 5\n"):
         build(config, (5, 5, None))
 
 
@@ -135,7 +135,7 @@ def test_counts_recorded_before_are_checked(prefix):
     with pytest.raises(ConfigError) as caught:
         build(make_config(prefix, sequences_per_dataset={"other": [20, 21]}))
     assert str(caught.value) == (
-        f"`sequences_per_dataset`: no entry `{prefix}`\nhint: record the counts of all datasets of the blend"
+        f"`sequences_per_dataset`: no entry `{prefix}`\nhint: add an entry for each dataset of the blend"
     )
     with pytest.raises(ValueError, match="the data changed after its counts were recorded"):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
@@ -153,8 +153,8 @@ def test_weights_without_a_size_are_refused(changes):
     with pytest.raises(ConfigError) as caught:
         build(make_config(None, **changes))
     assert str(caught.value) == (
-        "no size given for train, whose blend has weights\n"
-        "hint: give the number of samples to blend, or leave the weights out"
+        "the size for train: must be a number for a blend with weights, got None\n"
+        "hint: pass the number of samples to blend, or remove the weights"
     )
 
 

@@ -72,7 +72,7 @@ def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path):
         build(config, sizes)
     assert str(caught.value) == (
         f"the blend (train) takes 2 samples from `{prefixes[0]}`, which has 1\n"
-        "hint: set `extend_short_datasets=True` to take further epochs, or `mid_level_dataset_surplus="
+        "hint: set `extend_short_datasets=True` to build more epochs, or `mid_level_dataset_surplus="
         f"{plan.surplus!r}` or more, or lower the weight"
     )
 
@@ -95,7 +95,7 @@ def test_datasets_without_samples_are_problems(tmp_path, two):
         plan = plan_build(make_config(None, blend=([*two, empty], weights), split="1"), [size, None, None])
         (problem,) = plan.problems
         assert (problem.name, problem.owed, problem.available, problem.surplus) == (empty, owed, 0, None)
-        assert problem.remedy == "it holds too few tokens for one sample: leave it out, or shorten the samples"
+        assert problem.remedy == "it has too few tokens for one sample: remove it, or lower `sequence_length`"
         assert plan.surplus is None
         config = make_config(None, blend=([*two, empty], weights), split="1")
         with pytest.raises(ConfigError, match="must be finite and above 0"):
@@ -104,7 +104,7 @@ def test_datasets_without_samples_are_problems(tmp_path, two):
     config = make_config(None, blend=([*two, nothing], [1.0, 1.0, 1.0]), split="1")
     (problem,) = plan_build(config, [30, None, None]).problems
     assert (problem.name, problem.owed, problem.available) == (nothing, 10, 0)
-    with pytest.raises(ConfigError, match="the documents hold no tokens"):
+    with pytest.raises(ConfigError, match="the documents of the split have no tokens"):
         build(config, [30, None, None])
 
 
@@ -130,9 +130,9 @@ def test_an_epoch_without_samples_is_a_problem_though_the_build_only_warns(two):
     (problem,) = plan.problems
     assert (problem.split, problem.name, problem.owed, problem.available) == (Split.valid, two[0], 0, 0)
     assert problem.remedy == (
-        "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
+        "it has too few tokens for one sample: lower `sequence_length`, or change the weight of the split"
     )
-    with pytest.warns(ShortDatasetWarning, match="holds 10 tokens, too few for one sample of 51"):
+    with pytest.warns(ShortDatasetWarning, match="has 10 tokens, too few for one sample of 51"):
         train, valid, _ = build(config, [None, None, None])
     assert (len(train), len(valid)) == (1, 0)
     assert plan_build(config, [None, 0, None]).problems == ()  # none are wanted

@@ -29,4 +29,4 @@ def test_a_plan_shows_each_split_and_what_is_wrong(tmp_path):
     assert [row[2:5] for row in train[1:]] == [["3", "75.00%", "30"], ["1", "25.00%", "10"]]
     assert len(valid) == 3
     assert plan.problems
-    assert text_of(plan._repr_html_()).count(" samples owed, ") == len(plan.problems)
+    assert text_of(plan._repr_html_()).count(" samples needed, ") == len(plan.problems)

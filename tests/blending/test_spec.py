@@ -42,15 +42,15 @@ def test_flat_lists():
     [
         (
             ["30", "a", "b", "c"],
-            "the blend: must be weights and prefixes by turns, or prefixes only, got the number '30' at entry 1 "
-            "and no number, 'b', at entry 3",
+            "the blend: must be alternating weights and prefixes, or prefixes only, got the number '30' at entry 1 "
+            "but 'b' at entry 3",
         ),
-        ([], "the blend: no entry"),
+        ([], "the blend: must have at least one entry, got none"),
         ("a b", "the blend: must be a list of entries, got 'a b'"),
-        (["a", " "], "the blend: a prefix is empty"),
+        (["a", " "], "the blend: prefixes must not be empty"),
         (["1", "a", "-2", "b"], "weight of `b` in the blend: must be finite and above 0, got -2.0"),
         (["1", "a", "nan", "b"], "weight of `b` in the blend: must be finite and above 0, got nan"),
-        (["1", "a", "0", "b"], "weight of `b` in the blend: must be finite and above 0, got 0.0\nhint: leave the"),
+        (["1", "a", "0", "b"], "weight of `b` in the blend: must be finite and above 0, got 0.0\nhint: remove the"),
     ],
 )
 def test_inconsistent_lists_are_refused_and_quoted(entries, message):
@@ -67,7 +67,7 @@ def test_data_may_be_named_in_all_forms(folder):
     weighted = {"blend": (["a", "b"], [3.0, 7.0])}
     for entries in ({"a": 3, "b": 7}, (["a", "b"], [3, 7]), [(3, "a"), (7, "b")], ["3", "a", "7", "b"]):
         assert parse_blend(entries) == weighted
-    assert refusal(ConfigError, (["a", "b"], [1])) == ("the blend: 1 weights for 2 prefixes")
+    assert refusal(ConfigError, (["a", "b"], [1])) == "the blend: must have one weight per prefix, got 1 for 2"
 
 
 def test_globs_and_directories_stand_for_their_pairs(folder):
@@ -100,7 +100,7 @@ def test_entries_without_a_pair_are_refused_and_quoted(folder):
     )
     assert refusal(DatasetNotFoundError, ["30", "a", "70"]) == (
         "'30' in the blend: no file `30.idx` and `30.bin`\n"
-        "hint: the blend has 3 entries: weights and prefixes by turns begin with a weight, and are even"
+        "hint: the blend has 3 entries: alternate weights and prefixes, and begin with a weight"
     )
     os.unlink("b.bin")
     incomplete = "no file `{0}b.bin`\nhint: the pair is incomplete: write it again, or move both files together"
@@ -111,13 +111,13 @@ def test_entries_without_a_pair_are_refused_and_quoted(folder):
 
 
 def test_data_named_twice_are_a_warning(folder):
-    with pytest.warns(DuplicateDataWarning, match="^the data of `./a` are twice in the blend$"):
+    with pytest.warns(DuplicateDataWarning, match="^`./a` appears twice in the blend$"):
         assert parse_blend(["1", "a", "2", "./a"]) == {"blend": (["a", "./a"], [1.0, 2.0])}
     os.symlink("a.bin", "link.bin")
     os.symlink("a.idx", "link.idx")
-    with pytest.warns(DuplicateDataWarning, match="^the data of `link` are twice in the blend$"):
+    with pytest.warns(DuplicateDataWarning, match="^`link` appears twice in the blend$"):
         parse_blend(["a", "b", "link"])
-    with pytest.warns(DuplicateDataWarning, match="^the data of `a` are in train and in test$"):
+    with pytest.warns(DuplicateDataWarning, match="^`a` appears in both train and test$"):
         parse_blend(per_split={"train": ["a", "b"], "test": ["a"]})
 
 
@@ -125,10 +125,10 @@ def test_a_file_of_entries(folder):
     (folder / "args").write_text("30 a\n\t70   b\n")
     assert parse_blend(args_file=folder / "args") == {"blend": (["a", "b"], [30.0, 70.0])}
     (folder / "args").write_text("30 a b c")
-    assert refusal(ConfigError, args_file="args").startswith("`args`: must be weights and prefixes by turns")
+    assert refusal(ConfigError, args_file="args").startswith("`args`: must be alternating weights and prefixes")
     (folder / "args").write_text("\n")
-    assert refusal(ConfigError, args_file="args") == "`args`: no entry"
-    assert refusal(ConfigError, args_file="absent").startswith("`absent` cannot be read: [Errno 2]")
+    assert refusal(ConfigError, args_file="args") == "`args`: must have at least one entry, got none"
+    assert refusal(ConfigError, args_file="absent").startswith("cannot read `absent`: [Errno 2]")
 
 
 def test_entries_per_split(folder):
@@ -145,12 +145,12 @@ def test_entries_per_split(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "`split.json` is not JSON: Expecting property name"),
+        ("{", "`split.json`: invalid JSON: Expecting property name"),
         ("[]", "`split.json`: must be a mapping with the keys train, valid, test, got 'list'"),
         ('{"training": ["a"]}', "`split.json`: must be a mapping with the keys train, valid, test, got ['training']"),
         ('{"train": "a"}', "train of `split.json`: must be a list, got 'a'"),
-        ('{"train": [["a"]]}', "train of `split.json`: not a weight and a prefix: ['a']"),
-        ('{"train": null}', "`split.json`: no data for any split"),
+        ('{"train": [["a"]]}', "train of `split.json`: must have pairs of weight and prefix, got ['a']"),
+        ('{"train": null}', "`split.json`: must have entries for at least one split"),
         ('{"valid": [1, "a", 0, "b"]}', "weight of `b` in valid of `split.json`: must be finite and above 0, got 0.0"),
     ],
 )
@@ -160,6 +160,6 @@ def test_wrong_files_are_refused_and_quoted(folder, text, message):
 
 
 def test_one_source_is_needed():
-    message = "give exactly one of a list of entries, entries per split, and a file of entries"
+    message = "pass exactly one of `entries`, `per_split` and `args_file`"
     assert refusal(ConfigError) == message
     assert refusal(ConfigError, ["a"], args_file="args") == message

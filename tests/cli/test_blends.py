@@ -172,7 +172,7 @@ def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys):
 def test_settings_that_decide_the_indices_are_named(folder, capsys):
     assert prepare(folder, "--set", "add_extra_token_to_sequence=false") == 0
     build(folder, **FROM_CACHE, add_extra_token_to_sequence=False)[0].sample(0)
-    with pytest.raises(tokenloom.IndexCacheError, match="does not fit the data"):
+    with pytest.raises(tokenloom.IndexCacheError, match="does not match the data"):
         build(folder, **FROM_CACHE)[0].sample(0)
 
 

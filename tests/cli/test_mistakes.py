@@ -131,7 +131,7 @@ def test_what_cannot_be_done(capsys, folder, command, error, hint, section):
 
 def test_samples_longer_than_the_data_are_a_problem_of_the_plan(capsys):
     command = "plan --data-path corpus_text_document --sequence-length 5000 --split 1"
-    hint = "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
+    hint = "it has too few tokens for one sample: lower `--sequence-length`, or change the weight of the split"
     problem = "`corpus_text_document` has no sample for train"
     assert said(capsys, command) == (1, f"problem: {problem}\nhint: {hint}\n")
 
@@ -162,7 +162,7 @@ def test_a_warning_has_neither_file_nor_source():
     done = subprocess.run(
         [sys.executable, "-m", "tokenloom", *command.split()], capture_output=True, text=True, check=True
     )
-    assert done.stderr == "warning: the data of `corpus_text_document` are twice in the blend\n"
+    assert done.stderr == "warning: `corpus_text_document` appears twice in the blend\n"
 
 
 def test_folders_of_outputs_are_made(capsys):

@@ -198,9 +198,9 @@ def test_a_file_of_conversations_is_tokenized_once(tmp_path, tokenizer):
     assert again.ledger().exposed == dataset.ledger().exposed
     write_lines(path, TALKS[:2])
     assert len(sft(path, tokenizer, chat_template="chatml").dataset) == 2
-    with pytest.raises(ConfigError, match="is not tokenized yet, which needs a Hugging Face tokenizer"):
+    with pytest.raises(ConfigError, match="is a raw file, which needs a Hugging Face tokenizer"):
         SFTLowLevelDataset(str(path), SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer()))
-    with pytest.raises(ConfigError, match=r"chat\.jsonl` is not tokenized yet: no `config` given"):
+    with pytest.raises(ConfigError, match=r"chat\.jsonl` is a raw file, which needs a `config`"):
         SFTLowLevelDataset(str(path))
 
 

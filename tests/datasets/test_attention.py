@@ -126,7 +126,7 @@ def test_boundaries_that_do_not_rise_are_refused(bounds):
 
 def test_a_batch_without_lists_is_refused(prefix):
     batch = make_dataset(prefix, inter_document_masking=True).batch([0])
-    with pytest.raises(ConfigError, match=r"no kv_num_blocks, .* in the batch"):
+    with pytest.raises(ConfigError, match=r"the batch has no kv_num_blocks, "):
         flex_block_mask({name: torch.as_tensor(array) for name, array in batch.items()})
 
 

@@ -125,14 +125,14 @@ def test_losses_of_a_dataset_of_a_blend_count_as_much_as_is_said(tmp_path, rng):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (("other",), r"`.*a` has no column `other`, which `columns` names\nhint: add it: `tokenloom column add"),
+        (("other",), r"`.*a` has no column `other`\nhint: add it with `tokenloom column add"),
         (("wide",), "column `wide`: must have 1 to 32768 bytes per token, got 40000"),
         ({"other": "needed"}, "must be a number, got 'needed'"),
         ({"other": 1, "place": "required", "bits": 0.5}, "value of `bits` in `columns`: 0.5 does not fit uint8"),
         ("place", "`columns`: must be a list, got 'place'\nhint: write columns=\\['place'\\]"),
-        (("tokens",), "`columns`: 'tokens' is taken"),
-        (("place", "place"), "`columns`: 'place' is taken"),
-        (("a/b",), "`name`: must be a letter, .* got 'a/b'"),
+        (("tokens",), "`columns`: the name 'tokens' is already in use"),
+        (("place", "place"), "`columns`: the name 'place' is already in use"),
+        (("a/b",), "column name 'a/b': must be letters"),
     ],
 )
 def test_columns_that_cannot_be_are_named(tmp_path, columns, message):
@@ -193,7 +193,7 @@ def test_data_without_a_column_have_what_stands_for_it(tmp_path, rng, order):
         pairs = [(prefixes[name], IndexedDataset(prefixes[name])) for name in order]
         parts = [GPTDataset(pair, prefix, np.arange(len(pair)), 60, Split.train, config) for prefix, pair in pairs]
         made.append(BlendedDataset(parts, [0.5, 0.5], 100, config).batch(range(100)))
-    with pytest.raises(ConfigError, match=r"`.*b` has no column `next`.*\n.*or give its value here, as in columns="):
+    with pytest.raises(ConfigError, match=r"`.*b` has no column `next`.*\n.*or set a default: columns="):
         make_dataset(prefixes["b"], sequence_length=LENGTH, columns={**columns, "next": "required"})
     batch, plain = made
     assert {name: batch[name].dtype.name for name in columns} == {
@@ -215,7 +215,7 @@ def test_columns_of_two_dtypes_are_not_mixed(tmp_path):
     settings: dict[str, Any] = {"sequence_length": LENGTH, "columns": ("place",)}
     datasets = [make_dataset(prefix, num_samples=10, in_memory=True, **settings) for prefix in prefixes]
     blend = BlendedDataset(datasets, [0.5, 0.5], 10, make_config(prefixes[0], **settings))
-    with pytest.raises(ConfigError, match="column `place`: uint32 here, int32 in other data"):
+    with pytest.raises(ConfigError, match="column `place`: dtypes of the data of the blend differ, uint32 and int32"):
         blend.batch(range(10))
 
 
@@ -333,7 +333,7 @@ def test_samples_for_a_scheduler_have_weights_in_their_loss_mask(tmp_path):
     assert plain["loss_mask"][:2].tolist() == [1, 1]
     assert weighed["loss_mask"][:2].tolist() == [0.5, 0.25]
     assert weighed.keys() == plain.keys()
-    with pytest.raises(ConfigError, match=r"`columns`: not for samples of one conversation, got \['place'\]"):
+    with pytest.raises(ConfigError, match=r"`columns`: not supported for samples of one conversation, got \['place'\]"):
         make_varlen(prefix, columns=("place", "loss_weight"))
 
 

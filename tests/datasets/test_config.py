@@ -20,8 +20,11 @@ BLEND = (["a"], None)
 WRONG = [
     ({"random_seed": 2**32}, "`random_seed`: must be in [0, 2**32), got 4294967296"),
     ({"sequence_length": 0}, "`sequence_length`: must be 1 or more, got 0"),
-    ({"fast_cache_load": True}, "no `path_to_cache` given for `fast_cache_load`\nhint: name the folder of the indices"),
-    ({"blend": ([], None), "split": "1"}, "`blend`: no prefix"),
+    (
+        {"fast_cache_load": True},
+        "`fast_cache_load`: needs `path_to_cache`\nhint: set `path_to_cache` to the folder of the indices",
+    ),
+    ({"blend": ([], None), "split": "1"}, "`blend`: must have at least one prefix, got none"),
     ({"blend": {"a": "much"}, "split": "1"}, "weight of `a` in `blend`: must be finite and above 0, got 'much'"),
     (
         {"blend_per_split": [BLEND, None, None], "blend": BLEND},
@@ -53,7 +56,8 @@ def test_what_the_tokenizer_must_have_for_cache_keys(tmp_path):
     with pytest.raises(ConfigError) as caught:
         make_dataset(write_corpus(tmp_path / "corpus", [[1] * 9]), tokenizer=Anonymous())
     assert str(caught.value) == (
-        "Anonymous has no `unique_identifiers`\nhint: they name a tokenizer in the keys of cached indices"
+        "the tokenizer Anonymous has no `unique_identifiers`\n"
+        "hint: add a dict that identifies it in the keys of cached indices"
     )
 
 
@@ -89,10 +93,10 @@ def test_a_tokenizer_may_be_named():
 
 
 def test_data_that_are_named_twice_are_a_warning_where_they_are_named():
-    with pytest.warns(DuplicateDataWarning, match=r"^the data of `twice.bin` are twice in `blend`$") as said:
+    with pytest.warns(DuplicateDataWarning, match=r"^`twice.bin` appears twice in `blend`$") as said:
         make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")
     assert said[0].filename == support.__file__  # where the settings are made
-    with pytest.warns(DuplicateDataWarning, match=r"^the data of `both` are twice in `blend_per_split\[1\]`$"):
+    with pytest.warns(DuplicateDataWarning, match=r"^`both` appears twice in `blend_per_split\[1\]`$"):
         make_config(None, blend_per_split=["both", ["both", "other", "both"], None])
     make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")  # said once
 

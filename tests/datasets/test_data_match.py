@@ -42,7 +42,7 @@ def images(tmp_path):
 @pytest.mark.parametrize(("kind", "options"), KINDS.items())
 def test_other_data_are_no_documents(tmp_path, kind, options):
     prefix = write_recorded(tmp_path / "corpus", CORPUS, options=options)
-    message = f"^`{prefix}`: expected whole documents, found {kind}\nhint: .*`allow_data_mismatch=True` reads them"
+    message = f"^`{prefix}`: expected whole documents, found {kind}\nhint: .*set `allow_data_mismatch=True`"
     with pytest.raises(ConfigError, match=message):
         make_dataset(prefix)
     with pytest.warns(DataMismatchWarning, match=f"expected whole documents, found {kind}"):
@@ -76,7 +76,7 @@ def test_other_data_are_no_sentences(tmp_path, options, error):
 @pytest.mark.parametrize("setting", ["reset_position_ids", "eod_mask_loss"])
 def test_settings_that_look_for_eod_warn_where_there_is_none(tmp_path, setting):
     prefix = write_recorded(tmp_path / "corpus", CORPUS, tokenizer=make_tokenizer_identity(eod=None))
-    message = f"^`{prefix}`: `{setting}` need the tokenizer's end-of-document token, but no document ends with one"
+    message = f"^`{prefix}`: `{setting}` need end-of-document tokens, but the data were made without"
     with pytest.warns(MissingEodWarning, match=message):
         dataset = make_dataset(prefix, **{setting: True})
     assert len(make_dataset(prefix)) == len(dataset)

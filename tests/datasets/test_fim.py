@@ -218,12 +218,12 @@ def test_a_real_tokenizer_gives_back_the_text(tmp_path):
         ({"fim_split_sample": "<file>"}, "`fim_fragment_rate`: must be in [0, 1], got None"),
         (
             {"fim_extra_tokens": {"prefix": 1, "suffix": 2}},
-            "`fim_extra_tokens`: no middle\nhint: name the tokens that the tokenizer has for them",
+            "`fim_extra_tokens`: no middle\nhint: add the sentinel tokens of the tokenizer",
         ),
         (
             {"tokenizer": StandInTokenizer()},
-            "no `tokenize` on the tokenizer, StandInTokenizer\n"
-            "hint: texts are cut between characters, and become tokens again",
+            "the tokenizer StandInTokenizer has no `tokenize`\n"
+            "hint: pass a tokenizer that can detokenize and tokenize texts",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
     with pytest.raises(TokenizerError) as caught:
         make_fim(prefix, fim_extra_tokens=EXTRA_TOKENS | {"middle": token})
     assert str(caught.value) == (
-        f"the tokenizer has no token {token!r} for 'middle'\nhint: add it to the tokenizer, or name another one"
+        f"the tokenizer has no token {token!r} for 'middle'\nhint: add it to the tokenizer, or pass another token"
     )
 
 

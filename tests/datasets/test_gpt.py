@@ -145,7 +145,7 @@ def test_a_kept_partial_validation_sample_is_padded(tmp_path):
 @pytest.mark.parametrize("eod", [9, 0])
 def test_a_pad_id_that_ends_documents_does_not_mask_their_ends(tmp_path, eod):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, eod], [4, eod]])
-    with pytest.warns(AmbiguousPadWarning, match=f"^pad id {eod} is also another special token; padding goes by"):
+    with pytest.warns(AmbiguousPadWarning, match=f"^pad id {eod} is also another special token; padding is found by"):
         dataset = make_dataset(
             prefix,
             sequence_length=6,
@@ -161,7 +161,7 @@ def test_a_pad_id_that_ends_documents_does_not_mask_their_ends(tmp_path, eod):
 
 
 def test_a_pad_id_that_ends_documents_masks_their_ends_only_when_asked(prefix):
-    with pytest.warns(AmbiguousPadWarning, match=r"its occurrences in the data are masked too, as asked$"):
+    with pytest.warns(AmbiguousPadWarning, match=r"`allow_ambiguous_pad_tokens` masks it in the data too$"):
         dataset = make_dataset(prefix, allow_ambiguous_pad_tokens=True, tokenizer=StandInTokenizer(pad=9))
     assert dataset.sample(0)["labels"].tolist() == [2, 3, 0, 4]
     assert dataset.sample(0)["loss_mask"].tolist() == [1, 1, 0, 1]
@@ -265,7 +265,7 @@ def test_a_pickle_is_small_and_gives_the_same_samples(tmp_path):
 def test_a_corpus_shorter_than_a_sample_gives_none_of_its_own(prefix):
     with pytest.warns(ShortDatasetWarning) as caught:
         dataset = make_dataset(prefix, sequence_length=13)
-    assert str(caught[0].message) == f"`{prefix}` (train) holds 13 tokens, too few for one sample of 14"
+    assert str(caught[0].message) == f"`{prefix}` (train) has 13 tokens, too few for one sample of 14 tokens"
     assert len(dataset) == 0
     assert list(dataset) == []
     for ask in (0, None):
@@ -285,7 +285,7 @@ def test_a_corpus_shorter_than_a_sample_is_repeated_when_samples_are_asked_for(p
 def test_without_tokens_there_are_no_samples(tmp_path, documents):
     prefix = write_corpus(tmp_path / "corpus", documents)
     for in_memory in (True, False, False):  # built, built and cached, from the cache
-        with pytest.warns(ShortDatasetWarning, match=r"\(train\) holds 0 tokens, too few for one sample of 5$"):
+        with pytest.warns(ShortDatasetWarning, match=r"\(train\) has 0 tokens, too few for one sample of 5 tokens$"):
             dataset = make_dataset(prefix, in_memory=in_memory)
         assert len(dataset) == 0
         assert dataset.sample_index.shape == (1, 2)

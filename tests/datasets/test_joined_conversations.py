@@ -46,7 +46,7 @@ class InOrder:
         capacity = config.sequence_length if kind.shares_samples else 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UntrainableWarning)
-            self.places = [kind.count_places(pair, config) for pair in opened]
+            self.places = [kind.count_slots(pair, config) for pair in opened]
         counts = [
             count_packs_of(
                 places,
@@ -65,8 +65,8 @@ class InOrder:
             for pair, count in zip(opened, counts, strict=True)
         ]
         documents = make_source_documents(facts, key=KEY, reads_held=reads_held)
-        taken = kind.taken_of(self.pairs, config, name="talks")
-        taken.tell(documents, shares_samples=kind.shares_samples)
+        taken = kind.joined_conversations(self.pairs, config, name="talks")
+        taken.report_slots(documents, shares_samples=kind.shares_samples)
         num_packs = counts if kind.shares_samples else None
         reader = make_walk_reader(
             documents, is_shuffled=True, sequence_length=capacity, extra=0, denied=denied, num_packs=num_packs
@@ -245,7 +245,7 @@ def test_plain_text_is_for_variable_lengths_alone(tmp_path) -> None:
 def test_what_has_no_answer_is_refused(talks) -> None:
     source = InOrder(SFTDataset, talks[0])
     for ask in (source.dataset.ledger, lambda: source.dataset.document_index, lambda: source.dataset.sample_index):
-        with pytest.raises(ConfigError, match="has no indices: its order is computed"):
+        with pytest.raises(ConfigError, match="has no indices, as its order is computed"):
             ask()
     with pytest.raises(ConfigError, match="has no indices"):
         InOrder(VarlenDataset, talks[0]).dataset.lengths()

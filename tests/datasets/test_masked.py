@@ -185,7 +185,7 @@ def test_a_cached_index_that_cannot_be_right_is_built_again(corpus, kind, tmp_pa
     (path,) = cache.glob("*-sample_index.npy")
     for wrong, message in (
         (expected.astype(np.int64), rf"expected uint32\[any, 3\], found int64\[{len(expected)}, 3\]"),
-        (expected[:5], "it holds 5 samples, fewer than the 100 asked for"),
+        (expected[:5], "it has 5 samples, but 100 are requested"),
         (expected[:, ::-1].copy(), "which are not in one document of this split"),
         (expected[::-1].copy(), "expected sample_index '.*', found '"),
     ):
@@ -201,18 +201,18 @@ def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
     dataset = make_dataset(kind, corpus)
     damaged = copy.copy(dataset)
     for row, message in (
-        ([0, 2**31, 5], "it takes sentences that are none of the"),
-        ([5, 2, 5], "it takes sentences that are none of the"),
+        ([0, 2**31, 5], "it has sentences beyond the"),
+        ([5, 2, 5], "it has sentences beyond the"),
         ([0, 2, 1000], "its target length is 1000 tokens, which must be at most"),
     ):
         damaged.order.opened = {"sample_index": np.array([row], dtype=np.uint32)}
-        with pytest.raises(IndexCacheError, match=f"do not fit the data: sample 0: {message}"):
+        with pytest.raises(IndexCacheError, match=f"do not match the data: sample 0: {message}"):
             damaged[0]
 
 
 @pytest.mark.parametrize(("kind", "role"), [("bert", "mask"), ("t5", "eos")])
 def test_a_tokenizer_without_a_token_that_is_needed(prefix, kind, role):
-    with pytest.raises(ConfigError, match=f"no `{role}` on the tokenizer, StandInWordPieces"):
+    with pytest.raises(ConfigError, match=f"the tokenizer StandInWordPieces has no `{role}`"):
         make_config(kind, prefix, tokenizer=StandInWordPieces(**{role: None}))
 
 
@@ -275,7 +275,7 @@ def test_data_without_samples(tmp_path, kind):
 @both
 def test_documents_must_be_consecutive_and_exist(prefix, kind):
     for indices in ([0, 2], [3, 4], [1, 0]):
-        with pytest.raises(ConfigError, match="documents must be consecutive, and below 4"):
+        with pytest.raises(ConfigError, match="documents must be consecutive and in \\[0, 4\\)"):
             make_dataset(kind, prefix, indices=indices)
     with pytest.raises(ConfigError, match="`num_samples` must be 0 or more, got -1"):
         make_dataset(kind, prefix, num_samples=-1)

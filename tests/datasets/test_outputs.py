@@ -83,7 +83,7 @@ def test_tokens_that_do_not_fit_are_refused(tmp_path, mmap_bin_files):
     dataset = make_dataset(prefix, mmap_bin_files=mmap_bin_files)
     with pytest.raises(TokenRangeError, match=r"wide` \(train\): token 2147483648 does not fit into 32 bits") as caught:
         dataset.batch([0, 1], out=dataset.allocate_batch(2, integer_dtype=np.int32))
-    assert caught.value.hint == "ask for samples of int64"
+    assert caught.value.hint == "use integer_dtype=np.int64"
     negative = write_corpus(tmp_path / "negative", [[1, -(2**31) - 1, 3, 4, 5]], dtype=np.int64)
     dataset = make_dataset(negative, mmap_bin_files=mmap_bin_files)
     with pytest.raises(TokenRangeError, match="token -2147483649 does not fit into 32 bits"):
@@ -94,7 +94,7 @@ def test_tokens_that_do_not_fit_are_refused(tmp_path, mmap_bin_files):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"labels": None}, "have labels, loss_mask, position_ids, tokens, got loss_mask, position"),
+        ({"labels": None}, "labels, loss_mask, position_ids, tokens, found loss_mask, position"),
         ({"labels": np.zeros((2, 9))}, r"`labels` in `out`: .* array, int64\[2, 9\], got float64\[2, 9\]"),
         ({"labels": np.zeros((2, 9), np.int32)}, r"`labels` in `out`: .* array, int64\[2, 9\], got int32\[2, 9\]"),
         ({"loss_mask": np.zeros((3, 9), np.float32)}, r"`loss_mask` in `out`: .*float32\[2, 9\], got float32\[3, 9\]"),

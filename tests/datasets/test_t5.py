@@ -40,7 +40,7 @@ def test_t5_of_which_nothing_is_masked_and_whose_end_is_lost(prefix):
 
 
 def test_t5_asks_for_sentinels_and_does_without_cls_sep_and_mask(prefix):
-    with pytest.raises(ConfigError, match="no `additional_special_tokens_ids` on the tokenizer"):
+    with pytest.raises(ConfigError, match="has no `additional_special_tokens_ids`"):
         make_config("t5", prefix, tokenizer=StandInWordPieces(num_sentinels=0))
     tokenizer = StandInWordPieces(cls=None, sep=None, mask=None)
     assert make_dataset("t5", prefix, tokenizer=tokenizer)[0]["text_dec"][0] == BOS

@@ -65,7 +65,7 @@ def test_another_fingerprint_is_refused_with_both_named(prefix):
         "(sha256 abababababab…, 100 ids, eod 9), found StandInTokenizer (sha256 cdcdcdcdcdcd…, 120 ids, eod 9)"
     )
     assert caught.value.hint == (
-        "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
+        "pass the expected tokenizer, or tokenize the data again, or set `allow_tokenizer_mismatch=True`"
     )
 
 
@@ -113,8 +113,7 @@ def test_ids_that_the_data_have_no_room_for_are_worth_a_warning_once(tmp_path):
     with pytest.warns(TokenizerMismatchWarning) as caught:
         BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()
     assert [str(each.message) for each in caught] == [
-        f"`{prefixes[0]}` holds uint16 tokens, too small for the tokenizer's 65537 ids; "
-        "was it made with another tokenizer?"
+        f"`{prefixes[0]}`: the tokenizer's 65537 ids do not fit into uint16 tokens; was another tokenizer used?"
     ]
 
 
@@ -137,8 +136,8 @@ def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
     with pytest.warns(TokenizerMismatchWarning) as caught:
         allowed = build(tokenizer=tokenizer, allow_tokenizer_mismatch=True)
     assert [str(each.message) for each in caught] == [
-        f"`{prefixes[0]}` and others were made with {wrong.describe()}, but are read with "
-        "StandInTokenizer (sha256 abababababab…, 100 ids, eod 9), as allowed"
+        f"`{prefixes[0]}`: made with {wrong.describe()}, read with "
+        "StandInTokenizer (sha256 abababababab…, 100 ids, eod 9), as `allow_tokenizer_mismatch` is set"
     ]
     assert sorted(os.listdir(tmp_path / "cache")) == files  # the same keys: nothing was built again
     assert [allowed.sample(k)["tokens"].tolist() for k in range(len(allowed))] == [
@@ -179,7 +178,7 @@ def test_every_class_refuses_and_may_be_told_not_to(tmp_path, kind):
     with pytest.raises(TokenizerError, match=f"`{prefixes[0]}`: expected the tokenizer that made the data"):
         build(OTHER)
     assert not (tmp_path / "cache").exists()
-    with pytest.warns(TokenizerMismatchWarning, match="as allowed"):
+    with pytest.warns(TokenizerMismatchWarning, match="as `allow_tokenizer_mismatch` is set"):
         assert build(OTHER, allow_tokenizer_mismatch=True) is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error", TokenizerMismatchWarning)

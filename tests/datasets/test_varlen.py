@@ -73,7 +73,7 @@ def test_lengths_are_known_without_reading_tokens(tmp_path, monkeypatch):
 
 def test_a_batch_of_arrays_is_refused(tmp_path):
     dataset = make_varlen(write_conversations(tmp_path / "chat", [TALK]))
-    with pytest.raises(ConfigError, match="differ in length and make no batch of arrays"):
+    with pytest.raises(ConfigError, match="cannot batch samples of different lengths"):
         dataset.batch([0])
     assert [len(sample["tokens"]) for sample in dataset.__getitems__([0, None])] == [4, 4]
     assert dataset.sample(None)["loss_mask"].tolist() == [0, 0, 0, 0]
@@ -182,9 +182,9 @@ def test_a_mock_sample_counts_up_to_its_end():
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"mode": "dream"}, "`mode` of made-up data: must be 'distribution' or 'file', got 'dream'"),
-        ({"mode": "file", "path": "/nowhere"}, "cannot be read as a heading and one length per line"),
-        ({"mode": "distribution", "type": "lognormal"}, "do not fit the mode 'distribution': .*missing"),
+        ({"mode": "dream"}, "`mode` of mock data: must be 'distribution' or 'file', got 'dream'"),
+        ({"mode": "file", "path": "/nowhere"}, "must have a header and one length per line"),
+        ({"mode": "distribution", "type": "lognormal"}, "invalid settings for mode 'distribution': .*missing"),
     ],
 )
 def test_wrong_settings_of_made_up_data_are_named(settings, text):

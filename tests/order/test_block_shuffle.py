@@ -110,7 +110,7 @@ def test_datasets_keep_the_two_orders_apart(tmp_path, rng):
 def test_settings_are_checked():
     with pytest.raises(ConfigError, match="window_blocks"):
         BlockShuffle(window_blocks=0)
-    with pytest.raises(ConfigError, match="no data given for `block_shuffle`"):
+    with pytest.raises(ConfigError, match="`block_shuffle`: needs data, got mock data"):
         make_config(None, block_shuffle=BlockShuffle())
     with pytest.raises(ConfigError, match="`block_shuffle` and `window_policy='best_fit'` exclude each other"):
         make_config("some", block_shuffle=BlockShuffle(), window_policy="best_fit")

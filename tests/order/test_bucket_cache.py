@@ -16,7 +16,7 @@ from tests.support import contents, make_config, write_corpus
 from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, GPTDataset, IndexCacheError, ObjectStorageSettings
 from tokenloom.errors import AccessDeniedError, UnavailableError
 from tokenloom.order import cache
-from tokenloom.order.arrays import NotBuiltError, nothing_is_built
+from tokenloom.order.arrays import NotBuiltError, forbid_building
 from tokenloom.storage.objects import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 from tokenloom.storage.stores import ObstoreClient
@@ -72,7 +72,7 @@ def test_who_builds_publishes_and_readers_build_nothing(bucket, data, tmp_path, 
     assert published == contents(tmp_path / "indices")
     another_node()
     caplog.clear()
-    with caplog.at_level(logging.WARNING), nothing_is_built():
+    with caplog.at_level(logging.WARNING), forbid_building():
         splits = build(data, f"{bucket.url('indices')}/")
         assert tokens(splits) == local
     assert not caplog.records
@@ -88,7 +88,7 @@ def test_an_entry_without_description_counts_as_absent_and_a_changed_one_is_buil
     text = bucket.get(description)
     bucket.boto3.delete_object(Bucket=bucket.name, Key=description)
     another_node()
-    with nothing_is_built(), pytest.raises(NotBuiltError):
+    with forbid_building(), pytest.raises(NotBuiltError):
         build(data[:1], bucket.url("indices"), blend=(data[:1], None))
     bucket.put(description, text)
     (shuffled,) = [key for key in keys(bucket) if key.endswith("train-shuffle_index.npy")]
@@ -97,7 +97,7 @@ def test_an_entry_without_description_counts_as_absent_and_a_changed_one_is_buil
     another_node()
     with caplog.at_level(logging.WARNING):
         assert tokens(build(data[:1], bucket.url("indices"), blend=(data[:1], None))) == expected
-    assert "cached index is rebuilt" in caplog.text
+    assert "rebuilding an invalid cached index" in caplog.text
     assert bucket.get(shuffled) == array
 
 
@@ -108,7 +108,7 @@ def test_who_may_not_write_is_told_what_is_missing(bucket, data, monkeypatch):
 
     monkeypatch.setattr(ObstoreClient, "upload", refuse)
     with pytest.raises(
-        IndexCacheError, match=r"has no entry [0-9a-f]+-GPTDataset-train, and none may be written"
+        IndexCacheError, match=r"has no entry [0-9a-f]+-GPTDataset-train, and it cannot be written"
     ) as info:
         build(data, bucket.url("indices"))
     assert "tokenloom prepare-cache" in str(info.value.hint)

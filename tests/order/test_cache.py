@@ -142,7 +142,7 @@ def test_a_damaged_file_is_named_and_built_again(prefix, cache, caplog, name, da
     damage(path)
     rebuilt = make_dataset(prefix, path_to_cache=str(cache))
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage().startswith(f"cached index is rebuilt: `{path}`")
+    assert record.getMessage().startswith(f"rebuilding an invalid cached index: `{path}`")
     assert contents(cache) == before
     assert all(equal_samples(expected.sample(k), rebuilt.sample(k)) for k in range(len(expected)))
 
@@ -153,8 +153,10 @@ def test_an_entry_of_other_data_under_the_same_path_is_built_again(prefix, cache
     write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
     rebuilt = make_dataset(prefix, path_to_cache=str(cache))
     (message,) = caplog.messages
-    assert message.startswith(f"cached index is rebuilt: `{cache}/{rebuilt.unique_description_hash}-GPTDataset-train-")
-    assert "does not fit the data: " in message
+    assert message.startswith(
+        f"rebuilding an invalid cached index: `{cache}/{rebuilt.unique_description_hash}-GPTDataset-train-"
+    )
+    assert "does not match the data: " in message
     fresh = make_dataset(prefix, in_memory=True)
     assert all(equal_samples(rebuilt.sample(k), fresh.sample(k)) for k in range(len(fresh)))
 
@@ -180,7 +182,7 @@ def test_an_option_that_the_key_forgets_is_a_miss(tmp_path, cache, caplog, optio
     fresh = make_dataset(prefix, in_memory=True, split=Split.valid, **{option: after})
     assert equal_samples(second.batch(range(4)), fresh.batch(range(4)))
     (message,) = caplog.messages
-    assert message.startswith(f"cached index is rebuilt: `{cache}/")
+    assert message.startswith(f"rebuilding an invalid cached index: `{cache}/")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"arrays": 1, "data": null}'])
@@ -191,7 +193,7 @@ def test_a_damaged_record_of_the_data_is_named_and_the_entry_built_again(prefix,
     path.write_text(text)
     make_dataset(prefix, path_to_cache=str(cache))
     (message,) = caplog.messages
-    assert message.startswith(f"cached index is rebuilt: `{path}`")
+    assert message.startswith(f"rebuilding an invalid cached index: `{path}`")
     assert contents(cache) == before
     next(cache.glob("*-description.txt")).unlink()  # without it an entry is incomplete
     cached_file(cache, "document_index").write_bytes(b"half")
@@ -222,11 +224,11 @@ def test_fast_and_deferred_loading_refuse_a_damaged_file_and_other_data(prefix, 
     with pytest.raises(IndexCacheError) as caught:
         make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
     assert f"`{path}`" in caught.value.message
-    assert caught.value.hint == "remove these files, and the index is built again"
+    assert caught.value.hint == "delete these files; the next start builds the index again"
     assert not (cache / "executed").exists()
     path.write_bytes(whole)
     write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
-    with pytest.raises(IndexCacheError, match="does not fit the data: "):
+    with pytest.raises(IndexCacheError, match="does not match the data: "):
         make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
 
 
@@ -274,9 +276,9 @@ def test_a_damaged_index_never_ends_a_loop_quietly(tmp_path, cache):
         with pytest.raises(IndexCacheError) as caught:
             look(dataset)  # its files are mapped: it sees what was written
         assert caught.value.message == (
-            f"the indices of `{prefix}` (train) do not fit the data: shuffle index names window 100000 of {expected}"
+            f"the indices of `{prefix}` (train) do not match the data: shuffle index names window 100000 of {expected}"
         )
-        assert caught.value.hint == "remove them from the index cache, and they are built again"
+        assert caught.value.hint == "delete them from the index cache; the next start builds them again"
 
 
 def test_any_flipped_entry_is_found_by_building_again(tmp_path, cache, rng):
@@ -299,7 +301,7 @@ def test_a_cache_folder_that_cannot_be_made_is_an_error_with_a_remedy(prefix, tm
     with pytest.raises(IndexCacheError) as caught:
         make_dataset(prefix, path_to_cache=str(tmp_path / "file" / "cache"))
     assert str(caught.value) == (
-        f"cannot create `{tmp_path}/file/cache`: Not a directory\nhint: name a writable folder with `path_to_cache`"
+        f"cannot create `{tmp_path}/file/cache`: Not a directory\nhint: set `path_to_cache` to a writable folder"
     )
 
 
@@ -311,9 +313,9 @@ def test_beside_the_data_a_cache_that_cannot_be_written_is_done_without(prefix):
     with pytest.warns(CacheNotWrittenWarning) as caught:
         dataset = make_dataset(other)
     assert str(caught[0].message) == (
-        f"the indices of `{other}` (train) are built but not cached, and will be built again: "
+        f"the indices of `{other}` (train) cannot be cached, so every start builds them: "
         f"cannot create `{other}/cache/GPTDataset_indices`: Not a directory; "
-        "name a writable folder with `path_to_cache`"
+        "set `path_to_cache` to a writable folder"
     )
     assert all(equal_samples(dataset.sample(k), cached.sample(k)) for k in range(len(cached)))
     copy = pickle.loads(pickle.dumps(dataset))

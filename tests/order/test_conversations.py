@@ -56,9 +56,9 @@ def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, most, seed
 
 def test_samples_of_nothing_are_an_error():
     nothing = np.empty(0, dtype=np.int32)
-    with pytest.raises(ConfigError, match="2 samples were asked for, but there is no conversation"):
+    with pytest.raises(ConfigError, match="2 samples are requested, but there is no conversation"):
         shuffle_conversations(nothing, 2, seed=1)
-    with pytest.raises(ConfigError, match="2 samples were asked for, but there is no conversation"):
+    with pytest.raises(ConfigError, match="2 samples are requested, but there is no conversation"):
         pack_conversations(nothing, nothing, 2, capacity=4, seed=1)
     assert shuffle_conversations(nothing, None, seed=1).tolist() == []
     stream, starts = pack_conversations(nothing, nothing, None, capacity=4, seed=1)

@@ -18,7 +18,9 @@ def plan(tokens, samples, *, length=4, extra=1, keep_partial=False):
 
 def test_an_empty_corpus_has_no_samples_to_ask_for():
     assert plan(0, None).num_samples == 0
-    with pytest.raises(ConfigError, match=r"^7 samples were asked for, but the documents hold no tokens\nhint: give"):
+    with pytest.raises(
+        ConfigError, match=r"^the documents of the split have no tokens, but 7 samples are requested\nhint: raise"
+    ):
         plan(0, 7)
 
 

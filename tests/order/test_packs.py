@@ -14,7 +14,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels.order import LegacyRandom
 from tokenloom.kernels.packs import pack_documents
 from tokenloom.order.packs import PackEpochs, best_fit_report, build_best_fit
-from tokenloom.order.windows import SpanBatch, span_misfit
+from tokenloom.order.windows import SpanBatch, span_mismatch
 
 DOCUMENTS = st.lists(st.integers(0, 40), max_size=30)
 LENGTHS = st.integers(1, 12)
@@ -84,7 +84,7 @@ def test_epochs_of_packs():
     assert ten.plan(None).num_samples == 10
     none = PackEpochs(num_tokens=0, report=best_fit_report(int32s(), sequence_length=10))
     assert none.plan(None).num_samples == 0
-    with pytest.raises(ConfigError, match="3 samples were asked for, but the documents hold no tokens"):
+    with pytest.raises(ConfigError, match="have no tokens, but 3 samples are requested"):
         none.plan(3)
 
 
@@ -167,7 +167,7 @@ def test_wrong_documents_and_counts_are_refused(lengths, documents, counts, mess
 
 def misfit(lengths, packs, pieces, shuffle=(0,)):
     arrays = (int32s(*lengths), int32s(*packs), int32s(*pieces), np.array(shuffle, dtype=np.uint32))
-    return span_misfit(PackReader(*arrays, sequence_length=4, extra=1), len(shuffle))
+    return span_mismatch(PackReader(*arrays, sequence_length=4, extra=1), len(shuffle))
 
 
 def test_indices_of_other_data_are_told():

@@ -153,7 +153,7 @@ def test_a_blend_takes_any_order_of_its_samples(prefix, tmp_path):
 
 def test_names_keep_their_meaning():
     assert register_policy("file", FilePolicy) is None  # the same again
-    with pytest.raises(ConfigError, match="a policy 'concat' is registered already"):
+    with pytest.raises(ConfigError, match="policy 'concat' is already registered"):
         register_policy("concat", FilePolicy)
     with pytest.raises(ConfigError, match=r"`window_policy` must be one of 'concat', 'best_fit'.*, got 'none'"):
         policy_of("none", SampleShape(sequence_length=4, extra=1))

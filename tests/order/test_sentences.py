@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.reference import sentences as reference
 
 from tokenloom import ConfigError, build_blocks_mapping, build_mapping
-from tokenloom.order.sentences import mapping_dtype, sentence_misfit
+from tokenloom.order.sentences import mapping_dtype, sentence_mismatch
 
 SETTINGS = {"max_sequence_length": 10, "short_sequence_probability": 0.0, "seed": 1, "min_sentences": 1}
 
@@ -109,7 +109,7 @@ counts = {
 def test_a_mapping_is_what_its_twin_builds(corpus, settings):
     rows = build_mapping(*corpus, **settings)
     assert rows.tolist() == [list(row) for row in reference.build_mapping(*map(np.ndarray.tolist, corpus), **settings)]
-    assert sentence_misfit(rows, corpus[0], max_sequence_length=settings["max_sequence_length"]) is None
+    assert sentence_mismatch(rows, corpus[0], max_sequence_length=settings["max_sequence_length"]) is None
 
 
 @given(corpora(), st.fixed_dictionaries({**counts, "use_one_sentence_blocks": st.booleans()}), st.data())
@@ -140,7 +140,7 @@ def test_numbers_out_of_range_are_refused(changes, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0, 3, 10], r"sample 0 takes sentences \[0, 3\), which are not in one document"),
+        ([0, 3, 10], r"sample 0 has sentences \[0, 3\), which are not in one document"),
         ([1, 1, 10], r"sentences \[1, 1\)"),
         ([4, 5, 10], r"sentences \[4, 5\)"),
         ([0, 2, 11], r"a target of 11 tokens, which must be in \[1, 10\]"),
@@ -148,6 +148,6 @@ def test_numbers_out_of_range_are_refused(changes, message):
     ],
 )
 def test_rows_of_other_data_are_found_out(row, message):
-    misfit = sentence_misfit(np.array([row], dtype=np.uint32), np.array([0, 2, 4]), max_sequence_length=10)
+    misfit = sentence_mismatch(np.array([row], dtype=np.uint32), np.array([0, 2, 4]), max_sequence_length=10)
     assert misfit is not None
     assert re.search(message, misfit)

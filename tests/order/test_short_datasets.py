@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from tokenloom.errors import ShortDatasetWarning
-from tokenloom.order.arrays import short_together, warn_of_short
+from tokenloom.order.arrays import join_short_warnings, warn_short
 
 
 def messages(work):
@@ -21,9 +21,9 @@ def messages(work):
 
 def together(*texts, error=None):
     try:
-        with short_together(unless=KeyError):
+        with join_short_warnings(unless=KeyError):
             for text in texts:
-                warn_of_short(text)
+                warn_short(text)
             if error is not None:
                 raise error
     except (KeyError, ValueError):
@@ -40,7 +40,7 @@ def together(*texts, error=None):
     ],
 )
 def test_together_they_are_one(texts, expected):
-    assert messages(lambda: [warn_of_short(text) for text in texts[:2]]) == list(texts[:2])
+    assert messages(lambda: [warn_short(text) for text in texts[:2]]) == list(texts[:2])
     assert messages(lambda: together(*texts)) == expected
     assert messages(lambda: together(*texts, error=ValueError())) == expected
     assert messages(lambda: together(*texts, error=KeyError())) == []

@@ -14,7 +14,7 @@ from tokenloom.order.windows import (
     SpanBatch,
     Spans,
     num_windows,
-    span_misfit,
+    span_mismatch,
 )
 
 LENGTHS = np.array([4, 6, 3], dtype=np.int32)
@@ -73,7 +73,7 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
             for offset in range(start, stop)
         ]
         assert covered == flat[number * length : (number + 1) * length + extra]
-    assert span_misfit(reader, count) is None
+    assert span_mismatch(reader, count) is None
 
 
 def test_spans_know_where_documents_meet():
@@ -94,7 +94,7 @@ def test_indices_of_other_data_are_found_out():
     rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_windows=3, dtype=np.int32)
 
     def misfit(lengths, shuffle=(0, 1, 2)):
-        return span_misfit(reader_of(lengths, [0, 1, 2], rows, shuffle, window_length=4), 3)
+        return span_mismatch(reader_of(lengths, [0, 1, 2], rows, shuffle, window_length=4), 3)
 
     assert misfit([4, 6, 3]) is None
     assert misfit([4, 6, 3], shuffle=(2, 0, 1)) is None

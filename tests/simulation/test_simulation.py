@@ -147,7 +147,7 @@ PLANTED = [
     ("cache", identity_is_not_checked, 0),
     ("cache", description_first, 0),
     ("cache", patched("unsynced_files_are_not_compared", (cache, "array_checksum", lambda array: "")), 26),
-    ("cache", patched("large_files_unsynced", (cache.IndexCacheWriter, "_may_be_lost", lambda *_: True)), 2475),
+    ("cache", patched("large_files_unsynced", (cache.IndexCacheWriter, "_skips_fsync", lambda *_: True)), 2475),
     ("job", folder_is_emptied_whatever_is_in_it, 16),
     ("job", patched("lock_of_a_removed_folder_counts", (folder, "_is_at", lambda descriptor, path: True)), 421),
     ("ranks", patched("silence_is_not_judged", JUDGE_SILENCE), 0),

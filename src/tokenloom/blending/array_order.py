@@ -1,6 +1,6 @@
-"""The reference's order of a blend, as arrays: at each position the dataset furthest behind its weight.
+"""The reference's order of a blend, stored as arrays: each position takes the dataset furthest behind its weight.
 
-It is nearly periodic. `mixing_block` shuffles it within blocks, each of which keeps its datasets and samples.
+This order is nearly periodic. `mixing_block` shuffles positions within blocks; each block keeps its samples.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _MOST_NARROW = np.iinfo(np.int16).max
 
 
 def number_type(num_datasets: int) -> type[np.integer[Any]]:
-    """Returns the integer type for numbers of datasets."""
+    """Returns the integer type of dataset numbers."""
     return np.int32 if num_datasets > _MOST_NARROW else np.int16
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` over arrays.
+    """A `BlendOrder` that is stored as arrays.
 
     Args:
-        datasets: the datasets; only their lengths are used.
-        names: their paths, for messages.
-        weights: weight of each, adding up to 1; or without a size the samples of each.
-        size: samples of the blend; None for the sum of the weights.
+        datasets: the datasets; only their lengths are read.
+        names: paths of the datasets, for messages.
+        weights: weights of the datasets with a sum of 1; if `size` is None, samples of each dataset.
+        size: number of samples; None for the sum of the weights.
         split: name of the split, for messages.
-        store: the store of the arrays.
-        mixing_block: positions that are shuffled among themselves; 1 leaves the reference's order.
-        seed: seed of that shuffle.
+        store: stores the arrays.
+        mixing_block: number of consecutive positions to shuffle among themselves; 1 keeps the reference's order.
+        seed: seed of the shuffle within blocks.
 
     Attributes:
         num_samples: the number of samples.
@@ -66,7 +66,6 @@ class ArrayBlendOrder(StoredOrder):
         super().__init__(store)
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Returns dtypes and shapes of the arrays."""
         length = self.num_samples
         return {
             "dataset_index": ArraySpec(np.dtype(number_type(len(self._datasets))), (length,)),
@@ -74,11 +73,7 @@ class ArrayBlendOrder(StoredOrder):
         }
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays.
-
-        Raises:
-            OversampledError: the blend takes more samples from a dataset than it has.
-        """
+        """Yields the arrays; raises OversampledError if the blend takes more samples from a dataset than it has."""
         if self._size is None:
             sizes = np.array(self._weights, dtype=np.int64)
             shares = sizes / float(self.num_samples)
@@ -99,32 +94,30 @@ class ArrayBlendOrder(StoredOrder):
             if count > len(dataset)
         ]
         if short:
-            more = f"; {len(short) - 1} more datasets are short too" if len(short) > 1 else ""
+            more = f"; {len(short) - 1} more datasets have too few samples" if len(short) > 1 else ""
             raise OversampledError(f"the blend ({self._split}) takes {short[0]}{more}", hint=remedy_for(None))
 
-    def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not fit these datasets, or None; O(1), checks the ends only."""
+    def mismatch(self, arrays: Arrays) -> str | None:
+        """Returns why arrays do not match the datasets, or None if their first and last rows match; O(1)."""
         for row in (0, -1) if self.num_samples else ():
             number, sample = int(arrays["dataset_index"][row]), int(arrays["dataset_sample_index"][row])
             if not 0 <= number < len(self._datasets):
-                return f"row {row} names dataset {number} of {len(self._datasets)}"
+                return f"row {row} has dataset {number} of {len(self._datasets)}"
             if not 0 <= sample < len(self._datasets[number]):
-                return f"row {row} names sample {sample} of {len(self._datasets[number])} of dataset {number}"
+                return f"row {row} has sample {sample} of {len(self._datasets[number])} of dataset {number}"
         return None
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns the dataset of each position, and the number of its sample; see `BlendOrder`."""
         arrays = self.opened or self.arrays
         return arrays["dataset_index"][positions], arrays["dataset_sample_index"][positions]
 
     def locate_one(self, position: int) -> tuple[int, int]:
-        """Returns the same for one position."""
         arrays = self.opened or self.arrays
         return int(arrays["dataset_index"][position]), int(arrays["dataset_sample_index"][position])
 
 
 def _mix(chosen: NDArray[Any], samples: NDArray[np.int64], block: int, seed: int) -> None:
-    """Shuffles the positions of each block among themselves, in place: a function of seed and block."""
+    """Shuffles the positions within each block in place; the result depends on seed and block number only."""
     for number, start in enumerate(range(0, len(chosen), block)):
         part = slice(start, start + block)
         words = np.random.Philox(

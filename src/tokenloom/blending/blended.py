@@ -1,4 +1,4 @@
-"""A blend of datasets."""
+"""The dataset class of blends, which mixes the samples of several datasets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tokenloom.datasets.outputs import INTEGERS, BatchLayout, Output, recycled_e
 from tokenloom.datasets.protocols import Announces, KnowsOrder, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
     as_arrays,
+    called_from_item,
     check_hooks,
     fills_rows,
     hook_of,
-    is_within_item,
     makes_batches,
-    must_be_asked,
+    needs_items,
     sample_of,
     stack,
 )
@@ -35,25 +35,26 @@ from tokenloom.order.protocols import BlendOrder
 
 
 class BlendedDataset(Composite):
-    """Samples of several datasets, mixed by weight in a fixed order.
+    """A dataset that mixes the samples of several datasets by weight, in a fixed order.
 
-    Position k is sample `dataset_sample_index[k]` of dataset `dataset_index[k]`, with `dataset_id` in front.
+    Sample k is sample `dataset_sample_index[k]` of dataset `dataset_index[k]`, with `dataset_id` as first entry.
     Thread-safe, fork-safe and picklable.
 
     Args:
-        datasets: datasets of one class and split.
-        weights: weight of each; normalised if a size is given, else the number of samples of each (integers).
-        size: samples in all; None takes `weights[i]` samples from dataset i.
+        datasets: datasets of the same class and split.
+        weights: weights of the datasets, which are normalised; if `size` is None, samples of each dataset (integers).
+        size: total number of samples; None takes `weights[i]` samples from dataset i.
         config: the settings.
-        order: dataset and sample of each position; None for the reference's, by weights and size.
+        order: maps positions to datasets and samples; None for the reference's order by weights and size.
 
     Raises:
-        ConfigError: datasets and weights do not fit together, or a weight is not positive.
+        ConfigError: the numbers of datasets and weights differ, the datasets differ in class or split, or a weight is
+            invalid.
         OversampledError: the blend takes more samples from a dataset than it has.
     """
 
     run_order: KnowsOrder | None = None
-    """Knows the order if this is all of a run."""
+    """The order of the run if this dataset is the only part of a run; else None."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class BlendedDataset(Composite):
         )
 
     def verify_indices(self) -> list[str]:
-        """Builds the indices of the blend and its datasets again, and returns a sentence for each difference."""
+        """Rebuilds the indices of the blend and its datasets; returns one sentence for each difference."""
         members = [dataset for dataset in self.datasets if hasattr(dataset, "verify_indices")]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
@@ -122,38 +123,42 @@ class BlendedDataset(Composite):
 
     @property
     def dataset_index(self) -> NDArray[Any]:
-        """int16[size] (int32 from 32768 datasets on), the dataset of each position."""
-        return self._everything()[0]
+        """int16[size] (int32 for 32,768 datasets or more), the dataset number at each position."""
+        return self._all_located()[0]
 
     @property
     def dataset_sample_index(self) -> NDArray[np.int64]:
-        """int64[size], the sample of that dataset."""
-        return self._everything()[1]
+        """int64[size], the sample number in that dataset at each position."""
+        return self._all_located()[1]
 
-    def _everything(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _all_located(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if isinstance(self.order, ArrayBlendOrder):
             arrays = self.order.arrays
             return arrays["dataset_index"], arrays["dataset_sample_index"]
         return self.order.locate(np.arange(len(self), dtype=np.int64))
 
     def __len__(self) -> int:
-        """The number of samples, without opening the indices."""
+        """Returns the number of samples, without opening the indices."""
         return self.order.num_samples
 
     def locate(self, idx: int) -> tuple[int, int]:
-        """Returns (dataset, sample of that dataset) behind a position, which may count from the end."""
+        """Returns (dataset number, sample number in that dataset) of a position; negative positions count from the end.
+
+        Raises:
+            IndexError: the position is out of range.
+        """
         if not -(num_samples := len(self)) <= idx < num_samples:
             raise IndexError(f"sample {idx} out of range: the blend has {num_samples} samples")
         number, sample = self.order.locate_one(idx if idx >= 0 else idx + num_samples)
         if not (0 <= number < len(self.datasets) and 0 <= sample < len(self.datasets[number])):
             self.order.check()
             # Not an `IndexError`, which would end a loop over the dataset silently.
-            message = f"the indices of {self._name()} are damaged: row {idx} names sample {sample} of dataset {number}"
-            raise IndexCacheError(message, hint="remove them from the index cache, and they are built again")
+            message = f"the indices of {self._name()} are damaged: row {idx} has sample {sample} of dataset {number}"
+            raise IndexCacheError(message, hint="delete them from the index cache; the next start builds them again")
         return number, sample
 
     def __getitem__(self, idx: int | None) -> Any:
-        """Returns the sample of the dataset, see `with_dataset_id`; None gives one without loss."""
+        """Returns the sample of the dataset with its `dataset_id`; None returns a sample without loss."""
         if idx is None:
             return with_dataset_id(self._number_type(0), self.datasets[0][None])
         number, sample = self.locate(idx)
@@ -162,7 +167,7 @@ class BlendedDataset(Composite):
 
     def sample(self, idx: int) -> dict[str, Any]:
         """Returns a sample as NumPy arrays."""
-        if self._overrides.found and self._must_ask("sample"):  # `sample_of` checks the dataset's hooks
+        if self._overrides.found and self._needs_items("sample"):  # `sample_of` checks overrides of the dataset
             return as_arrays(self[idx])
         number, sample = self.locate(idx)
         self.order.check()
@@ -170,36 +175,36 @@ class BlendedDataset(Composite):
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
-        """Returns the pieces of documents of a sample, within its dataset."""
+        """Returns the spans of a sample, with document numbers of its dataset."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
+        """Returns the `original_seq_len` of samples (None: of all); the datasets must be like `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
+        """Returns the `padded_seq_len` of samples (None: of all); the datasets must be like `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
     def _numbers_at(
-        self, positions: NDArray[np.integer[Any]] | None, ask: Callable[[Any, Any], NDArray[np.int64]]
+        self, positions: NDArray[np.integer[Any]] | None, call: Callable[[Any, Any], NDArray[np.int64]]
     ) -> NDArray[np.int64]:
-        numbers, samples = self._everything() if positions is None else self.order.locate(np.asarray(positions))
+        numbers, samples = self._all_located() if positions is None else self.order.locate(np.asarray(positions))
         self.order.check()
-        answers = np.empty(len(numbers), dtype=np.int64)
+        found = np.empty(len(numbers), dtype=np.int64)
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
-            answers[chosen] = ask(self.datasets[number], samples[chosen])
-        return answers
+            found[chosen] = call(self.datasets[number], samples[chosen])
+        return found
 
     def _share(self, number: int, samples: Any, rows: NDArray[np.int64]) -> Share:
         dataset = self.datasets[number]
-        return Share(number, samples, rows, lambda question: question(dataset))
+        return Share(number, samples, rows, lambda function: function(dataset))
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
-        if not must_be_asked(self) or is_within_item(self):
+        if not needs_items(self) or called_from_item(self):
             if "batch" in self._overrides.found:
                 return sample_batch(self.batch(positions), len(positions))
             shares = self._by_dataset(positions)
@@ -209,28 +214,28 @@ class BlendedDataset(Composite):
 
     @property
     def item_hook(self) -> str | None:
-        """The hook that only `dataset[k]` calls: a method that the datasets' class overrides."""
+        """Name of a method that the class of the datasets overrides and `batch` would skip; None if there is none."""
         return hook_of(self.datasets[0], "batch")
 
     @property
     def fills_batches(self) -> bool:
-        """Whether `batch` fills given arrays: whether the datasets do."""
+        """Whether `batch` can fill given arrays."""
         return fills_rows(self.datasets[0])
 
     @property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample: those of its dataset, with `dataset_id` in front."""
+        """The names, shapes and dtypes of the arrays of a sample."""
         if not self.fills_batches:
             check_hooks(self.datasets[0], "fill_rows")
             message = f"{type(self.datasets[0]).__name__} cannot fill given arrays"
-            raise ConfigError(message, hint="ask for batches without `out`")
+            raise ConfigError(message, hint="call `batch` without `out`")
         outputs = self.datasets[0].layout.outputs
         if self._layout is None or self._layout[0] is not outputs:
             self._layout = outputs, self._with_number(outputs)
         return self._layout[1]
 
     digests_tokens = fills_batches
-    """Whether `batch` gives digests of tokens."""
+    """Whether `batch` can return digests of tokens."""
 
     def batch(
         self,
@@ -239,12 +244,12 @@ class BlendedDataset(Composite):
         out: dict[str, Any] | None = None,
         digests: NDArray[np.uint64] | None = None,
     ) -> dict[str, Any]:
-        """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per dataset in the batch.
+        """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call per dataset.
 
-        A position of None gives a sample of the first dataset without loss, for filling up a batch. Args and errors are
-        those of `GPTDataset.batch`.
+        The position None returns a sample of the first dataset without loss. Arguments and errors are those of
+        `GPTDataset.batch`.
         """
-        if self._overrides.found and self._must_ask("batch"):  # `_batch` checks the datasets' hooks
+        if self._overrides.found and self._needs_items("batch"):  # `_batch` checks overrides of the datasets
             if out is not None:
                 check_hooks(self, "batch")
             return stack(self._items(positions), name=type(self).__name__)
@@ -265,7 +270,7 @@ class BlendedDataset(Composite):
             self.layout.check(out, len(positions), name=self._name())
         elif all(map(fills_rows, members)):
             out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
-        elif any(map(must_be_asked, members)):
+        elif any(map(needs_items, members)):
             return stack(self._items(positions), name=type(self).__name__)
         else:
             return self._join(shares, len(positions))
@@ -281,8 +286,8 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns `locate` of each position; by one call if all are valid."""
-        rows = np.asarray(positions)  # of objects where one is None
+        """Returns `locate` of each position, by one call if all positions are valid."""
+        rows = np.asarray(positions)  # has objects if a position is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)
             if min(given) >= -num_samples and max(given) < num_samples:
@@ -295,7 +300,7 @@ class BlendedDataset(Composite):
         return [(0, None) if position is None else self.locate(int(position)) for position in positions]
 
     def facts(self) -> dict[str, Any]:
-        """Returns sizes and shares of the blend; see `HasFacts`."""
+        """Returns the facts shown by `repr` and `info`: split, samples, and the share of each dataset."""
         total = sum(self.weights)
         return {
             "split": self.split.name,
@@ -310,12 +315,12 @@ class BlendedDataset(Composite):
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
+        """The addresses of the objects that contain the tokens; empty for local data."""
         members = [dataset for dataset in self.datasets if isinstance(dataset, Announces)]
         return list(dict.fromkeys(path for dataset in members for path in dataset.remote_paths))
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces samples to be read, in this order, see `GPTDataset.will_need`."""
+        """Starts to prefetch samples from object storage, in the given order; does nothing for local data."""
         for share in self._by_dataset(positions):
             if is_remote_dataset(self.datasets[share.number]):
                 self.datasets[share.number].will_need(share.samples)

@@ -1,4 +1,4 @@
-"""Builds the splits of a config, once for all ranks."""
+"""Builds the train, valid and test datasets of a config, once for all ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.distributed.building import Build, Builders, Description
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.order.arrays import NotBuiltError, nothing_is_built, short_together
+from tokenloom.order.arrays import NotBuiltError, forbid_building, join_short_warnings
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
@@ -50,47 +50,47 @@ _MAY_DIFFER = {
     "object_storage",
     "object_storage_cache_path",
     "sequences_per_dataset",
-    "split_matrix",  # follows from `split`
+    "split_matrix",  # computed from `split`
     "tokenizer_warnings",
 }
-"""Settings without influence on the samples."""
+"""Settings that may differ between ranks, as they do not affect samples."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class BlendedMegatronDatasetBuilder:
-    """Builds the train, valid and test datasets of a run.
+    """A builder of the train, valid and test datasets of a config.
 
-    For each split, from `blend` and `split`, or from `blend_per_split`:
+    The result for each split depends on `blend` and `split`, or on `blend_per_split`:
 
     | prefixes | weights | size | result |
     |---|---|---|---|
-    | one | none | given or not | the dataset, of at least `size` samples, or of one epoch |
-    | several | given | given | a blend by weight, of `size` samples and up to one more per dataset |
-    | any | given | none | an error: weights say nothing without a size |
+    | one | none | any | a dataset of at least `size` samples, or of one epoch for None |
+    | several | given | given | a blend by weight, of `size` samples plus up to one per dataset |
+    | any | given | None | an error, as a blend by weight needs a size |
     | several | none | given | a blend in proportion to the datasets' lengths, of at most one epoch of each |
-    | several | none | none | all samples of one epoch of each, mixed |
+    | several | none | None | a blend of all samples of one epoch of each dataset |
 
-    Under `blend_per_split`, the weight of a single prefix is ignored, and `multiple_validation_sets` gives a list of
-    datasets for valid. Under `torch.distributed`, call `build` on every rank: one rank builds, the others load.
+    With `blend_per_split`, the weight of a single prefix has no effect, and `multiple_validation_sets` makes valid a
+    list of datasets. With `torch.distributed`, call `build` on every rank: one rank builds, the others load.
 
     Args:
         cls: the dataset class, such as `GPTDataset`.
-        sizes: samples wanted at least from train, valid and test, with None for one epoch; or those of train.
-        is_built_on_rank: whether this process needs the datasets; None if all do.
+        sizes: minimum numbers of samples of train, valid and test, None for one epoch; a single number is for train.
+        is_built_on_rank: returns whether this process needs the datasets; None if all processes do.
         config: the settings.
         builders: which ranks build under `torch.distributed`, see `Build`.
 
     Raises:
-        ConfigError: an argument is of another type, weights come without a size, or a subclass overrides a method that
-            nothing calls.
+        ConfigError: an argument has a wrong type, a weighted blend has no size, or a subclass overrides a method that
+            is never called.
     """
 
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
     """The class of blends."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = dict.fromkeys(_STEPS, Uncalled(_REMEDY, unless=("build",)))
-    """Methods of the reference that are not called here: a class that overrides one is refused."""
+    """Methods that only the reference calls; a class that overrides one of them raises when created."""
 
     def __init__(
         self,
@@ -103,15 +103,13 @@ class BlendedMegatronDatasetBuilder:
     ) -> None:
         Overrides.of(self, ("build", *self.uncalled_hooks)).refuse_uncalled(self.uncalled_hooks)
         if not isinstance(cls, type):
-            raise ConfigError(f"`cls`: must be a dataset class, got {cls!r}", hint="such as `GPTDataset`")
+            raise ConfigError(f"`cls`: must be a dataset class, got {cls!r}", hint="pass a class such as `GPTDataset`")
         if is_built_on_rank is not None and not callable(is_built_on_rank):
-            hint = "leave it out, or write `lambda: True`, if every process needs the datasets; `config=…` for settings"
-            raise ConfigError(
-                f"`is_built_on_rank`: must be a function, got {type(is_built_on_rank).__name__}", hint=hint
-            )
+            hint = "pass `lambda: True` or nothing if every process needs the datasets; pass settings as `config=…`"
+            message = f"`is_built_on_rank`: must be a function, got {type(is_built_on_rank).__name__}"
+            raise ConfigError(message, hint=hint)
         if config is None or isinstance(config, (dict, type, str)):
-            hint = "such as `GPTDatasetConfig(…)`"
-            raise ConfigError(f"`config`: must be settings, got {config!r}", hint=hint)
+            raise ConfigError(f"`config`: must be a config, got {config!r}", hint="pass `GPTDatasetConfig(…)`")
         sizes = three_sizes(sizes)
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
@@ -120,25 +118,25 @@ class BlendedMegatronDatasetBuilder:
         self.config = config
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}
-        """Descriptions of the opened data, by prefix."""
-        # A user's constructor gets an array, as in the reference.
+        """{prefix: description} of the opened data."""
+        # A user's `__init__` receives an array, as in the reference.
         self._select = split_indices if overrides(cls, "__init__") else split_range
 
     def build(self) -> list[Any]:
-        """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.
+        """Returns the datasets of train, valid and test; None for empty splits and on ranks that need no datasets.
 
         Raises:
-            BuildError: a rank failed, died or was silent; all ranks raise.
-            DivergenceError: settings or data of ranks differ; nothing was built.
-            TokenizerError: another tokenizer made the data, by their manifest.
-            OversampledError: a blend takes more samples of a dataset than it has.
-            IndexCacheError: the index cache cannot be written, or was to exist and does not.
+            BuildError: a rank failed, died or did not respond; raised on all ranks.
+            DivergenceError: settings or data differ between ranks; nothing was built.
+            TokenizerError: according to the manifest, another tokenizer made the data.
+            OversampledError: a blend takes more samples from a dataset than it has.
+            IndexCacheError: the index cache cannot be written, or must exist and does not.
         """
-        if self.config.fast_cache_load:  # all caches exist
+        if self.config.fast_cache_load:  # assumes that all caches exist
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
         build = Build(
             work=self._build,
-            look=self._look if self._looks_first else None,
+            look=self._load if self._loads_first else None,
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
             builders=self._who_builds(),
@@ -148,12 +146,12 @@ class BlendedMegatronDatasetBuilder:
         return [None] * len(Split) if datasets is None else datasets
 
     @property
-    def _looks_first(self) -> bool:
-        """Whether all ranks try to load before one builds; a user's class may count on one rank being the first."""
+    def _loads_first(self) -> bool:
+        """Whether all ranks try to load before one rank builds; a user's class may rely on one rank being the first."""
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
-        """Returns the folder of the indices, for the ranks to find out whether they share it."""
+        """Returns the folder of the indices, from which ranks detect whether they share it."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
@@ -162,7 +160,7 @@ class BlendedMegatronDatasetBuilder:
         return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
     def _who_builds(self) -> Builders:
-        """Returns the building ranks: one for all if the indices are in a bucket."""
+        """Returns which ranks build; indices in a bucket need only one."""
         folder = self.config.path_to_cache
         return "rank0" if self.builders == "auto" and folder is not None and is_remote(folder) else self.builders
 
@@ -171,7 +169,7 @@ class BlendedMegatronDatasetBuilder:
         return list(dict.fromkeys(prefix for quota in filter(None, self.quotas) for prefix in quota.prefixes))
 
     def _describe(self, needs_data: bool) -> Description:  # noqa: FBT001  the only argument of a callback
-        """Returns what must be the same on all ranks that need the data."""
+        """Returns the settings and data that must be equal on all ranks which need data."""
         if not needs_data:
             return {}
         description: dict[str, dict[str, str]] = {"settings": describe_settings(self.cls, self.sizes, self.config)}
@@ -182,32 +180,32 @@ class BlendedMegatronDatasetBuilder:
             }
         return description
 
-    def _look(self) -> list[Any] | None:
-        """Returns the splits if all their indices are built; opens and describes all data."""
+    def _load(self) -> list[Any] | None:
+        """Returns the splits, or None if an index is missing; opens and describes all data."""
         self._data = {}
-        with nothing_is_built():
+        with forbid_building():
             try:
                 return self._build()
             except NotBuiltError:
-                if len(self._data) < len(self._prefixes):  # raw conversations: nothing to compare
+                if len(self._data) < len(self._prefixes):  # raw conversations are not tokenized yet
                     self._data = {}
                 return None
 
     def _open(self, prefix: str | None) -> Any:
         low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
-        if not self.config.fast_cache_load:  # else ranks are not compared
+        if not self.config.fast_cache_load:  # which does not compare ranks
             self._data[prefix] = describe_data(low_level)
             check_tokenizer(low_level, self.config, name=f"`{prefix}`")
         return low_level
 
     def _build(self) -> list[Any]:
-        """Returns the splits; opens each low-level dataset once, before any is built."""
+        """Builds the splits; opens all low-level datasets first, each once."""
         wanted: dict[str | None, list[tuple[Quota, int]]] = {}
         for quota in filter(None, self.quotas):
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        with short_together(unless=NotBuiltError):
+        with join_short_warnings(unless=NotBuiltError):
             low_levels = list(self._in_threads(self._open, wanted))
             with task("datasets", unit="datasets", total=len(wanted)) as advance:
                 for made in self._in_threads(self._build_datasets, low_levels, wanted, wanted.values()):
@@ -216,7 +214,7 @@ class BlendedMegatronDatasetBuilder:
             return [None if quota is None else self._join(quota, built) for quota in self.quotas]
 
     def _in_threads(self, call: Callable[..., Result], *arguments: Iterable[Any]) -> Iterator[Result]:
-        """Yields as `map` does, computed by `num_dataset_builder_threads`."""
+        """Yields the results of `map(call, *arguments)`, computed by `num_dataset_builder_threads` threads."""
         if (num_threads := self.config.num_dataset_builder_threads) == 1:
             yield from map(call, *arguments)
             return
@@ -239,7 +237,7 @@ class BlendedMegatronDatasetBuilder:
         datasets = [built[quota.split, number] for number in range(len(quota.prefixes))]
         if not quota.is_blend:
             return datasets[0] if quota.kind == "single" else datasets
-        # `len` opens the data of a dataset that waits for its first sample.
+        # `len` opens the data of datasets that would otherwise wait for their first sample.
         weights, size = quota.blend_arguments([] if quota.kind == "weighted" else [len(each) for each in datasets])
         if quota.kind == "weighted" and self.config.extend_short_datasets:
             datasets = self._extend(datasets, quota)
@@ -251,7 +249,7 @@ class BlendedMegatronDatasetBuilder:
             raise OversampledError(error.message, hint=remedy_for(max(needed, default=None))) from error
 
     def _extend(self, datasets: list[Any], quota: Quota) -> list[Any]:
-        """Returns the datasets; those with too few samples for the blend are built again with enough."""
+        """Returns the datasets, after building those with too few samples for the blend again with enough samples."""
         extended = list(datasets)
         for number, count in enumerate(quota.owed([len(each) for each in datasets])):
             if count > len(short := datasets[number]):
@@ -263,10 +261,10 @@ class BlendedMegatronDatasetBuilder:
 def describe_settings(
     cls: type[MegatronDataset], sizes: Sequence[int | None], config: BlendedMegatronDatasetConfig
 ) -> dict[str, str]:
-    """Returns the settings that determine the samples, by name.
+    """Returns {name: description} of the settings that determine the samples.
 
-    Those of a user's config count if they are part of the cache key. Folders of data may differ between hosts: prefixes
-    are described by their last part, and their contents by `describe_data`.
+    Includes settings of a user's config that are part of the cache key. Folders may differ between hosts, so that
+    prefixes are described by their last part; `describe_data` describes the content.
     """
     bases = [base for base in type(config).__mro__ if base.__module__.startswith("tokenloom.")]
     ours = {each.name for base in bases if dataclasses.is_dataclass(base) for each in dataclasses.fields(base)}
@@ -282,7 +280,7 @@ def describe_settings(
 
 
 def describe_data(low_level: Any) -> str:
-    """Returns a description of a low-level dataset from what is in memory once it is open."""
+    """Returns a description of an open low-level dataset, without reading files."""
     pair = pair_of(low_level)
     if pair is None:
         return type(low_level).__name__
@@ -294,14 +292,14 @@ def describe_data(low_level: Any) -> str:
 
 
 def name_of_data(prefix: str | None) -> str:
-    """Returns the name of data that is the same on all hosts."""
+    """Returns a name of the data that is equal on all hosts."""
     if prefix is None:
-        return "made-up data"
+        return "mock data"
     return prefix if is_remote(prefix) else os.path.basename(prefix)
 
 
 def _describe_blend(blend: Any) -> list[str]:
-    prefixes, weights = blend  # as settings hold it
+    prefixes, weights = blend
     names = [name_of_data(prefix) for prefix in prefixes]
     return names if weights is None else [f"{name} x {weight!r}" for name, weight in zip(names, weights, strict=True)]
 
@@ -317,4 +315,4 @@ def _in_words(value: Any) -> str:
 
 @cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # NumPy computes it each time
+    return dtype.name  # cached, as NumPy computes it each time

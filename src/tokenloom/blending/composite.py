@@ -1,4 +1,4 @@
-"""Samples of several datasets or sources as one dataset: the base of blends and runs."""
+"""The base class of blends and runs: one dataset whose samples come from several datasets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NUMBER = "dataset_id"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples of one dataset in a batch.
+    """The samples that one dataset contributes to a batch.
 
     Attributes:
-        number: number of the dataset or source, the `dataset_id` of these samples.
-        samples: their numbers in the dataset; None stands for one without loss.
-        rows: int64[count], their rows in the batch; None for all rows in order.
-        call: calls a function with the dataset and returns its result.
+        number: number of the dataset or source, which is the `dataset_id` of the samples.
+        samples: sample numbers in the dataset; None for a sample without loss.
+        rows: int64[count], rows of the samples in the batch; None for all rows in order.
+        call: calls a function with the dataset and returns the result.
     """
 
     number: int
@@ -35,26 +35,26 @@ class Share:
     rows: NDArray[np.int64] | None
     call: Callable[[Callable[[Any], Any]], Any]
 
-    def ask(self, question: Callable[[Any, Any], Result]) -> Result:
-        """Returns the result of `question(dataset, samples)`."""
-        found: Result = self.call(lambda dataset: question(dataset, self.samples))
+    def ask(self, function: Callable[[Any, Any], Result]) -> Result:
+        """Returns `function(dataset, samples)`."""
+        found: Result = self.call(lambda dataset: function(dataset, self.samples))
         return found
 
     @property
     def places(self) -> NDArray[np.int64] | slice:
-        """The rows as an array index."""
+        """The rows of the batch as an array index."""
         return slice(None) if self.rows is None else self.rows
 
 
 class Composite(HasFacts, HasHooks):
-    """Samples of several datasets by position, with the number of their dataset as `dataset_id` in front."""
+    """The base class of datasets whose samples are samples of several datasets, with a `dataset_id` as first entry."""
 
     _number_type: Any
     """The dtype of `dataset_id`."""
 
     @property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample."""
+        """The names, shapes and dtypes of the arrays of a sample."""
         raise NotImplementedError
 
     def _with_number(self, outputs: Iterable[Output]) -> BatchLayout:
@@ -63,11 +63,11 @@ class Composite(HasFacts, HasHooks):
     def allocate_batch(
         self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty
     ) -> dict[str, Any]:
-        """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
+        """Returns uninitialised arrays for `batch(positions, out=…)`, like `GPTDataset.allocate_batch`."""
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def _fill(self, shares: Iterable[Share], out: dict[str, Any], digests: NDArray[np.uint64] | None) -> dict[str, Any]:
-        """Fills and returns a batch, by one kernel call per dataset."""
+        """Fills and returns a batch; each dataset fills its rows."""
         filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
         for share in shares:
             out[_NUMBER][share.places] = share.number
@@ -87,15 +87,15 @@ class Composite(HasFacts, HasHooks):
 
 
 def with_dataset_id(number: Any, sample: Any) -> Any:
-    """Returns a sample with the number of its dataset in front.
+    """Returns a sample with the number of its dataset as first entry.
 
     Example:
         >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))
         ({'dataset_id': 3, 'text': 'a'}, (3, 'a', 'b'))
 
     Args:
-        number: the dataset's number in its blend.
-        sample: a dict; a named tuple, which becomes a dict; another tuple, or a list.
+        number: number of the dataset in its blend.
+        sample: a dict, tuple or list; a named tuple becomes a dict.
     """
     if isinstance(sample, Mapping):
         return {_NUMBER: number, **sample}
@@ -104,4 +104,4 @@ def with_dataset_id(number: Any, sample: Any) -> Any:
     if isinstance(sample, (tuple, list)):
         return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
     message = f"samples of a blend must be dicts, tuples or lists, got {type(sample).__name__}"
-    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}, beside which `{_NUMBER}` goes")
+    raise ConfigError(message, hint="return a dict such as {'image': …} from `__getitem__`")

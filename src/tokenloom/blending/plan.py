@@ -1,4 +1,4 @@
-"""The plan of a build from the indices alone: tokens, samples and epochs of every dataset and split."""
+"""Plans a build: computes tokens, samples and epochs of all datasets and splits from `.idx` files alone."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tokenloom.rendering.card import HasFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetPlan:
-    """One dataset in one split.
+    """The plan of one dataset in one split.
 
     Attributes:
-        name: its path.
-        num_sequences: its sequences in the split.
-        num_tokens: tokens of these, hence of an epoch.
-        weight: weight as configured, or None.
-        share: share of the samples of the split, in [0, 1].
-        num_samples_owed: samples that the split takes of it.
-        num_epochs_owed: passes over its tokens for these.
-        num_samples_built: samples that it will have; at least those owed, unless it runs short.
-        num_epochs_built: passes over its documents for these.
-        packing: the packs of an epoch; None for windows.
+        name: path of the dataset.
+        num_sequences: number of its sequences in the split.
+        num_tokens: number of tokens of these sequences, which is one epoch.
+        weight: configured weight; None if it has no weight.
+        share: fraction of the samples of the split, in [0, 1].
+        num_samples_owed: number of samples that the split takes from the dataset.
+        num_epochs_owed: number of epochs, as a fraction, of these samples.
+        num_samples_built: number of samples that the build creates; less than `num_samples_owed` only with a `Problem`.
+        num_epochs_built: number of epochs that the build creates.
+        packing: result of packing one epoch; None for windows.
     """
 
     name: str
@@ -55,16 +55,16 @@ class DatasetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A dataset with too few samples for a split, so that the build will fail or the split is empty.
+    """A dataset with too few samples for a split: the build will fail, or the split will be empty.
 
     Attributes:
         split: the split.
-        dataset: its number in the split.
-        name: its path.
-        owed: samples that the split takes of it.
-        available: samples that it will have.
-        surplus: a `mid_level_dataset_surplus` with which it has enough; None if nothing helps.
-        remedy: what to do.
+        dataset: number of the dataset in the split.
+        name: path of the dataset.
+        owed: number of samples that the split takes from the dataset.
+        available: number of samples that the build would create.
+        surplus: a sufficient `mid_level_dataset_surplus`; None if no surplus is sufficient.
+        remedy: hint on how to fix the problem.
     """
 
     split: Split
@@ -83,11 +83,11 @@ class SplitPlan:
     Attributes:
         split: the split.
         kind: "single", "list", "weighted" or "proportional", see `Quota`.
-        size: samples wanted at least; None for one epoch.
-        num_samples: samples that it will have.
-        num_tokens: tokens of all its datasets, once each.
+        size: requested minimum number of samples; None for one epoch.
+        num_samples: number of samples that the build creates.
+        num_tokens: number of tokens of one epoch of all its datasets.
         datasets: the datasets, in the order of the blend.
-        problems: why it cannot be built, or has no samples.
+        problems: reasons why the build will fail or the split will be empty.
     """
 
     split: Split
@@ -121,11 +121,11 @@ class SplitPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan(HasFacts):
-    """The plan of a build.
+    """The plan of a build of train, valid and test.
 
     Attributes:
         sequence_length: tokens per sample.
-        splits: train, valid and test; None for a split without data.
+        splits: plans of train, valid and test; None for a split without data.
     """
 
     sequence_length: int
@@ -133,22 +133,22 @@ class BuildPlan(HasFacts):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why the build will fail or a split is empty, for all splits."""
+        """The problems of all splits."""
         return tuple(problem for split in self.splits if split is not None for problem in split.problems)
 
     @property
     def surplus(self) -> float | None:
-        """A `mid_level_dataset_surplus` that solves all problems; None without problems, or if none does."""
+        """A `mid_level_dataset_surplus` that solves all problems; None if there is none or there are no problems."""
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
 
     def facts(self) -> dict[str, Any]:
-        """Returns the samples of each split, and problems; see `HasFacts`."""
+        """Returns the facts shown by `repr` and the CLI: problems, and the tokens and samples of each split."""
         splits = [split for split in self.splits if split is not None]
         return {
             "problems": [
-                f"{each.split.name}, {each.name}: {each.owed:,} samples owed, {each.available:,} there; {each.remedy}"
+                f"{each.split.name}, {each.name}: {each.owed:,} samples needed, has {each.available:,}; {each.remedy}"
                 for each in self.problems
             ],
             "sequence length": self.sequence_length,
@@ -161,10 +161,10 @@ class BuildPlan(HasFacts):
 
 
 def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:
-    """Returns exactly what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build.
+    """Computes exactly what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build.
 
-    Opens each pair and reads two rows of its index per split; packs take one pass over the lengths. Samples of weighted
-    blends are counted as the build does, 10 to 100 ns per sample. Problems are reported, not raised.
+    Opens each pair and reads two index rows per split, or all lengths for packs. Counting the samples of weighted
+    blends takes 10 to 100 ns per sample. Returns problems in the plan instead of raising.
 
     Example:
         >>> import os, tempfile
@@ -181,16 +181,16 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
         (100, 30, 2.4, 3)
 
     Args:
-        config: the settings; no tokenizer is needed. Settings of `GPTDatasetConfig` have defaults.
-        sizes: samples wanted at least from train, valid and test; None for one epoch.
-        policy: the `window_policy`, instead of the config's.
+        config: the settings, without a need for a tokenizer; missing settings of `GPTDatasetConfig` have defaults.
+        sizes: minimum numbers of samples of train, valid and test; None for one epoch.
+        policy: `window_policy` to use instead of the config's.
 
     Raises:
-        ConfigError: the data are made up, or weights come without a size.
+        ConfigError: the config has mock data, or a weighted blend has no size.
         DatasetNotFoundError, DatasetFormatError: a pair cannot be opened.
     """
     if config.mock:
-        raise ConfigError("no data to plan for: `blend` and `blend_per_split` are empty")
+        raise ConfigError("cannot plan mock data", hint="set `blend` or `blend_per_split`")
     wanted = quotas(config, sizes)
     found: dict[tuple[Split, int], tuple[int, Epochs]] = {}
     places: dict[str | None, list[tuple[Quota, int]]] = {}
@@ -220,7 +220,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
 
 
 def _checked_lengths(data: IndexedDataset, rows: range) -> Iterator[NDArray[np.int32]]:
-    """Yields the lengths of some rows as one block, read and checked on demand."""
+    """Yields the lengths of index rows as one block, read and validated on demand."""
     lengths = data.sequence_lengths[rows.start : rows.stop]
     check_sum(data, rows, int(lengths.sum(dtype=np.int64)))
     yield lengths
@@ -233,10 +233,9 @@ def epochs_of(
     lengths: Iterable[NDArray[np.int32]],
     policy: str | None = None,
 ) -> Epochs:
-    """Returns the epochs of a `GPTDataset` of these documents.
+    """Returns the numbers of samples and epochs of a `GPTDataset`, see `OrderPolicy.epochs`.
 
-    Settings of `GPTDatasetConfig` have defaults. Lengths, in blocks, are read on demand; `policy` replaces the
-    config's.
+    Missing settings of `GPTDatasetConfig` have defaults. `policy` replaces the config's `window_policy`.
     """
     shape, name = SampleShape(sequence_length=config.sequence_length, extra=1), "concat"
     if isinstance(config, GPTDatasetConfig):
@@ -291,7 +290,6 @@ def _plan_dataset(
 
 
 def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) -> Problem | None:
-    """Returns why a dataset makes the build fail or its split empty, or None."""
     owed, available = dataset.num_samples_owed, dataset.num_samples_built
     has_none = available == 0 and quota.num_samples[number] != 0
     if owed <= available and not has_none:
@@ -299,10 +297,10 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
     surplus = None if has_none else sufficient_surplus(quota.targets()[number], owed)
     remedy = remedy_for(surplus)
     if has_none:
-        what = "shorten the samples, or give the split more data, or none"
+        remedy = "lower `sequence_length`, or change the weight of the split"
         if quota.kind != "single":
-            what = "leave it out, or shorten the samples"
-        remedy = f"it holds too few tokens for one sample: {what}"
+            remedy = "remove it, or lower `sequence_length`"
+        remedy = f"it has too few tokens for one sample: {remedy}"
     return Problem(
         split=quota.split,
         dataset=number,
@@ -315,7 +313,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns the samples of each split of a weighted `blend` of GPT samples until a dataset would be read twice."""
+    """Returns the largest size of each split of a weighted `blend` that reads no dataset more than once."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)

@@ -1,4 +1,4 @@
-"""The owner of the numbers of a build: the data of each split, and the samples asked of each dataset."""
+"""Computes the data of each split, and the number of samples to build per dataset."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tokenloom.kernels.order import blending_counts
 from tokenloom.numbers import checked_integer
 
 Sizes = Sequence[int | None]
-"""Samples of train, valid and test."""
+"""Numbers of samples of train, valid and test; None for one epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The data of one split.
+    """The datasets of one split, and the number of samples to build of each.
 
     Attributes:
         split: the split.
-        kind: "single": one dataset. "list": several, apart from each other. "weighted": a blend by the user's weights.
-            "proportional": a blend by the lengths of the datasets.
+        kind: "single" for one dataset, "list" for separate datasets, "weighted" for a blend by the user's weights,
+            "proportional" for a blend by the lengths of the datasets.
         prefixes: prefixes of the datasets; (None,) for mock data.
-        weights: weights as configured; None if there are none, or without effect.
-        bounds: the interval of each dataset's elements in the split, in [0, 1].
-        size: samples wanted of the split at least; None for one epoch.
-        num_samples: samples asked of each dataset at least; None for one epoch.
+        weights: configured weights; None if they are not configured or have no effect.
+        bounds: interval of each dataset's elements in the split, within [0, 1].
+        size: minimum number of samples of the split; None for one epoch.
+        num_samples: minimum number of samples per dataset; None for one epoch.
     """
 
     split: Split
@@ -50,48 +50,47 @@ class Quota:
         return self.kind in ("weighted", "proportional")
 
     def targets(self) -> list[int]:
-        """Returns the share of each dataset of a weighted blend, in samples, rounded up."""
+        """Returns the number of samples of each dataset by its weight, rounded up; weighted blends only."""
         assert self.weights is not None
         assert self.size is not None
         return target_sizes(normalize(self.weights), self.size)
 
     def blend_arguments(self, lengths: Sequence[int]) -> tuple[list[float], int | None]:
-        """Returns weights and size of the `BlendedDataset`, given the samples of each dataset (ignored if weighted)."""
+        """Returns the weights and the size of the `BlendedDataset`.
+
+        `lengths` are the numbers of samples of the datasets; weighted blends ignore them.
+        """
         if self.kind == "weighted":
             assert self.weights is not None
             return normalize(self.weights), sum(self.targets())
         return list(lengths), None if self.size is None else min(self.size, sum(lengths))
 
     def owed(self, lengths: Sequence[int]) -> list[int]:
-        """Returns the samples that a blend takes of each dataset, given their lengths; 10 to 100 ns per sample."""
+        """Returns how many samples a blend takes from each dataset; `lengths` as above; 10 to 100 ns per sample."""
         weights, size = self.blend_arguments(lengths)
         return list(lengths) if size is None else blend_counts(weights, size).tolist()
 
 
 def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
-    """Returns the samples of train, valid and test; one number is that of train, and None means one epoch.
-
-    Raises:
-        ConfigError: they are neither a number nor three.
-    """
+    """Returns the sizes of train, valid and test; a single number is the size of train, and None one epoch."""
     if sizes is None or isinstance(sizes, (int, np.integer)):
         return [sizes if sizes is None else checked_integer(name, sizes), None, None]
     if isinstance(sizes, (str, bytes, Mapping)) or not hasattr(sizes, "__len__") or len(sizes) != len(Split):
         message = f"`{name}`: must be {len(Split)} sizes (train, valid, test), or one for train, got {sizes!r}"
-        raise ConfigError(message, hint="such as [100_000, 1000, 1000], with None for one epoch")
+        raise ConfigError(message, hint="pass sizes such as [100_000, 1000, None], with None for one epoch")
     return sizes
 
 
 def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> list[Quota | None]:
-    """Returns the data of train, valid and test; None for a split without data.
+    """Returns the quotas of train, valid and test; None for a split without data.
 
     Args:
         config: the settings.
-        sizes: samples wanted at least from train, valid and test, see `three_sizes`.
+        sizes: minimum numbers of samples, see `three_sizes`.
 
     Raises:
-        ConfigError: the sizes are not three, weights come without a size, a weight vanishes beside the others, or
-            several full validation sets come with a size.
+        ConfigError: `sizes` is invalid, a weighted blend has no size, a weight is too small, or `full_validation` of
+            several datasets has a size.
     """
     sizes = three_sizes(sizes)
     for split, size in zip(Split, sizes, strict=True):
@@ -121,16 +120,16 @@ def _quota(config: BlendedMegatronDatasetConfig, split: Split, size: int | None)
         prefixes, weights = tuple(blend[0]), None if blend[1] is None else tuple(blend[1])
     kind: Literal["single", "list", "weighted", "proportional"] = "proportional" if weights is None else "weighted"
     if len(prefixes) == 1 and (per_split or weights is None):
-        kind, weights = "single", None  # whatever its weight
+        kind, weights = "single", None  # the weight of a single dataset has no effect
     elif per_split and config.multiple_validation_sets and split is Split.valid:
         kind, weights = "list", None
         if config.full_validation and size is not None:
-            message = f"the size for valid must be None, as its datasets are read once each, got {size}"
-            raise ConfigError(message, hint="or leave `full_validation` out")
+            message = f"the size for valid: must be None with `full_validation`, got {size}"
+            raise ConfigError(message, hint="pass None, or remove `full_validation`")
     num_samples: tuple[int | None, ...] = (size,) * len(prefixes)
     if weights is not None:
         num_samples = _weighted_sizes(prefixes, weights, size, split, surplus=config.mid_level_dataset_surplus)
-    elif kind == "proportional":  # one epoch of each, whatever the size of the blend
+    elif kind == "proportional":  # one epoch of each dataset for any size of the blend
         num_samples = (None,) * len(prefixes)
     return Quota(
         split=split, kind=kind, prefixes=prefixes, weights=weights, bounds=bounds, size=size, num_samples=num_samples
@@ -141,26 +140,26 @@ def _weighted_sizes(
     prefixes: Sequence[str | None], weights: Sequence[float], size: int | None, split: Split, *, surplus: float
 ) -> tuple[int, ...]:
     if size is None:
-        message = f"no size given for {split.name}, whose blend has weights"
-        raise ConfigError(message, hint="give the number of samples to blend, or leave the weights out")
+        message = f"the size for {split.name}: must be a number for a blend with weights, got None"
+        raise ConfigError(message, hint="pass the number of samples to blend, or remove the weights")
     with np.errstate(over="ignore"):
         shares, total = normalize(weights), float(np.sum(weights))
     for prefix, weight, share in zip(prefixes, weights, shares, strict=True):
         if not share > 0:
-            message = f"the weight {weight!r} of `{prefix}` ({split.name}) is nothing beside the sum of all, {total!r}"
-            raise ConfigError(message, hint="leave the dataset out, or use weights that are nearer to each other")
+            message = f"weight {weight!r} of `{prefix}` ({split.name}): too small compared with the sum, {total!r}"
+            raise ConfigError(message, hint="remove the dataset, or use weights of similar magnitude")
     return tuple(with_surplus(target, surplus) for target in target_sizes(shares, size))
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
-    """Returns the weights divided by their sum, in NumPy's float64, as the reference does."""
+    """Returns the weights divided by their sum, with NumPy's float64 arithmetic, as in the reference."""
     array = np.array(weights, dtype=np.float64)
     normalized: list[float] = (array / np.sum(array)).tolist()
     return normalized
 
 
 def target_sizes(weights: Sequence[float], size: int) -> list[int]:
-    """Returns the samples that a blend of `size` takes of each dataset by its normalised weight, rounded up."""
+    """Returns `size` times each normalised weight, rounded up."""
     return [math.ceil(size * weight) for weight in weights]
 
 
@@ -170,41 +169,41 @@ def with_surplus(target: int, surplus: float) -> int:
 
 
 def sufficient_surplus(target: int, owed: int) -> float:
-    """Returns a surplus with which `owed` samples, more than the target, are asked of a dataset."""
-    return (owed - 0.5) / target - 1  # half a sample off, so that rounding decides nothing
+    """Returns a surplus with which a dataset of `target` samples gets `owed` samples."""
+    return (owed - 0.5) / target - 1  # half a sample less, so that rounding errors do not matter
 
 
 def remedy_for(surplus: float | None) -> str:
-    """Returns what to do about datasets with too few samples, with a surplus that suffices if one is known."""
-    raised = "raise `mid_level_dataset_surplus`"
+    """Returns a hint for datasets with too few samples, which names a sufficient `surplus` if it is not None."""
+    setting = "raise `mid_level_dataset_surplus`"
     if surplus is not None:
-        raised = f"`mid_level_dataset_surplus={surplus!r}` or more"
-    return f"set `extend_short_datasets=True` to take further epochs, or {raised}, or lower the weight"
+        setting = f"`mid_level_dataset_surplus={surplus!r}` or more"
+    return f"set `extend_short_datasets=True` to build more epochs, or {setting}, or lower the weight"
 
 
 def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
-    """Returns the samples that a `BlendedDataset` of these weights and this size takes of each dataset."""
+    """Returns how many samples a `BlendedDataset` of these weights and size takes from each dataset."""
     if size == 0:
         return np.zeros(len(weights), dtype=np.int64)
     return blending_counts(np.array(normalize(weights), dtype=np.float64), size)
 
 
 def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:
-    """Checks that datasets and weights make a blend; without a size, weights are numbers of samples."""
+    """Validates the datasets and weights of a blend; if `size` is None, weights are numbers of samples."""
     if not datasets or len(datasets) != len(weights):
-        raise ConfigError(f"a blend needs a weight per dataset, got {len(weights)} for {len(datasets)} datasets")
+        raise ConfigError(f"a blend needs one weight per dataset, got {len(weights)} for {len(datasets)} datasets")
     for name, values in (
         ("class", {type(dataset).__name__ for dataset in datasets}),
         ("split", {dataset.index_split.name for dataset in datasets}),
     ):
         if len(values) != 1:
-            raise ConfigError(f"datasets of a blend must have one {name}, got {sorted(values)}")
+            raise ConfigError(f"datasets of a blend must have the same {name}, got {sorted(values)}")
     for number, weight in enumerate(weights):
         where = f"dataset {number} (`{datasets[number].dataset_path}`, {datasets[number].index_split.name})"
         if not weight > 0 or weight == float("inf"):
-            empty = "it holds too few tokens for one sample: leave it out, or shorten the samples"
+            empty = "it has too few tokens for one sample: remove it, or lower `sequence_length`"
             hint = empty if weight == 0 else None
             raise ConfigError(f"weight of {where}: must be finite and above 0, got {weight!r}", hint=hint)
         if size is None and (weight != int(weight) or weight > len(datasets[number])):
-            message = f"weight of {where}: without a size, must be up to its {len(datasets[number])} samples"
-            raise ConfigError(f"{message}, got {weight!r}", hint="give a size of the blend to use weights as shares")
+            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])}"
+            raise ConfigError(f"{message}, got {weight!r}", hint="pass `size` to use weights as fractions")

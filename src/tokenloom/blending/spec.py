@@ -1,4 +1,4 @@
-"""Parses blends as users write them: lists, files, globs and directories."""
+"""Parses blends that users write as lists, files, globs and directories."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NotRequired, TypedDict
 from tokenloom.datasets.blends import (
     Blend,
     BlendLike,
-    by_turns,
     checked_blend,
     flat_entries,
+    parse_alternating,
     warn_of_duplicates,
     weight_of,
 )
@@ -33,7 +33,7 @@ _PAIR = "a pair is two files, PREFIX.bin and PREFIX.idx"
 
 
 class BlendSettings(TypedDict):
-    """One setting of a configuration: `blend`, or `blend_per_split`."""
+    """The result of `parse_blend`: exactly one of the config settings `blend` and `blend_per_split`."""
 
     blend: NotRequired[Blend]
     blend_per_split: NotRequired[list[Blend | None]]
@@ -45,13 +45,13 @@ def parse_blend(
     per_split: StrPath | Mapping[str, Sequence[Any] | None] | None = None,
     args_file: StrPath | None = None,
 ) -> BlendSettings:
-    """Returns the setting of a config for data as users name them; exactly one argument is given.
+    """Parses a blend and checks that all its pairs exist; pass exactly one argument.
 
     An entry is a prefix, with or without `.bin` or `.idx`; a glob such as `data/*_document` (`**` for any depth); or a
-    directory, for the pairs right in it. Globs and directories stand for their pairs in sorted order, which share a
-    weight in proportion to their tokens. A pair goes before a directory of the same name. In object storage, a
-    directory ends with a slash (`s3://bucket/data/`), and only the last part of an address may be a glob. Looks up
-    every pair.
+    directory, which stands for the pairs directly in it. Globs and directories expand to their pairs in sorted order,
+    and divide their weight in proportion to tokens. A pair takes precedence over a directory of the same name. In
+    object storage, a directory must end with a slash (`s3://bucket/data/`), and only the last part of an address may be
+    a glob.
 
     Example:
         >>> import os, tempfile
@@ -65,21 +65,21 @@ def parse_blend(
         >>> [os.path.basename(prefix) for prefix in prefixes], weights
         (['books', 'web_0', 'web_1'], [40.0, 30.0, 30.0])
 
-        Then `GPTDatasetConfig(..., **parse_blend([...]))`.
+        Pass the result to a config: `GPTDatasetConfig(..., **parse_blend([...]))`.
 
     Args:
-        entries: one entry, a list of them, or of weights and entries by turns or in pairs, see `get_blend_from_list`;
-            or {entry: weight}, or (entries, weights or None).
-        per_split: {"train": entries, "valid": entries, "test": entries}, or the path of a JSON file with that; None or
-            absent for a split without data.
-        args_file: the path of a text file with the entries, separated by white space.
+        entries: one entry, a list of entries, a list of alternating weights and entries, [[weight, entry], …],
+            {entry: weight}, or (entries, weights or None); see `get_blend_from_list`.
+        per_split: {"train": entries, "valid": entries, "test": entries}, or the path of a JSON file with such an
+            object; a split without data is None or absent.
+        args_file: path of a text file with entries separated by whitespace.
 
     Raises:
-        ConfigError: entries contradict each other, or a weight is unusable; the message quotes the entry.
-        DatasetNotFoundError: an entry names no pair.
+        ConfigError: entries are inconsistent or a weight is invalid; the message quotes the entry.
+        DatasetNotFoundError: an entry has no pair.
     """
     if sum(each is None for each in (entries, per_split, args_file)) != 2:
-        raise ConfigError("give exactly one of a list of entries, entries per split, and a file of entries")
+        raise ConfigError("pass exactly one of `entries`, `per_split` and `args_file`")
     if per_split is not None:
         return {"blend_per_split": _parse_per_split(per_split)}
     where = "the blend"
@@ -93,12 +93,12 @@ def parse_blend(
 
 
 def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
-    """Returns (prefixes, weights or None) of a flat list, by the reference's rules; None for None.
+    """Parses a flat list into (prefixes, weights or None), by the reference's rules; returns None for None.
 
-    A list of odd length holds prefixes only. One of even length holds weights and prefixes by turns, if its first,
-    third, fifth, … entries are numbers, and prefixes only, if none of them is. Pairs `[[weight, prefix], …]` will do.
-    A weight is a number or a text of plain digits, such as "0.3", "70" or "1e-3"; Python's other spellings ("1_000",
-    "nan", digits of other scripts) are refused as ambiguous.
+    A list of odd length has prefixes only. A list of even length has alternating weights and prefixes if all of its
+    first, third, fifth, … entries are numbers, and prefixes only if none of these is a number. Pairs
+    `[[weight, prefix], …]` are accepted too. A weight is a number or plain text such as "0.3", "70" or "1e-3"; other
+    Python spellings ("1_000", "nan", digits of other scripts) raise, as they are ambiguous.
 
     Example:
         >>> get_blend_from_list(["30", "books", "70", "web"])
@@ -109,9 +109,9 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
         (['books', 'web'], [0.3, 0.7])
 
     Raises:
-        ConfigError: some of those entries are numbers and some are not, or a weight is not a finite number above 0.
+        ConfigError: only some of these entries are numbers, or a weight is not finite and above 0.
     """
-    return None if blend is None else by_turns(flat_entries(blend, "the blend"), "the blend")
+    return None if blend is None else parse_alternating(flat_entries(blend, "the blend"), "the blend")
 
 
 def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> list[Blend | None]:
@@ -121,7 +121,7 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
         try:
             source = parse_json(_read_text(source))
         except UnusableJsonError as error:
-            raise ConfigError(f"{where} is not JSON: {error}") from error
+            raise ConfigError(f"{where}: invalid JSON: {error}") from error
     names = [split.name for split in Split]
     if not isinstance(source, Mapping) or not set(source) <= set(names):
         found = sorted(set(source) - set(names)) if isinstance(source, Mapping) else type(source).__name__
@@ -135,7 +135,7 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
             raise ConfigError(f"{name} of {where}: must be a list, got {entries!r}")
         blends.append(_parse_entries(entries, f"{name} of {where}"))
     if not any(blends):
-        raise ConfigError(f"{where}: no data for any split")
+        raise ConfigError(f"{where}: must have entries for at least one split")
     named = [(name, blend) for name, blend in zip(names, blends, strict=True) if blend is not None]
     warn_of_duplicates(named, same=_real_path, again=True)
     return blends
@@ -146,7 +146,7 @@ def _read_text(path: StrPath) -> str:
         with open(path, encoding="utf-8") as stream:
             return stream.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"`{os.fspath(path)}` cannot be read: {error}") from error
+        raise ConfigError(f"cannot read `{os.fspath(path)}`: {error}") from error
 
 
 def _parse_entries(given: Any, where: str) -> Blend:
@@ -180,9 +180,9 @@ def _expand(entry: str, entries: Sequence[str], where: str, *, is_weighted: bool
         return found
     hint = None
     if not is_weighted and any(weight_of(text, row, where) is not None for row, text in enumerate(entries)):
-        hint = f"{where} has {len(entries)} entries: weights and prefixes by turns begin with a weight, and are even"
+        hint = f"{where} has {len(entries)} entries: alternate weights and prefixes, and begin with a weight"
     elif not is_remote(entry) and os.path.isfile(entry) and prefix == entry:
-        hint = "a file that is not tokenized yet becomes a pair by `preprocess_corpus`, or by `tokenloom preprocess`"
+        hint = "tokenize the file with `tokenloom preprocess` or `preprocess_corpus`, and pass the prefix of the output"
     _check_pair(prefix, f"{entry!r} in {where}", hint=hint)
     return [prefix]
 
@@ -224,20 +224,20 @@ def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
     tokens = [IndexedDataset(prefix, mmap=False).num_tokens for prefix in prefixes]
     for prefix, count in zip(prefixes, tokens, strict=True):
         if count == 0:
-            message = f"`{prefix}` of {entry!r} holds no tokens, so it gets no part of the weight {weight!r}"
-            raise ConfigError(message, hint="move it away, or name the others one by one")
+            message = f"`{prefix}` of {entry!r} has no tokens, so it gets no part of the weight {weight!r}"
+            raise ConfigError(message, hint="remove it, or list the other prefixes instead of a glob or directory")
     total = sum(tokens)
     return [weight * count / total for count in tokens]
 
 
 def _real_path(prefix: str) -> str:
-    """Returns one name for all names of the same data."""
+    """Returns a path that is equal for all names of the same data."""
     return prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
 
 
 def _check_halves(written: Sequence[str]) -> None:
-    """Refuses both files of one pair, which an unquoted glob of a shell gives."""
+    """Raises if both files of a pair are listed, as after a glob that the shell expanded."""
     for entry in written:
         if entry.endswith(".bin") and idx_path(prefix_of(entry)) in written:
-            message = f"both files of one pair: `{entry}` and `{idx_path(prefix_of(entry))}`"
-            raise ConfigError(message, hint="quote a glob, so that the shell does not expand it")
+            message = f"the blend lists both files of one pair: `{entry}` and `{idx_path(prefix_of(entry))}`"
+            raise ConfigError(message, hint="quote the glob, so that the shell does not expand it")

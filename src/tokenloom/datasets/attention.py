@@ -1,4 +1,4 @@
-"""Block masks of FlexAttention from document boundaries, and labels for multi-token prediction."""
+"""Computes FlexAttention block masks from document boundaries, and labels for multi-token prediction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INT32 = np.dtype(np.int32)
 def attention_outputs(
     attention: Attention | None, *, length: int, block_size: int, has_prefixes: bool = False
 ) -> list[Output]:
-    """Returns the arrays of a sample for `attention`."""
+    """Describes the arrays that the setting `attention` adds to a sample."""
     shapes: dict[str, tuple[int, ...]] = {}
     if attention == "document_ids":
         shapes = {"document_ids": (length,)}
@@ -37,7 +37,7 @@ def attention_outputs(
 def block_mask_arrays(
     cu_seqlens: ArrayLike, *, block_size: int = 128, window: int | None = None
 ) -> dict[str, NDArray[np.int32]]:
-    """Returns the blocks of a mask from document boundaries, for packs of your own.
+    """Returns the FlexAttention block lists of packed documents, for packs that tokenloom did not make.
 
     Example:
         >>> arrays = block_mask_arrays([0, 5, 8], block_size=2)
@@ -45,22 +45,22 @@ def block_mask_arrays(
         ([[1, 1, 3, 2]], [[0, 1, 0, 0]])
 
     Args:
-        cu_seqlens: integers[num_documents + 1] or [batch, n], starts of documents, from 0, and the end; a row may be
-            filled up by repeating the end.
-        block_size: tokens of a block of the mask.
-        window: tokens that a token sees, itself included; None for all before it in its document.
+        cu_seqlens: integers[num_documents + 1] or [batch, n], the starts of documents from 0 and the end of the last
+            one; repeat the end to pad a row.
+        block_size: tokens per block of the mask.
+        window: number of tokens that a token attends to, including itself; None for all earlier tokens of its document.
 
     Returns:
         int32 arrays, with the batch axis of `cu_seqlens`: kv_num_blocks and full_kv_num_blocks [1, blocks], kv_indices
         and full_kv_indices [1, blocks, blocks].
 
     Raises:
-        ConfigError: the boundaries do not rise from 0, or a setting is below 1.
+        ConfigError: `cu_seqlens` does not ascend from 0, or `block_size` or `window` is below 1.
     """
     bounds = np.ascontiguousarray(cu_seqlens, dtype=np.int32)
     if bounds.ndim not in (1, 2) or bounds.shape[-1] < 2 or not bounds.size:
         message = f"`cu_seqlens`: must be int32[num_documents + 1], got shape {list(bounds.shape)}"
-        raise ConfigError(message, hint="such as [0, 5, 8] for two documents of 5 and 3 tokens")
+        raise ConfigError(message, hint="pass [0, 5, 8] for two documents of 5 and 3 tokens")
     size, length = checked_integer("block_size", block_size, at_least=1), int(bounds.flat[-1])
     if window is not None:
         checked_integer("window", window, at_least=1)
@@ -69,31 +69,31 @@ def block_mask_arrays(
     try:
         fill_attention(out | {"cu_seqlens": bounds}, length=length, block_size=size, window=window)
     except ValueError as error:
-        raise ConfigError(str(error), hint="as `cu_seqlens` of a sample are") from error
+        raise ConfigError(str(error), hint="pass ascending starts of documents from 0, then the end") from error
     return out
 
 
 def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: int | None = None) -> Any:
-    """Returns the `BlockMask` of a batch for torch's FlexAttention, equal to that of `create_block_mask`.
+    """Returns the `BlockMask` of a batch for torch's FlexAttention, equal to the result of `create_block_mask`.
 
     Args:
         batch: torch tensors with a batch axis, of samples with `attention="block_mask"`, on any device.
-        block_size, window: the `attention_block_size` and `attention_window` of these samples.
+        block_size, window: the `attention_block_size` and `attention_window` of the samples.
 
     Raises:
-        ConfigError: the batch has no lists of blocks, or of another size.
+        ConfigError: the batch has no block lists, or block lists of another `block_size`.
         MissingExtraError: torch is not installed.
     """
     require("torch", extra="torch")
     from torch.nn.attention.flex_attention import BlockMask
 
     if missing := [name for name in ("position_ids", *BLOCK_LISTS) if name not in batch]:
-        raise ConfigError(f"no {', '.join(missing)} in the batch", hint='make samples with `attention="block_mask"`')
+        raise ConfigError(f"the batch has no {', '.join(missing)}", hint='set `attention="block_mask"` in the config')
     places = batch["position_ids"]  # from 0 in each document
     length, count = places.shape[-1], batch["kv_indices"].shape[-1]
     if count != -(-length // block_size):
         message = f"expected {-(-length // block_size)} blocks of {block_size} for {length} tokens, found {count}"
-        raise ConfigError(message, hint="`block_size` must be the `attention_block_size` of the samples")
+        raise ConfigError(message, hint="pass the `attention_block_size` of the samples as `block_size`")
 
     stops = batch.get("seen_stop")
 
@@ -108,10 +108,10 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
 
 
 def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
-    """Returns labels of later tokens, and their loss mask, for multi-token prediction.
+    """Returns the labels of later tokens, and their loss mask, for multi-token prediction.
 
-    Labels stay within their document; missing ones are 0 without loss. Label packs before their tokens are divided
-    among context-parallel ranks.
+    Labels do not cross document boundaries; missing labels are 0 without loss. Call it before a batch is divided among
+    context-parallel ranks.
 
     Example:
         >>> import torch
@@ -121,19 +121,19 @@ def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
         ([[3, 0, 0, 0], [0, 0, 0, 0]], [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 
     Args:
-        batch: torch tensors [..., tokens]: labels, loss_mask, and position_ids from 0 in each document.
-        num_future: labels beyond that of the next token.
+        batch: torch tensors [..., tokens]: labels, loss_mask, and position_ids that restart at 0 in each document.
+        num_future: number of further labels per token.
 
     Returns:
-        labels and loss mask, both [..., num_future, tokens]: entry k is the label of the token k + 1 places further on.
+        labels and loss mask, both [..., num_future, tokens]; entry k has the labels of the tokens k + 1 places later.
 
     Raises:
-        ConfigError: the number is below 1.
+        ConfigError: `num_future` is below 1.
     """
     torch = require("torch", extra="torch")
     count = checked_integer("num_future", num_future, at_least=1)
     labels, loss_mask, places = (batch[name] for name in ("labels", "loss_mask", "position_ids"))
-    own = torch.ones_like(loss_mask)  # whether a label is of its token's document; unknown for the last one
+    own = torch.ones_like(loss_mask)  # whether token and label are of the same document; unknown for the last token
     own[..., :-1] = (places[..., 1:] == places[..., :-1] + 1).to(own.dtype)
     found = []
     for ahead in range(1, count + 1):

@@ -1,4 +1,4 @@
-"""The base classes of datasets: any samples by number, and those of one `.bin`/`.idx` pair."""
+"""Base classes of datasets: `MegatronDataset`, and `PairSamples` for datasets over `.bin`/`.idx` pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind, check_tokenizer
 from tokenloom.datasets.protocols import Int64s, KnowsOrder, Positions, pair_of
-from tokenloom.datasets.shortcuts import HasHooks, as_arrays, is_within_item, makes_batches, stack
+from tokenloom.datasets.shortcuts import HasHooks, as_arrays, called_from_item, makes_batches, stack
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
@@ -39,12 +39,12 @@ from tokenloom.storage.objects import object_storage, own_folder
 
 
 class MegatronDataset(HasFacts, HasHooks, ABC):
-    """A split of one low-level dataset, as samples.
+    """The base class of datasets: the samples of one split of a low-level dataset.
 
-    A map-style dataset of torch that does not inherit from it, so that importing needs no torch.
+    Works as a map-style dataset of torch, but does not inherit from torch: importing tokenloom needs no torch.
 
-    A class of your own needs the four methods below; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then split,
-    size and blend it. It must have `num_samples` samples or more. Settings of its own go into a subclass of the config.
+    A subclass implements the four methods of the example; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then
+    split, size and blend it. It must have at least `num_samples` samples. Its own settings go into a config subclass.
 
     Example:
         >>> import os, tempfile
@@ -81,21 +81,21 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     Args:
         dataset: the low-level dataset, for example an `IndexedDataset`.
-        dataset_path: its path, for cache keys and messages; None for mock data.
-        indices: integers[num_elements], its elements in this split; or a range of them.
-        num_samples: samples wanted at least; None for one epoch.
-        index_split: the split.
+        dataset_path: path of the low-level dataset, for cache keys and messages; None for mock data.
+        indices: integers[num_elements] or a range, the elements of the low-level dataset in this split.
+        num_samples: minimum number of samples; None for one epoch.
+        index_split: the split that these samples belong to.
         config: the settings.
 
     Raises:
-        ConfigError: the class overrides a method that nothing calls, or one whose samples differ from `dataset[k]`.
+        ConfigError: the class overrides a method that is never called, or a fast method without `__getitem__`.
     """
 
     run_order: KnowsOrder | None = None
-    """Knows the order if this is all of a run."""
+    """The order of the run if this dataset is the only part of a run; else None."""
 
-    in_place_of: ClassVar[type | None] = None
-    """For a class of mock data: the class that reads data."""
+    mock_of: ClassVar[type | None] = None
+    """In a class of mock data: the class that reads real data."""
 
     _indices: NDArray[Any] | None = None
 
@@ -109,15 +109,15 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         config: Any,
     ) -> None:
         self._check_overrides()
-        if self.in_place_of is not None and not config.mock:
-            message = f"{type(self).__name__} is for made-up data, got a config with `blend`"
-            raise ConfigError(message, hint=f"use {self.in_place_of.__name__}")
+        if self.mock_of is not None and not config.mock:
+            message = f"{type(self).__name__}: reads mock data only, got a config with `blend`"
+            raise ConfigError(message, hint=f"use {self.mock_of.__name__}, or remove `blend` from the config")
         if not isinstance(index_split, Enum):
-            raise ConfigError(f"`index_split`: must be a `Split`, got {index_split!r}", hint="such as `Split.train`")
+            raise ConfigError(f"`index_split`: must be a `Split`, got {index_split!r}", hint="pass `Split.train`")
         self.dataset = dataset
         self.dataset_path = dataset_path
         self.rows: Rows = Rows.of(indices)
-        """The elements of this split, without an array of them."""
+        """The elements of this split, as a range where possible."""
         self.num_samples: int | None = None if num_samples is None else operator.index(num_samples)
         self.index_split = index_split
         self.config = config
@@ -138,12 +138,12 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     @property
     def _opens_later(self) -> bool:
-        """Whether the data are opened, and compared with the tokenizer, for the first sample."""
+        """Whether opening the data and checking the tokenizer wait until the first sample is read."""
         return False
 
     @property
     def indices(self) -> NDArray[Any]:
-        """integers[num_elements], the elements of this split."""
+        """The elements of the low-level dataset in this split, integers[num_elements]."""
         if self._indices is None:
             self._indices = self.rows.array()
         return self._indices
@@ -156,25 +156,25 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     @staticmethod
     @abstractmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of elements that the splits divide."""
+        """Returns the number of elements that the split weights divide."""
 
     @staticmethod
     @abstractmethod
     def build_low_level_dataset(dataset_path: str, config: BlendedMegatronDatasetConfig) -> Any:
-        """Returns the low-level dataset of a path."""
+        """Opens the low-level dataset at a path."""
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
-        """Returns the settings that are part of the cache key."""
+        """Returns the names of the settings in the cache key."""
         return ["random_seed", "sequence_length", "split", "split_matrix", "tokenizer"]
 
     def _further_identifiers(self) -> dict[str, Any]:
-        """Returns settings of ours that are part of the cache key."""
+        """Returns cache-key entries that the reference does not have."""
         return {}
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
 
     @abstractmethod
     def __getitem__(self, idx: int) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns facts of the samples and their pair; see `HasFacts`."""
+        """Returns the facts shown by `repr` and `info`: path, split, samples, settings, and the facts of the pair."""
         pair = pair_of(self.dataset)
         return {
             "path": self.dataset_path,
@@ -200,21 +200,21 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
 
 def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:
-    """Returns the background check of datasets with `verify="full"`; None with "quick".
+    """Returns the background verification of the data for `verify="full"`; None for "quick" or mock data.
 
-    `wait()` waits for the end of the check, and raises what it found. Every later sample raises it too, in this process
-    and in workers forked from it.
+    Call `wait()` on the result to block until the verification ends; `wait()` raises the first damage found. After
+    damage, reading any sample raises too, in this process and in workers forked from it.
     """
     if config.verify != "full" or config.mock:
         return None
     if config.path_to_cache is not None and not is_remote(config.path_to_cache):
         return verification(os.path.join(config.path_to_cache, "verified"))
     path = os.path.join(config.storage_settings.folder, f"verified-{os.geteuid()}")
-    return verification(own_folder(path, hint="name a folder for indices with `path_to_cache`"))
+    return verification(own_folder(path, hint="set `path_to_cache` to a folder of your own"))
 
 
 def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -> IndexedDataset:
-    """Opens the pair at a path as a config says."""
+    """Opens the pair at a path with the reading settings of a config."""
     return IndexedDataset(
         path,
         mmap=config.mmap_bin_files,
@@ -226,48 +226,49 @@ def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOrigin:
-    """A low-level dataset as the `DataOrigin` of index arrays.
+    """The `DataOrigin` of index arrays that are built from one low-level dataset.
 
     Attributes:
-        dataset: the data; mock data need no check and no identity.
-        further: dependencies of the arrays that are not in the cache key.
-        tell: returns the identity of the data; None for `dataset_identity` of a pair.
+        dataset: the low-level dataset; mock data are not checked and have no identity.
+        further: inputs of the arrays that are not in the cache key.
+        identify: returns the identity of the data; None calls `dataset_identity` on the pair.
     """
 
     dataset: Any
     further: Mapping[str, Any] = field(default_factory=dict)
-    tell: Callable[[], dict[str, Any]] | None = None
+    identify: Callable[[], dict[str, Any]] | None = None
 
     def check(self) -> None:
-        """Checks all rows of the index and all roles, once per opened pair; compares with the manifest."""
+        """Validates all index rows and roles against the manifest, once per opened pair."""
         if (pair := pair_of(self.dataset)) is not None:
-            check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
+            check_index(pair, compares=not pair.is_remote)  # the local copy of a remote index has its own checksum
             if not pair.is_remote:
                 check_columns(pair, names=("roles",))
 
     @property
     def identity(self) -> Callable[[], dict[str, Any]] | None:
-        """Returns the identity of the data; None for mock data."""
-        if self.tell is None and pair_of(self.dataset) is None:
+        """A function that returns the identity of the data; None for mock data."""
+        if self.identify is None and pair_of(self.dataset) is None:
             return None
-        tell = self.tell or partial(dataset_identity, self.dataset)
-        return lambda: {**tell(), **self.further}
+        identify = self.identify or partial(dataset_identity, self.dataset)
+        return lambda: {**identify(), **self.further}
 
 
 class PairSamples(MegatronDataset):
-    """The base of datasets of one pair: an order, batches, and announcements. A class sets `order` and has `_batch`.
+    """The base class of datasets over one pair: an order, batches, and prefetching. Subclasses set `order`.
 
-    A position may count from the end. None gives a sample with an all-zero `loss_mask`, for filling up a batch.
+    Negative positions count from the end. The position None returns a sample with an all-zero `loss_mask`, to fill up
+    a batch.
 
-    `dataset[k]` defines the samples: if a class overrides `__getitem__` or `sample`, all methods that return samples,
-    and all loaders, call it.
+    `dataset[k]` defines the samples. If a subclass overrides `__getitem__` or `sample`, all methods that return samples
+    and all loaders call the override.
     """
 
     _reads: ClassVar[Kind] = "documents"
-    """The kind of the sequences."""
+    """The kind of data that the class reads."""
 
     def _check_pair(self) -> None:
-        """Checks the open pair, and starts its verification with `verify="full"`; part of making a dataset."""
+        """Validates the open pair; starts its background verification if `verify="full"`."""
         if self.num_samples is not None and self.num_samples < 0:
             raise ConfigError(f"{self._name()}: `num_samples` must be 0 or more, got {self.num_samples}")
         if isinstance(self.dataset, IndexedDataset) and self.dataset.dtype.kind not in "iu":
@@ -279,66 +280,66 @@ class PairSamples(MegatronDataset):
         check_kind(self.dataset, self.config, name=name, reads=self._reads)
 
     order: Order
-    """The tokens of each sample."""
+    """Returns the spans of tokens of each sample."""
 
-    _asks_items: ClassVar[bool] = False
-    """Whether a user's low-level dataset may return sequences by `dataset[k]` too."""
+    _reads_items: ClassVar[bool] = False
+    """Whether a low-level dataset without `get` and `gather` is read by `dataset[k]`."""
 
     @cached_property
     def _read_spans(self) -> ReadSpans:
-        return span_reader(self.dataset, whole=self._asks_items)
+        return span_reader(self.dataset, whole=self._reads_items)
 
     @abstractmethod
     def _batch(self, rows: Int64s) -> Sample:
-        """Returns the samples at positions that are known to exist: int64[count]."""
+        """Returns the samples at validated positions, int64[count], as arrays with a batch axis."""
 
     def verify_indices(self) -> list[str]:
-        """Builds the order again and returns one sentence for each difference from the one in use.
+        """Rebuilds the order and returns one sentence for each difference from the order in use.
 
-        Finds any flipped bit. As costly as the first build.
+        Detects any flipped bit. Takes as long as the first build.
         """
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
         """Returns many samples as torch tensors, made as one batch if possible; torch's DataLoader calls this."""
-        if makes_batches(self) or is_within_item(self):
+        if makes_batches(self) or called_from_item(self):
             return sample_batch(self.batch(positions), len(positions))
         return self._items(positions)
 
     def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
-        if self._must_ask("sample"):
+        """Returns a sample as NumPy arrays; None returns a sample with an all-zero loss mask."""
+        if self._needs_items("sample"):
             return as_arrays(self._items((idx,))[0])
         return self._sample(idx)
 
     def _sample_for_item(self, idx: int | None) -> Sample:
-        """Returns the arrays for `__getitem__`: those of a user's `sample`, or ours."""
+        """Returns the arrays for `__getitem__`, from a user's `sample` if the class overrides it."""
         return self.sample(idx) if "sample" in self._overrides.found else self._sample(idx)
 
     def _sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, without a user's hooks."""
         if idx is None:
-            batch = self._rows_or_fillers((None,))
+            batch = self._masked_batch((None,))
         else:
             batch = self._batch(np.array([self._position(idx)], dtype=np.int64))
             self.order.check()
         return {name: array[0] for name, array in batch.items()}
 
     def batch(self, positions: Positions) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+        """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call.
 
         Args:
-            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
+            positions: positions of the samples, in any order, with repeats; None for a sample without loss.
 
         Raises:
-            IndexError: there is no such sample.
+            IndexError: a position is out of range.
             ConfigError: samples of a user's class differ in names or shapes.
         """
-        if self._must_ask("batch"):
+        if self._needs_items("batch"):
             return stack(self._items(positions), name=type(self).__name__)
-        return self._rows_or_fillers(positions)
+        return self._masked_batch(positions)
 
-    def _rows_or_fillers(self, positions: Positions) -> Sample:
+    def _masked_batch(self, positions: Positions) -> Sample:
+        """Returns a batch with loss mask 0 in the rows of None."""
         rows, fillers = self._rows(positions)
         batch = self._batch(rows)
         self.order.check()
@@ -350,13 +351,14 @@ class PairSamples(MegatronDataset):
         return f"`{self.dataset_path or type(self).__name__}` ({self.index_split.name})"
 
     def _damaged(self, error: IndexError) -> IndexCacheError:
-        """Not an `IndexError`, which would end a loop over the dataset silently."""
+        """Returns the error for indices that do not match the data."""
+        # Not an `IndexError`, which would end a loop over the dataset silently.
         self.order.check()
-        message = f"the indices of {self._name()} do not fit the data: {error}"
-        return IndexCacheError(message, hint="remove them from the index cache, and they are built again")
+        message = f"the indices of {self._name()} do not match the data: {error}"
+        return IndexCacheError(message, hint="delete them from the index cache; the next start builds them again")
 
     def _position(self, idx: int) -> int:
-        """Returns the non-negative position for one that may count from the end."""
+        """Returns the position, counted from 0, of an index that may be negative."""
         if self._verification is not None:
             self._verification.check()
         num_samples = len(self)
@@ -376,12 +378,12 @@ class PairSamples(MegatronDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        if self.rows.consecutive is not None:  # 4 bytes per document otherwise
+        if self.rows.consecutive is not None:  # a range replaces the array of 4 bytes per document
             state.pop("_indices", None)
         return state
 
     def spans(self, idx: int) -> Spans:
-        """Returns the pieces of sequences that a sample reads, an extra token included."""
+        """Returns the spans of sequences that a sample reads, including the extra token for the last label."""
         return self.span_batch((idx,))[0]
 
     @abstractmethod
@@ -390,7 +392,7 @@ class PairSamples(MegatronDataset):
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
+        """The addresses of the objects that contain the tokens; empty for local data."""
         return [] if (source := self._pairs) is None else source.remote_paths
 
     @property
@@ -398,11 +400,11 @@ class PairSamples(MegatronDataset):
         return self.dataset if type(self.dataset) is JoinedPairs else pair_of(self.dataset)
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces samples to be read, in this order, so that their bytes are fetched from object storage."""
+        """Starts to prefetch samples from object storage, in the given order; does nothing for local data."""
         if (source := self._pairs) is not None and source.remote_paths:
             rows, _ = self._rows(positions)
             spans = self.span_batch(rows)
-            read = spans.documents >= 0  # not denied
+            read = spans.documents >= 0  # denied documents are negative
             chosen = (spans.documents[read], spans.starts[read], spans.lengths[read])
             blocks = getattr(self.config, "block_shuffle", None)
             source.will_need(*chosen, block_bytes=None if blocks is None else blocks.block_bytes)
@@ -420,17 +422,15 @@ class PairSamples(MegatronDataset):
         }
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
-        """Returns the store of the order's arrays: the index cache, or memory for mock data without one.
+        """Returns the store of the order's arrays: the index cache, or memory for mock data without `path_to_cache`.
 
         Args:
-            origin: the data they are built from.
-            base: prefix of their file names; None for that of a split.
+            origin: the data that the arrays are built from.
+            base: prefix of the file names; None for the default, which includes the split.
         """
-        config = self.config
-        is_kept = config.path_to_cache is not None or not config.mock
+        config, cache = self.config, None
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
-        cache = None
-        if is_kept:
+        if config.path_to_cache is not None or not config.mock:
             is_full = config.verify == "full"
             cache = index_cache(self._index_folder(), base, config.storage_settings, compares_all=is_full)
         return ArrayStore(
@@ -444,7 +444,7 @@ class PairSamples(MegatronDataset):
         )
 
     def _index_folder(self) -> str:
-        """Returns the folder of the index cache: `path_to_cache`, or one beside the data, or of this node."""
+        """Returns the folder of the index cache: `path_to_cache`, or a local folder if it is not set."""
         if self.config.path_to_cache is not None:
             folder: str = self.config.path_to_cache
             return folder
@@ -454,30 +454,30 @@ class PairSamples(MegatronDataset):
 
 
 def local_index_folder(config: BlendedMegatronDatasetConfig) -> str:
-    """Returns this node's folder for indices of data in object storage without `path_to_cache`."""
+    """Returns the local folder for index caches of data in object storage, used if `path_to_cache` is not set."""
     return os.path.join(object_storage(config.storage_settings).folder, "indices")
 
 
 def has_own_lengths(source: Any) -> bool:
-    """Whether a low-level dataset has lengths of a user's own, or is no pair."""
+    """Returns whether a low-level dataset is not a pair, or is a pair whose class overrides `sequence_lengths`."""
     kind = type(source)  # not `__class__` of a wrapper
     return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
 
 
 def positions_and_fillers(positions: Positions) -> tuple[Int64s, list[int]]:
-    """Returns positions, int64[count], with 0 for None, and the rows of None."""
+    """Returns the positions, int64[count], with None replaced by 0, and the rows that were None."""
     fillers: list[int] = []
     if not isinstance(positions, np.ndarray) and None in positions:
         fillers = [row for row, position in enumerate(positions) if position is None]
         positions = [0 if position is None else position for position in positions]
     given = np.asarray(positions)
     if given.dtype.kind not in "iu" and given.size:
-        raise TypeError(f"positions of samples must be integers, got {given.dtype}")
+        raise TypeError(f"sample positions must be integers, got {given.dtype}")
     return np.ascontiguousarray(given, dtype=np.int64), fillers
 
 
 def _all_within(rows: Int64s, count: int) -> bool:
-    if rows.size <= 64 and rows.ndim == 1:  # faster than NumPy for so few
+    if rows.size <= 64 and rows.ndim == 1:  # faster than NumPy for few numbers
         numbers = rows.tolist()
         return bool(min(numbers) >= 0 and max(numbers) < count)
     return bool(rows.min() >= 0 and rows.max() < count)

@@ -1,4 +1,4 @@
-"""The settings of datasets of conversations, checked where they are held."""
+"""Configuration classes of conversation datasets."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 @dataclass
 class SFTDatasetConfig(GPTDatasetConfig):
-    """Settings of datasets of conversations; a `GPTDatasetConfig` will do for the defaults.
+    """Settings of conversation datasets. Datasets also accept a `GPTDatasetConfig` and use the defaults of this class.
 
     Attributes:
         reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries and
             loss come from the index.
-        train_on: tokens with loss: answers of the assistant, its last one, or everything. Plain text always has loss.
-        long_conversations: those longer than a sample are cut at its end, dropped, or an error.
-        untrainable_conversations: those without a token to train on (a prompt longer than a sample, for example) are
-            dropped, kept, or an error. A sample of nothing else makes a mean of no losses, which is NaN.
-        most_conversations: most conversations of a sample, since many tiny ones make steps slow; None for any number.
-        attention_prefix: whether the tokens of a conversation up to the first one with loss see each other, as in a
-            prefix language model; needs `attention="block_mask"`. Samples then hold `seen_stop` int32[S]: token i sees
-            tokens before `seen_stop[i]`.
-        chat_template: template for input that is not tokenized yet, see `find_chat_template`.
-        schema: likewise, see `preprocess_chat`.
-        skip_bad_lines: likewise.
+        train_on: tokens with loss: "answers" of the assistant, its "last_answer", or "everything". Plain text always
+            has loss everywhere.
+        long_conversations: "truncate" conversations longer than a sample, "drop" them, or raise an "error".
+        untrainable_conversations: "drop" conversations without a token to train on (for example if the prompt is longer
+            than a sample), "keep" them, or raise an "error". The mean loss of a sample without loss is NaN.
+        most_conversations: maximum number of conversations in a sample, as many tiny ones make steps slow; None for no
+            limit.
+        attention_prefix: let the tokens of a conversation before the first token with loss attend to each other, as in
+            a prefix language model; needs `attention="block_mask"`. Adds `seen_stop` int32[S] to samples: token i
+            attends to tokens before `seen_stop[i]`.
+        chat_template: chat template for raw input files, see `find_chat_template`.
+        schema: record schema of raw input files, see `preprocess_chat`.
+        skip_bad_lines: skip invalid records of raw input files instead of raising.
     """
 
     reset_position_ids: bool | None = False
@@ -53,10 +55,10 @@ class SFTDatasetConfig(GPTDatasetConfig):
 
     @property
     def slot_multiple(self) -> int:
-        """The slots of a conversation are a multiple of this: the reference's rule.
+        """Each conversation is padded to a multiple of this number of slots, by the reference's rule.
 
-        2 × context parallel size if that is above 1 (× data parallel size with hybrid context parallelism), times the
-        sequence parallel size if that is above 0.
+        2 × `context_parallel_size` if that is above 1 (× `data_parallel_size` with `hybrid_context_parallel`), times
+        `sequence_parallel_size` if that is above 0.
         """
         context = self.context_parallel_size or 1
         multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1
@@ -65,15 +67,15 @@ class SFTDatasetConfig(GPTDatasetConfig):
         return multiple * max(self.sequence_parallel_size, 1)
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
+        """Validates the settings."""
         super().__post_init__()
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"):
             if getattr(self, name):
-                hint = "boundaries and loss come from the index, not from tokens"
+                hint = "remove it: boundaries and loss come from the index"
                 raise ConfigError(f"`{name}`: must be False for conversations, got True", hint=hint)
         if self.sequence_length % (multiple := self.slot_multiple):
             message = f"`sequence_length`: must be a multiple of {multiple}, got {self.sequence_length}"
-            raise ConfigError(message, hint="context and sequence parallelism need that of every conversation")
+            raise ConfigError(message, hint="round it up, or change the context or sequence parallel size")
         if self.most_conversations is not None:
             checked_integer("most_conversations", self.most_conversations, at_least=1)
         if self.attention_prefix:
@@ -82,8 +84,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
             if self.attention_window is not None:
                 raise ConfigError("`attention_prefix` and `attention_window` exclude each other, got both")
         if self.window_policy != "concat":
-            message = f"`window_policy`: conversations are packed whole, got {self.window_policy!r}"
-            raise ConfigError(message, hint="leave it out")
+            message = f"`window_policy`: must be 'concat' for conversations, got {self.window_policy!r}"
+            raise ConfigError(message, hint="remove it: conversations are always packed whole")
 
 
 @dataclass
@@ -91,32 +93,32 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     """Settings of `VarlenDataset` and `MockVarlenDataset`.
 
     Attributes:
-        mock_dataset_config: settings of mock data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
-            "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": a file with a
-            heading and one length per line}. None: between half a sample and a whole one, three quarters in the mean.
+        mock_dataset_config: lengths of mock data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
+            "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": file with a header
+            and one length per line}. None draws lengths from half a sample to a whole sample, with a mean of 3/4.
     """
 
     mock_dataset_config: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
+        """Validates the settings."""
         super().__post_init__()
         others = [name for name in self.columns if name != LOSS_WEIGHT]
         for name, found, hint in (
-            ("attention", self.attention, "a packing scheduler says where they begin; see `block_mask_arrays`"),
-            ("most_conversations", self.most_conversations, "a packing scheduler limits them: `max_num_seqs`"),
-            ("columns", others or None, f"a packing scheduler carries none; but for {LOSS_WEIGHT}, in the loss mask"),
+            ("attention", self.attention, "call `block_mask_arrays` on the packs of the packing scheduler"),
+            ("most_conversations", self.most_conversations, "set `max_num_seqs` of the packing scheduler"),
+            ("columns", others or None, f"use `{LOSS_WEIGHT}` only: packing schedulers carry no other column"),
         ):
             if found is not None:
-                raise ConfigError(f"`{name}`: not for samples of one conversation, got {found!r}", hint=hint)
+                raise ConfigError(f"`{name}`: not supported for samples of one conversation, got {found!r}", hint=hint)
 
 
 def as_chat_config(config: Any, kind: type[SFTDatasetConfig] = SFTDatasetConfig) -> Any:
-    """Returns settings of conversations: the config itself, or its settings with defaults for the rest."""
+    """Returns a config as a conversation config of class `kind`, with defaults for missing settings."""
     if isinstance(config, kind):
         return config
     settings = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
     if settings.get("blend_per_split") is None and settings.get("blend") is None:
-        settings["split"] = None  # of mock data, and computed
+        settings["split"] = None  # the split of mock data is computed
     known = {field.name for field in fields(kind)}
     return kind(**{name: value for name, value in settings.items() if name in known})

@@ -1,4 +1,4 @@
-"""Columns in samples: values per token or label, read through the same spans."""
+"""Adds columns, which are arrays of values per token or label, to the samples of a dataset."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Int64s = NDArray[np.int64]
 _MOST_WIDTH = 1 << 15
 
 ColumnNames = Sequence[str] | Mapping[str, float | str]
-"""See `GPTDatasetConfig.columns`."""
+"""The type of `GPTDatasetConfig.columns`: names, or {name: default value or "required"}."""
 
 REQUIRED = "required"
-"""In place of a default value: all data need the column."""
+"""Stands for no default value: all data need the column."""
 
 LOSS_WEIGHT = "loss_weight"
 """The column that multiplies the loss mask."""
@@ -40,13 +40,13 @@ class _Chosen:
 
 
 class SampleColumns:
-    """The columns of a dataset's samples. Thread-safe; not picklable (owners make it again).
+    """The columns of a dataset's samples. Thread-safe; not picklable: the dataset creates them again.
 
     Args:
-        source: the low-level dataset: a pair, or several.
-        columns: see `GPTDatasetConfig.columns`.
-        shifts: whether columns of labels are read one place further on; else spans are shifted already.
-        elsewhere: prefixes of other data, for the dtype of a missing column.
+        source: the low-level dataset: a pair, or several joined pairs.
+        columns: names and default values, see `GPTDatasetConfig.columns`.
+        shifts: read columns of labels one token later than the spans; False if the spans are shifted already.
+        elsewhere: prefixes of other data that may have the column, to find the dtype of a missing column.
     """
 
     def __init__(
@@ -59,33 +59,32 @@ class SampleColumns:
         }
 
     def outputs(self, length: int) -> list[Output]:
-        """Returns the arrays of a sample of so many tokens."""
+        """Describes the column arrays of a sample of `length` tokens."""
         return [
             Output(name=name, shape=(length, *each.facts.shape[1:]), dtype=each.dtype)
             for name, each in self._chosen.items()
         ]
 
     def arrays(self, out: Sample) -> list[tuple[SampleColumn, NDArray[Any]]]:
-        """Returns each column's kernel and its array in `out`."""
+        """Returns the kernel of each column and its array in `out`."""
         for name, each in self._chosen.items():
             if (other := out[name].dtype) != each.dtype:
-                message = f"column `{name}`: {each.facts.dtype} here, {other} in other data of the blend"
-                raise ConfigError(message, hint="give all data columns of one dtype")
+                message = f"column `{name}`: dtypes of the data of the blend differ, {each.facts.dtype} and {other}"
+                raise ConfigError(message, hint="store the column with the same dtype in all data")
         return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
-        """Fills rows from spans, for tokens that are not mapped."""
+        """Fills rows of `out` from spans, for tokens that are not memory-mapped."""
         for native, array in self.arrays(out):
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 
     def fill_slots(self, segments: Int64s, row_offsets: Int64s, out: Sample) -> None:
-        """Fills rows of conversations.
+        """Fills rows of whole conversations.
 
         Args:
-            segments: int64[count, 4], sequence, inputs, tokens and slots of each, row by row; slots at the end of one
-                may be padding.
-            row_offsets: int64[num_rows + 1].
-            out: a batch.
+            segments: int64[count, 4], per conversation: sequence, inputs, tokens, slots; the last slots may be padding.
+            row_offsets: int64[num_rows + 1]; row r has conversations [row_offsets[r], row_offsets[r + 1]).
+            out: the arrays of a batch.
         """
         sequences, inputs, tokens, slots = segments.T
         spans = np.empty((2, len(segments), 3), dtype=np.int64)
@@ -99,7 +98,7 @@ class SampleColumns:
 
 
 def weigh_loss(out: Sample, rows: Int64s | None, weight: float) -> None:
-    """Multiplies the loss mask of rows (None: all) by a number, and by the column `loss_weight`, if there is one."""
+    """Multiplies the loss mask of `rows` (None: all rows) by a number, and by the column `loss_weight` if present."""
     mask, chosen = out["loss_mask"], slice(None) if rows is None else rows
     if LOSS_WEIGHT in out:
         mask[chosen] = mask[chosen] * out[LOSS_WEIGHT][chosen]
@@ -114,8 +113,8 @@ def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsew
         counts, first = [pair.num_sequences for pair in source.pairs], source.open(0)
         elsewhere = (*(pair.prefix for pair in source.pairs), *source.beside)
     else:
-        message = f"column `{name}`: only pairs have columns, got {type(source).__name__}"
-        raise ConfigError(message, hint="classes of your own add arrays in `sample`")
+        message = f"column `{name}`: only `.bin`/`.idx` pairs have columns, got {type(source).__name__}"
+        raise ConfigError(message, hint="override `sample` to add arrays in your own class")
     opened = _opened(first, name, default)
     facts = opened.facts if opened is not None else _facts_of(name, elsewhere, first)
     dtype = np.dtype(facts.dtype)
@@ -124,20 +123,20 @@ def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsew
     width = int(np.prod(facts.shape[1:])) * dtype.itemsize
     if not 0 < width <= _MOST_WIDTH:
         message = f"column `{name}`: must have 1 to {_MOST_WIDTH} bytes per token, got {width}"
-        raise ConfigError(message, hint="keep fewer values, or narrower ones")
+        raise ConfigError(message, hint="store fewer values per token, or a smaller dtype")
     sections = TokenSections([0, *np.cumsum(counts).tolist()], width=width, unit=source.dtype.itemsize)
 
     def row_of(value: float | str) -> NDArray[np.uint8]:
         return np.full(width // dtype.itemsize, value).astype(dtype).view(np.uint8)
 
-    def give(number: int, pair: IndexedDataset) -> None:
+    def add_pair(number: int, pair: IndexedDataset) -> None:
         column = opened if pair is first else _opened(pair, name, default)
         if column is None:
             sections.open_rows(number, row_of(default))
             return
         if column.facts.form != facts.form:
-            message = f"column `{name}` of `{pair.path_prefix}` differs from that of the pairs before"
-            raise ConfigError(message, hint="give all pairs of a source the same column")
+            message = f"column `{name}` of `{pair.path_prefix}`: dtype, shape or kind differs from earlier pairs"
+            raise ConfigError(message, hint="store the column with the same dtype, shape and kind in all pairs")
         data = column.data.reshape(-1).view(np.uint8)
         if column.facts.kind == "token":
             sections.open(number, data, pair.held_pointers())
@@ -145,33 +144,32 @@ def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsew
             sections.open_rows(number, data, _rows_of(pair) if column.facts.kind == "document" else None)
 
     if isinstance(source, JoinedPairs):
-        source.on_open(give)
+        source.on_open(add_pair)
     else:
-        give(0, source)
+        add_pair(0, source)
     return _Chosen(facts, dtype, SampleColumn(sections, row_of(facts.padding), shifts and facts.of == "label"))
 
 
 def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | None:
     column = open_column(pair, name)
     if column is None and default == REQUIRED:
-        message = f"`{pair.path_prefix}` has no column `{name}`, which `columns` names"
-        hint = f"add it: `tokenloom column add {pair.path_prefix} {name} VALUES.npy`, or give its value here, as in "
-        raise ConfigError(message, hint=hint + f"columns={{{name!r}: 1.0}}")
+        hint = f"add it with `tokenloom column add {pair.path_prefix} {name} VALUES.npy`, or set a default: "
+        raise ConfigError(f"`{pair.path_prefix}` has no column `{name}`", hint=f"{hint}columns={{{name!r}: 1.0}}")
     if column is not None and column.facts.kind == "runs":
-        message = f"column `{name}` of `{pair.path_prefix}`: samples cannot have a row per run of documents"
-        raise ConfigError(message, hint="leave it out of `columns`")
+        message = f"column `{name}` of `{pair.path_prefix}`: columns with a row per run of documents are not supported"
+        raise ConfigError(message, hint="remove it from `columns`")
     return column
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns the facts of a missing column from the first data that have it; float32 if none do."""
-    columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
+    """Returns the facts of a missing column from the first prefix that has it; float32 if no prefix does."""
+    columns = (columns_there(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))
 
 
 def _rows_of(pair: IndexedDataset) -> Int64s | None:
-    """Returns the document of each sequence: int64[num_sequences]; None if each is one."""
+    """Returns the document of each sequence, int64[num_sequences]; None if every document is one sequence."""
     bounds = pair.document_indices
     if len(bounds) == len(pair) + 1 and np.array_equal(bounds, np.arange(len(bounds))):
         return None

@@ -1,4 +1,4 @@
-"""The settings of datasets, checked where they are held. Parameters are the reference's."""
+"""Configuration classes of datasets, which validate their settings. Names follow the reference."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import as_tokenizer
 
 VerifyMode = Literal["quick", "full"]
-_USUAL_STORAGE = ObjectStorageSettings()
+_DEFAULT_STORAGE = ObjectStorageSettings()
 
 SAMPLE_NAMES = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
-"""Names of arrays that no column can have."""
+"""Names of sample arrays, which columns cannot have."""
 
 _HEADING = "Attributes:"
 _ENTRY = re.compile(r"\n {4}(\w+(?:, \w+)*): .*(?:\n {5,}.*)*")
 
 
 class ShowsSettings:
-    """A dataclass of settings: `help` describes inherited settings too, `repr` shows those that differ from defaults.
+    """A base class of settings: `help` lists inherited settings too; `repr` shows settings that differ from defaults.
 
-    Each setting is described in the docstring of the class that declares it; a subclass may describe it again.
+    The docstring of the class that declares a setting describes it; a subclass may describe the setting again.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Adds inherited settings to the docstring."""
+        """Adds inherited settings to the docstring of the class."""
         super().__init_subclass__(**options)
         if cls.__doc__ is not None and "__doc__" in vars(cls):
-            cls.__doc__ = with_inherited(cls)
-        if "__repr__" not in vars(cls):  # else the decorator of dataclasses writes one
+            cls.__doc__ = _with_inherited(cls)
+        if "__repr__" not in vars(cls):  # otherwise `dataclass` would generate one
             cls.__repr__ = ShowsSettings.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
-        chosen = []
+        changed = []
         for each in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
             default = each.default_factory() if each.default_factory is not MISSING else each.default
             if each.init and (value := getattr(self, each.name)) != default:
-                chosen.append(f"{each.name}={redacted(repr(value))}")
-        return f"{type(self).__name__}({', '.join(chosen)})"
+                changed.append(f"{each.name}={redacted(repr(value))}")
+        return f"{type(self).__name__}({', '.join(changed)})"
 
 
-def with_inherited(cls: type) -> str:
-    """Returns the docstring of a class, with inherited settings behind its own."""
+def _with_inherited(cls: type) -> str:
+    """Returns the docstring of a class with the descriptions of inherited settings after its own."""
     doc = inspect.cleandoc(cls.__doc__ or "")
     own = _entries(doc)
     known = {name for found in own for name in found[1].split(", ")}
     inherited = []
-    for base in cls.__mro__[1:]:  # each completed already where it is of settings
+    for base in cls.__mro__[1:]:
         described = vars(base).get("__doc__") if issubclass(base, ShowsSettings) else None
         for found in _entries(inspect.cleandoc(described or "")):
             if not known.issuperset(found[1].split(", ")):
@@ -87,37 +87,36 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     Attributes:
         random_seed: seed of all shuffles, in [0, 2**32).
         sequence_length: tokens per sample.
-        blend: the data that `split` divides; excludes `blend_per_split`. (prefixes, weights or None), one prefix, a
-            list of prefixes or of weights and prefixes by turns, [[weight, prefix], …], or {prefix: weight}. Held in
-            the first form.
-        blend_per_split: a blend or None for train, valid and test each, in this order, or by these names.
+        blend: data that `split` divides into train, valid and test; excludes `blend_per_split`. One of: (prefixes,
+            weights or None), one prefix, a list of prefixes, a list of alternating weights and prefixes,
+            [[weight, prefix], …], or {prefix: weight}. Stored as (prefixes, weights or None).
+        blend_per_split: blends of train, valid and test, each a blend or None: a list of three, or a dict of names.
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        full_validation: samplers read the validation data once and whole; trainers then ask for one epoch of it. A
-            size given to the builder still counts.
-        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Held as text.
-        split_matrix: the interval of each split; computed.
-        num_dataset_builder_threads: datasets built at once.
-        path_to_cache: folder of the index cache, or its address in a bucket (`s3://bucket/indices`), where the builder
-            publishes and others download. None: beside the data; for data in object storage, in the local folder of
-            `object_storage`.
-        mmap_bin_files: map `.bin` files into memory, or read them by position.
-        mock: no data was named, so it is made up; computed.
-        tokenizer: tokenizer of the data: what `load_tokenizer` takes (a path, a name, or a tokenizer of another
+        full_validation: samplers read the validation data exactly once; trainers then request one epoch of it. An
+            explicit size given to the builder takes precedence.
+        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Stored as text.
+        split_matrix: interval of each split within [0, 1]; computed.
+        num_dataset_builder_threads: number of threads that build datasets.
+        path_to_cache: folder of the index cache, or an address in a bucket (`s3://bucket/indices`), to which the
+            building rank uploads and from which other ranks download. None stores indices beside the data; for data in
+            object storage, in the local folder of `object_storage`.
+        mmap_bin_files: map `.bin` files into memory; False reads them with `pread`.
+        mock: True if no data are configured, so that mock data are used; computed.
+        tokenizer: tokenizer of the data: an argument of `load_tokenizer` (a path, a name, or a tokenizer of another
             library), or any `TokenizerLike`.
-        mid_level_dataset_surplus: share of samples built beyond those a blend needs of each dataset.
-        allow_ambiguous_pad_tokens: let a pad id that is also another special token mask that token.
-        fast_cache_load: trust that all caches exist.
-        defer_npy_index_mmap: open cached indices at the first sample.
-        mixing_block: positions of a blend that are shuffled among themselves, such as 1024; 1 is the reference's order,
-            which is periodic, so that ranks may see other mixtures than the blend has.
-        extend_short_datasets: build further epochs of a dataset that has too few samples for a blend instead of
-            raising.
-        object_storage: how to read data in object storage.
-        allow_tokenizer_mismatch: read data although their manifest names another tokenizer.
-        verify: "quick" checks the ends of files on open, all rows of an index before other indices are built from it,
-            and checksums of cached arrays of up to 4 MiB. "full" also compares larger ones, and reads all tokens in the
-            background, once per node, to compare them with the manifests; the next sample raises damage, see
-            `verification_of`.
+        mid_level_dataset_surplus: fraction of extra samples built per dataset beyond the samples a blend needs.
+        allow_ambiguous_pad_tokens: mask the pad id even if it is also another special token, which is then masked too.
+        fast_cache_load: assume that all caches exist.
+        defer_npy_index_mmap: open cached indices when the first sample is read.
+        mixing_block: number of consecutive blend positions shuffled among themselves, such as 1024. 1 keeps the
+            reference's order, which is periodic: single ranks may then see mixtures that differ from the blend.
+        extend_short_datasets: build more epochs of a dataset that has too few samples for a blend, instead of raising.
+        object_storage: settings for reading data in object storage.
+        allow_tokenizer_mismatch: read data even if the manifest names another tokenizer.
+        verify: "quick" validates the ends of files on open, all index rows before other indices are built from them,
+            and checksums of cached arrays of up to 4 MiB. "full" also verifies larger arrays, and compares all tokens
+            with the manifests in the background, once per node; after damage, the next sample raises (see
+            `verification_of`).
         allow_data_mismatch: warn instead of raising if the manifest says that the data are of another kind, such as
             sentences or conversations for a class that reads documents.
     """
@@ -139,21 +138,22 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     allow_ambiguous_pad_tokens: bool | None = False
     fast_cache_load: bool = False
     defer_npy_index_mmap: bool = False
-    _: KW_ONLY  # ours
+    _: KW_ONLY  # settings that the reference does not have
     mixing_block: int = 1
     extend_short_datasets: bool = False
     object_storage: ObjectStorageSettings | None = None
-    verify: VerifyMode = "quick"  # changes no byte of a sample, hence in no cache key
-    allow_tokenizer_mismatch: bool = False  # changes no byte of a sample, hence in no cache key
-    allow_data_mismatch: bool = False  # likewise
+    # The next three change no byte of a sample, so they are not in cache keys.
+    verify: VerifyMode = "quick"
+    allow_tokenizer_mismatch: bool = False
+    allow_data_mismatch: bool = False
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
-        """How to read data in object storage."""
-        return self.object_storage or _USUAL_STORAGE
+        """The settings for reading object storage: `object_storage`, or the defaults."""
+        return self.object_storage or _DEFAULT_STORAGE
 
     def __post_init__(self) -> None:
-        """Checks the settings and computes `mock` and `split_matrix`."""
+        """Validates the settings and computes `mock` and `split_matrix`."""
         check_types(self)
         if self.split is not None:
             self.split = split_text(self.split)
@@ -174,7 +174,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
 
     @property
     def blends(self) -> list[Blend | None]:
-        """The blend that is split, or those of train, valid and test."""
+        """`[blend]`, or the three blends of `blend_per_split`; None for mock data and for splits without data."""
         found: Any = self.blend_per_split or [None] * len(Split) if self.blend is None else [self.blend]
         return list(found)
 
@@ -182,11 +182,11 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         if isinstance(self.blend_per_split, Mapping):
             names = [split.name for split in Split]
             if others := [name for name in self.blend_per_split if name not in names]:
-                raise ConfigError(f"`blend_per_split`: keys are {', '.join(names)}, got {others[0]!r}")
+                raise ConfigError(f"`blend_per_split`: keys must be {', '.join(names)}, got {others[0]!r}")
             self.blend_per_split = [self.blend_per_split.get(name) for name in names]
         if isinstance(self.blend_per_split, (str, os.PathLike)):
             message = f"`blend_per_split`: must be three blends, got the text {os.fspath(self.blend_per_split)!r}"
-            raise ConfigError(message, hint="name data that are split by weights with `blend` and `split`")
+            raise ConfigError(message, hint="set `blend` and `split` to divide one blend by weights")
         if self.blend_per_split is not None and any(self.blend_per_split):
             self._check_blend_per_split(self.blend_per_split)
             return
@@ -196,7 +196,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         else:
             self.blend = self._checked_blend(self.blend, "`blend`")
             if self.split is None:
-                raise ConfigError("no `split` given for `blend`", hint='such as split="99,1,0"')
+                raise ConfigError("no `split` given for `blend`", hint='add a split such as split="99,1,0"')
         assert isinstance(self.split, str)
         self.split_matrix = self._matrix_of(self._shares_of(self.split))
 
@@ -220,7 +220,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     def _check_cache_options(self) -> None:
         for name in ("fast_cache_load", "defer_npy_index_mmap"):
             if getattr(self, name) and self.path_to_cache is None:
-                raise ConfigError(f"no `path_to_cache` given for `{name}`", hint="name the folder of the indices")
+                hint = "set `path_to_cache` to the folder of the indices"
+                raise ConfigError(f"`{name}`: needs `path_to_cache`", hint=hint)
 
     def _check_blend_per_split(self, blends: Sequence[BlendLike | None]) -> None:
         for name in ("blend", "split"):
@@ -228,7 +229,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
                 raise ConfigError(f"`{name}` and `blend_per_split` exclude each other, got both")
         if len(blends) != len(Split):
             message = f"`blend_per_split`: must have {len(Split)} entries, got {len(blends)}"
-            raise ConfigError(message, hint="use None for a split without data")
+            raise ConfigError(message, hint="pass None for a split without data")
         self.blend_per_split = [
             None if blend is None else self._checked_blend(blend, f"`blend_per_split[{number}]`")
             for number, blend in enumerate(blends)
@@ -238,16 +239,17 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
 def _check_kind(name: str, value: object, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
         message = f"`{name}`: must be of class `{kind.__name__}`, got {value!r}"
-        raise ConfigError(message, hint=f"such as `{name}={kind.__name__}(…)`")
+        raise ConfigError(message, hint=f"pass `{name}={kind.__name__}(…)`")
 
 
 def checked_columns(columns: ColumnNames) -> ColumnNames:
-    """Returns columns in the form that configs hold: a tuple or dict."""
+    """Validates column names and returns them as a tuple, or with default values as a dict."""
     if isinstance(columns, str):
         raise ConfigError(f"`columns`: must be a list, got {columns!r}", hint=f"write columns=[{columns!r}]")
     for name in columns:
         if checked_name(name) in SAMPLE_NAMES or list(columns).count(name) > 1:
-            raise ConfigError(f"`columns`: {name!r} is taken", hint=f"samples have {', '.join(SAMPLE_NAMES)}")
+            hint = f"use each name once, and none of {', '.join(SAMPLE_NAMES)}"
+            raise ConfigError(f"`columns`: the name {name!r} is already in use", hint=hint)
     if not isinstance(columns, Mapping):
         return tuple(columns)
     for name, value in columns.items():
@@ -261,39 +263,40 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     """Settings of GPT datasets.
 
     Attributes:
-        reset_position_ids: positions restart after each end-of-document token. (The reference's class requires this and
-            the next two; its program sets them to False.)
-        reset_attention_mask: no attention across an end-of-document token.
-        eod_mask_loss: no loss where the input token is end-of-document.
-        create_attention_mask: samples hold a dense mask, bool[1, S, S]: S² bytes each, not needed by fused attention.
-        drop_last_partial_validation_sequence: drop the last, incomplete validation sample.
-        add_extra_token_to_sequence: read one token beyond the sample for its last label.
-        object_storage_cache_path: local cache folder of object storage; overrides that of `object_storage`.
-        block_shuffle: instead of the reference's order, one that stays within some blocks of the data at a time: for
-            data in object storage.
+        reset_position_ids: restart positions after each end-of-document token. (The reference requires a value for this
+            setting and the next two; its training program passes False.)
+        reset_attention_mask: block attention across end-of-document tokens.
+        eod_mask_loss: set the loss mask to 0 where the input token is end-of-document.
+        create_attention_mask: add a dense mask, bool[1, S, S], of S² bytes to samples; fused attention needs none.
+        drop_last_partial_validation_sequence: drop the last validation sample if it is incomplete.
+        add_extra_token_to_sequence: read one more token than `sequence_length`, as the last label.
+        object_storage_cache_path: local cache folder of object storage; overrides `object_storage.cache_path`.
+        block_shuffle: replaces the reference's shuffle by one that reads a few blocks of the data at a time, for data
+            in object storage.
         data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: settings of the run;
-            without effect on GPT samples.
-        sequences_per_dataset: {prefix: [sequences, document boundaries]}, checked against the headers. With
-            `fast_cache_load`, each GPT dataset is opened and checked with its first sample, or when its length is
-            needed, as in a blend without weights.
-        token_dtype_code: dtype code of the tokens for the vocabulary size; computed.
-        inter_document_masking: samples hold document boundaries (`cu_seqlens`, `max_seqlen`) from the index instead
-            of a dense mask, and positions restart at every document.
-        window_policy: "concat" cuts the stream of all documents every `sequence_length` tokens, as the reference does.
-            "best_fit" packs whole documents into samples, filled up with padding; only documents longer than a sample
-            are cut, and no token is dropped. Every pack counts, in every split. Best with `inter_document_masking`, so
-            that packed documents do not attend to each other. Or the name of a registered policy.
-        most_documents: most documents of a sample of "best_fit", since many tiny ones make steps slow; None for any
-            number.
-        attention: arrays for attention within documents; implies `inter_document_masking`. "cu_seqlens" adds nothing
-            to its boundaries; "document_ids" adds the document number of each token, int32[S]; "block_mask" adds the
-            blocks of FlexAttention's mask, see `flex_block_mask`. Shapes are the same for all samples.
-        attention_block_size: tokens of a block of the mask.
-        attention_window: tokens that a token sees, itself included; None for all before it in its document.
-        columns: columns beside the data to add to samples, each under its name: dtype[S] or dtype[S, k], per token or
-            per label; a column per sequence or document repeats its value for each token. `loss_weight` also multiplies
-            the loss mask. All data need them, or {name: the value where data lack it, or "required"}.
-        loss_weights: factors of the loss mask by prefix; in a run by source. 1 by default.
+            no effect on GPT samples.
+        sequences_per_dataset: {prefix: [sequences, document boundaries]}, validated against the file headers. With
+            `fast_cache_load`, each GPT dataset then opens its data when the first sample or its length is needed. A
+            blend without weights needs all lengths at the start.
+        token_dtype_code: dtype code of tokens that fits the vocabulary size; computed.
+        inter_document_masking: add document boundaries from the index (`cu_seqlens`, `max_seqlen`) to samples instead
+            of a dense mask, and restart positions at every document.
+        window_policy: "concat" divides the concatenated documents into windows of `sequence_length` tokens, as the
+            reference does. "best_fit" packs whole documents into samples and pads them; it splits only documents longer
+            than a sample and drops no token, and every split uses all packs. Set `inter_document_masking` too, so that
+            packed documents do not attend to each other. Or the name of a registered policy.
+        most_documents: maximum number of documents in a "best_fit" sample, as many tiny documents make steps slow; None
+            for no limit.
+        attention: arrays for attention within documents; implies `inter_document_masking`. "cu_seqlens" adds no further
+            array; "document_ids" adds the document number of each token, int32[S]; "block_mask" adds the block lists of
+            FlexAttention's mask, see `flex_block_mask`. All samples have the same shapes.
+        attention_block_size: tokens per block of the mask.
+        attention_window: number of tokens that a token attends to, including itself; None for all earlier tokens of
+            its document.
+        columns: names of columns to add to samples: dtype[S] or dtype[S, k], one row per token or per label. A column
+            per sequence or document repeats its value for each token. `loss_weight` also multiplies the loss mask. All
+            data need the columns; {name: value} gives a default for data without the column, {name: "required"} none.
+        loss_weights: {prefix: factor of the loss mask}; in a run, {source: factor}. The default factor is 1.
     """
 
     reset_position_ids: bool | None = False
@@ -322,7 +325,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
-        """How to read data in object storage: `object_storage`, with `object_storage_cache_path` as its folder."""
+        """The settings for reading object storage, with `object_storage_cache_path` as the cache folder."""
         settings = super().storage_settings
         if self.object_storage_cache_path is None:
             return settings
@@ -333,7 +336,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         for name, weight in self.loss_weights.items():
             checked_number(f"the weight of {name!r} in `loss_weights`", weight, above=0)
             if known and name not in known:
-                hint = f"there are {', '.join(sorted({*known})[:10])}"
+                hint = f"use a prefix of the blend: {', '.join(sorted({*known})[:10])}"
                 raise ConfigError(f"`loss_weights`: no prefix {name!r} in the blend", hint=hint)
 
     @property
@@ -343,15 +346,15 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
 
     @property
     def num_extra_tokens(self) -> int:
-        """Tokens that a sample reads beyond its length: 1 or 0."""
+        """Number of tokens that a sample reads beyond `sequence_length`: 1 or 0."""
         return int(self.add_extra_token_to_sequence)
 
     def keeps_partial_sample(self, split: Split) -> bool:
-        """Whether the last, incomplete sample of a split counts."""
+        """Returns whether a split keeps its last sample if that sample is incomplete."""
         return split == Split.valid and not self.drop_last_partial_validation_sequence
 
     def shape_of(self, split: Split) -> SampleShape:
-        """Returns the shape of the samples of a split."""
+        """Returns the sample shape of a split, for `policy_of`."""
         return SampleShape(
             sequence_length=self.sequence_length,
             extra=self.num_extra_tokens,
@@ -361,11 +364,11 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         )
 
     def policy_of(self, split: Split) -> OrderPolicy:
-        """Returns the policy that makes samples of documents."""
+        """Returns the `window_policy` object that divides the documents of a split into samples."""
         return policy_of(self.window_policy, self.shape_of(split))
 
     def __post_init__(self) -> None:
-        """Checks the settings and computes `token_dtype_code`."""
+        """Validates the settings and computes `token_dtype_code`."""
         super().__post_init__()
         check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
         _check_kind("block_shuffle", self.block_shuffle, BlockShuffle)
@@ -376,13 +379,13 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
                 checked_integer(name, count, at_least=1)
         self.policy_of(Split.train)
         if self.tokenizer is None:
-            hint = 'name the one that made the data, such as `tokenizer="tokenizer.json"`'
+            hint = 'pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
             raise ConfigError("no `tokenizer` given", hint=hint)
         if self.block_shuffle is not None and self.mock:
-            raise ConfigError("no data given for `block_shuffle`", hint="made-up data has no blocks")
+            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or remove it")
         if self.attention_window is not None and self.attention != "block_mask":
             message = f'`attention_window`: needs `attention="block_mask"`, got {self.attention!r}'
-            raise ConfigError(message, hint="other samples do not hold a window: pass it to attention itself")
+            raise ConfigError(message, hint="remove it, and pass the window to the attention of the model")
         self.inter_document_masking |= self.attention is not None
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:

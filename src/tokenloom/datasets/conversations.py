@@ -1,4 +1,4 @@
-"""Samples of conversations for fine-tuning: packed into samples of one length, or one in each."""
+"""Datasets of conversations for fine-tuning: packed into samples of equal length, or one per sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset, PairOrigin, PairSamples
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.columns import LOSS_WEIGHT, weigh_loss
-from tokenloom.datasets.exposure import SFTLowLevelDataset, TakenConversations, TakenOfPairs, taken_of_pair
+from tokenloom.datasets.exposure import (
+    JoinedConversations,
+    SFTLowLevelDataset,
+    SplitConversations,
+    conversations_of_pair,
+)
 from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
 from tokenloom.datasets.mock import MockGPTLowLevelDataset
 from tokenloom.datasets.outputs import Output, recycled_empty, sample_outputs
@@ -34,21 +39,21 @@ from tokenloom.order.windows import SpanBatch
 
 
 class ConversationSamples(PairSamples):
-    """The base of datasets whose samples are whole conversations."""
+    """The base class of datasets whose samples consist of whole conversations."""
 
     _reads = "conversations"
     reads_ahead: ClassVar[int]
-    """Tokens of a conversation beyond its inputs: 1 if the last one is only a label."""
+    """Tokens read per conversation beyond its inputs: 1 if its last token is only a label, else 0."""
     reads_text: ClassVar[bool] = False
-    """Whether a pair without roles is read as text, with loss everywhere."""
+    """Whether a pair without roles is read as plain text, with loss everywhere."""
     shares_samples: ClassVar[bool] = True
-    """Whether a sample holds as many conversations as fit; else one."""
+    """Whether a sample packs as many conversations as fit; False for one conversation per sample."""
     makes_batches: ClassVar[bool] = True
     config_class: ClassVar[type[SFTDatasetConfig]] = SFTDatasetConfig
 
     config: SFTDatasetConfig
     order: ConversationOrder | WalkOrder
-    _taken: TakenConversations | TakenOfPairs
+    _source: SplitConversations | JoinedConversations
 
     def __init__(
         self,
@@ -63,44 +68,44 @@ class ConversationSamples(PairSamples):
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
         self._check_pair()
         self._fill_id = fill_token_id(config.tokenizer)
-        self._taken = TakenConversations(dataset, self.rows, config, self.reads_ahead, self._name())
-        tell = dataset.identity if isinstance(dataset, SFTLowLevelDataset) else None
-        self.order = self._make_order(self._taken, self._array_store(PairOrigin(dataset=dataset, tell=tell)))
+        self._source = SplitConversations(dataset, self.rows, config, self.reads_ahead, self._name())
+        identify = dataset.identity if isinstance(dataset, SFTLowLevelDataset) else None
+        self.order = self._make_order(self._source, self._array_store(PairOrigin(dataset=dataset, identify=identify)))
 
     @classmethod
-    def taken_of(cls, pairs: JoinedPairs, config: Any, *, name: str) -> TakenOfPairs:
-        """Returns the conversations of several pairs, for `in_order`."""
+    def joined_conversations(cls, pairs: JoinedPairs, config: Any, *, name: str) -> JoinedConversations:
+        """Returns the conversations of several pairs, an argument of `in_order`."""
         config, ahead = as_chat_config(config, cls.config_class), cls.reads_ahead
-        return TakenOfPairs(pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=ahead, name=name)
+        return JoinedConversations(pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=ahead, name=name)
 
     @classmethod
-    def count_places(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
+    def count_slots(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
         """Returns the slots of each conversation of a pair: int32[num_conversations], 0 if dropped, with a warning.
 
-        If a sample holds one conversation, each counts as 1.
+        Each conversation counts as 1 if a sample has only one.
 
         Raises:
-            ConfigError: a setting asks for an error instead of the warning.
+            ConfigError: `long_conversations` or `untrainable_conversations` is "error" and a conversation is.
         """
         config = as_chat_config(config, cls.config_class)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
-        places = np.zeros(len(data), dtype=np.int32)
-        kept, slots = taken_of_pair(data, config, reads_ahead=cls.reads_ahead).kept()
-        places[kept] = slots if cls.shares_samples else 1
-        return places
+        slots_of_each = np.zeros(len(data), dtype=np.int32)
+        kept, slots = conversations_of_pair(data, config, reads_ahead=cls.reads_ahead).kept()
+        slots_of_each[kept] = slots if cls.shares_samples else 1
+        return slots_of_each
 
     @classmethod
-    def in_order(cls, taken: TakenOfPairs, order: WalkOrder) -> Self:
-        """Returns samples in a computed order: nothing is built or stored, and no epochs are planned.
+    def in_order(cls, source: JoinedConversations, order: WalkOrder) -> Self:
+        """Returns a dataset whose samples follow a computed order, without building indices or planning epochs.
 
         Raises:
-            ConfigError: a setting is wrong, or the class overrides what would have no effect.
+            ConfigError: a setting is invalid, or the class overrides a method that is never called.
         """
         dataset = cls.__new__(cls)
-        MegatronDataset.__init__(dataset, taken.pairs, taken.name, range(0), None, Split.train, taken.config)
+        MegatronDataset.__init__(dataset, source.pairs, source.name, range(0), None, Split.train, source.config)
         dataset._check_pair()
-        dataset._fill_id = fill_token_id(taken.config.tokenizer)
-        dataset._taken = taken
+        dataset._fill_id = fill_token_id(source.config.tokenizer)
+        dataset._source = source
         dataset.order = order
         return dataset
 
@@ -124,78 +129,78 @@ class ConversationSamples(PairSamples):
         return {} if most is None else {"most_conversations": most}
 
     @abstractmethod
-    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> ConversationOrder:
+    def _make_order(self, source: SplitConversations, store: ArrayStore) -> ConversationOrder:
         """Returns the order of samples."""
 
     @property
     def document_index(self) -> NDArray[Any]:
-        """int32[num_conversations], the shuffled conversations that the samples read, in order."""
+        """int32[num_conversations], the shuffled conversations of all epochs, in the order of the samples."""
         return self._stored().arrays["document_index"]
 
     def _stored(self) -> ConversationOrder:
         if isinstance(self.order, ConversationOrder):
             return self.order
-        hint = "ask for samples by their positions; `tokenloom run plan` has the accounts"
-        raise ConfigError(f"{self._name()} has no indices: its order is computed, and has no end", hint=hint)
+        hint = "read samples by position, or run `tokenloom run plan` for counts"
+        raise ConfigError(f"{self._name()} has no indices, as its order is computed and has no end", hint=hint)
 
     def __len__(self) -> int:
-        """The number of samples; opens the index if no number was asked for."""
+        """Returns the number of samples; opens the index if `num_samples` is None."""
         return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        """Returns a sample as torch tensors; None returns a sample with an all-zero loss mask."""
         return to_tensors(self._sample_for_item(idx))
 
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
-        """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
+        """Returns a batch; row r has sequences [row_offsets[r], row_offsets[r + 1])."""
         config, size = self.config, self.config.attention_block_size
-        beside: list[Output] = []
+        masks: list[Output] = []
         if with_boundaries:
             has_prefixes = config.attention_prefix
-            beside = attention_outputs(config.attention, length=width, block_size=size, has_prefixes=has_prefixes)
-        outputs = sample_outputs(width, boundaries=with_boundaries) + self._taken.column_outputs(width) + beside
+            masks = attention_outputs(config.attention, length=width, block_size=size, has_prefixes=has_prefixes)
+        outputs = sample_outputs(width, boundaries=with_boundaries) + self._source.column_outputs(width) + masks
         leading = (len(row_offsets) - 1,)
         sample = {each.name: recycled_empty(leading + each.shape, each.dtype or np.int64) for each in outputs}
-        self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
+        self._source.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
-        if beside:
+        if masks:
             fill_attention(sample, length=width, block_size=size, window=config.attention_window)
         if config.columns or config.loss_weights:
             weigh_loss(sample, None, config.loss_weights.get(self.dataset_path or "", 1.0))
         return sample
 
     def _check_read(self) -> None:
-        """Checks that the files of indices and lengths that were read are unchanged."""
+        """Raises if the files of indices or lengths changed while they were read."""
         self.order.check()
-        self._taken.check()
+        self._source.check()
 
     def span_batch(self, positions: Positions) -> SpanBatch:
         """Returns the spans of many samples."""
         rows, _ = self._rows(positions)
         sequences, row_offsets = self.order.conversations(rows)
-        lengths = np.ascontiguousarray(self._taken.segments(sequences)[:, 2])
+        lengths = np.ascontiguousarray(self._source.segments(sequences)[:, 2])
         self._check_read()
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
     def slots_of(self, sequences: Int64s) -> Int64s:
-        """Returns the slots of each conversation, padding included: int64[num_sequences]."""
-        return np.ascontiguousarray(self._taken.segments(sequences)[:, 3])
+        """Returns the slots of each conversation, including padding: int64[num_sequences]."""
+        return np.ascontiguousarray(self._source.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 if the order is computed.
+        """Returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order is computed.
 
-        Takes a pass over lengths and roles.
+        Reads all lengths and roles.
         """
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
             return np.full(len(rows), -1, dtype=np.int64)
-        assert isinstance(self._taken, TakenConversations)  # what a stored order is over
-        num_kept = int(np.count_nonzero(self._taken.exposure().kept))
+        assert isinstance(self._source, SplitConversations)  # a stored order reads one pair
+        num_kept = int(np.count_nonzero(self._source.exposure().kept))
         found: Int64s = self.order.starts()[rows] // max(num_kept, 1)
         return found
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns counts of the slots and conversations of samples; reads lengths and roles only.
+        """Returns counts of the slots and tokens of samples, from lengths and roles alone.
 
         Raises:
             ConfigError: a user's class changes the samples.
@@ -203,7 +208,7 @@ class ConversationSamples(PairSamples):
         check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         sequences, _ = self.order.conversations(rows)
-        shares = self._taken.shares(sequences)
+        shares = self._source.shares(sequences)
         self._check_read()
         return self._count(shares, sequences < 0, samples=len(rows))
 
@@ -212,17 +217,17 @@ class ConversationSamples(PairSamples):
         return count_conversations(shares, denied, samples=samples, slots=slots)
 
     def ledger(self) -> ChatLedger:
-        """Returns counts of all conversations and tokens; a pass over lengths, roles and indices.
+        """Returns counts of all conversations and tokens of the split; reads all lengths, roles and indices.
 
         Raises:
             ConfigError: a user's class changes the samples.
         """
         check_hooks(self, "outline", "a ledger")
-        stored, taken = self._stored(), self._taken
-        assert isinstance(taken, TakenConversations)  # what a stored order is over
-        exposure = taken.exposure()
+        stored, source = self._stored(), self._source
+        assert isinstance(source, SplitConversations)  # a stored order reads one pair
+        exposure = source.exposure()
         stream = self.document_index.astype(np.int64)
-        shares = taken.shares(stream)
+        shares = source.shares(stream)
         lengths, _, available, _, trained = shares.T
         kept = self.indices[exposure.kept].astype(np.int64)
         num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
@@ -244,28 +249,27 @@ class ConversationSamples(PairSamples):
 
 
 class SFTDataset(ConversationSamples):
-    """Samples of `sequence_length` positions, filled with whole conversations in shuffled order.
+    """A dataset whose samples are packs of whole, shuffled conversations with `sequence_length` slots.
 
-    Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it, or begins a new
-    one. A sample holds tokens int64[S], labels int64[S] (-100 without loss), loss_mask float32[S], position_ids
-    int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (starts of conversations, filled up with S) and
-    max_seqlen int32, as `GPTDataset` does with `inter_document_masking`. Each conversation takes a multiple of
-    `slot_multiple` slots; the rest of a sample counts as padding of its last conversation. A label belongs to the
-    conversation of its token.
+    Conversations are shuffled per epoch and packed by next fit: each joins the current sample if it fits, or begins the
+    next sample. A sample has tokens int64[S], labels int64[S] (-100 without loss), loss_mask float32[S], position_ids
+    int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (starts of conversations, then padded with S) and
+    max_seqlen int32, like `GPTDataset` with `inter_document_masking`. Each conversation is padded to a multiple of
+    `slot_multiple` slots; the last one is padded to the end of the sample. Labels do not cross conversations.
 
-    The order follows from the seed and the conversations: more samples, or a longer run, begin with the same ones.
+    The order depends only on the seed and the conversations: a run with more samples begins with the same samples.
     `dataset.ledger()` counts all conversations and tokens. Thread-safe, fork-safe and picklable.
 
     Args:
         dataset: the conversations, see `build_low_level_dataset`.
-        dataset_path: their path, for the cache key.
-        indices: integers[num_conversations], those of the split.
-        num_samples: samples wanted, from as many epochs as needed; None for one epoch.
-        index_split: the split.
+        dataset_path: path of the conversations, for the cache key.
+        indices: integers[num_conversations], the conversations of the split.
+        num_samples: number of samples, from as many epochs as needed; None for one epoch.
+        index_split: the split that these samples belong to.
         config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` for the defaults.
 
     Raises:
-        ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
+        ConfigError: a setting is invalid, or `num_samples` is above 0 and no conversation has a token to train on.
         IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
     """
 
@@ -273,13 +277,13 @@ class SFTDataset(ConversationSamples):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> SFTLowLevelDataset:
-        """Opens a tokenized pair by its prefix, or a file, which is tokenized once."""
+        """Opens a tokenized pair by its prefix, or tokenizes a raw file on first use."""
         return SFTLowLevelDataset(dataset_path, config)
 
-    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> PackedConversations:
+    def _make_order(self, source: SplitConversations, store: ArrayStore) -> PackedConversations:
         config = self.config
         return PackedConversations(
-            taken,
+            source,
             self.num_samples,
             seed=config.random_seed,
             store=store,
@@ -289,26 +293,25 @@ class SFTDataset(ConversationSamples):
 
     @property
     def sample_index(self) -> Int64s:
-        """int64[num_samples + 1], the first position of each sample in `document_index`, and the end."""
+        """int64[num_samples + 1]; sample i has `document_index[sample_index[i]:sample_index[i + 1]]`."""
         return self._stored().starts()
 
     def _batch(self, rows: Int64s) -> Sample:
         try:
             return self._fill(*self.order.conversations(rows), width=self.config.sequence_length, with_boundaries=True)
-        except IndexError as error:  # the positions exist, so it is the indices that do not fit
+        except IndexError as error:  # the positions are validated, so the indices are wrong
             raise self._damaged(error) from error
 
 
 class VarlenDataset(ConversationSamples):
-    """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
+    """A dataset of one conversation or text per sample, padded to a multiple of `slot_multiple` slots.
 
-    A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 without
-    loss), position_ids int64[P], loss_mask float32[P], original_seq_len int32[1] (n - 1) and padded_seq_len int32[1]
-    (P, the next multiple). `long_conversations` cuts or drops those longer than `sequence_length`. Samples are shuffled
-    epoch by epoch. `lengths()` gives all original lengths without reading a token. Thread-safe, fork-safe and
+    From a conversation of n tokens, a sample has the first n - 1 as tokens and the last n - 1 as labels (-100 without
+    loss), and position_ids, all int64[P]; loss_mask float32[P]; original_seq_len int32[1] (n - 1) and padded_seq_len
+    int32[1] (P, the next multiple). `long_conversations` truncates or drops conversations longer than
+    `sequence_length`. Samples are shuffled per epoch. `lengths()` returns all original lengths without reading tokens.
+    A pair without roles is read as plain text: one text per sequence, with loss everywhere. Thread-safe, fork-safe and
     picklable.
-
-    A pair without roles is read as text: one per sequence, with loss everywhere.
 
     Arguments and errors are those of `SFTDataset`, with a `VarlenDatasetConfig`.
     """
@@ -321,18 +324,18 @@ class VarlenDataset(ConversationSamples):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens a pair of conversations or texts by its prefix, or a file, which is tokenized once."""
+        """Opens a pair of conversations or texts by its prefix, or tokenizes a raw file on first use."""
         return SFTLowLevelDataset(dataset_path, config, plain_text=VarlenDataset.reads_text)
 
-    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> SingleConversations:
-        return SingleConversations(taken, self.num_samples, seed=self.config.random_seed, store=store)
+    def _make_order(self, source: SplitConversations, store: ArrayStore) -> SingleConversations:
+        return SingleConversations(source, self.num_samples, seed=self.config.random_seed, store=store)
 
     def lengths(self, positions: Positions | None = None) -> Int64s:
-        """Returns the `original_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
+        """Returns the `original_seq_len` of samples (None: of all), int64[num_positions], without reading tokens."""
         return self._segment_column(positions, 1)
 
     def padded_lengths(self, positions: Positions | None = None) -> Int64s:
-        """Returns the `padded_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
+        """Returns the `padded_seq_len` of samples (None: of all), int64[num_positions], without reading tokens."""
         return self._segment_column(positions, 3)
 
     def _segment_column(self, positions: Positions | None, column: int) -> Int64s:
@@ -340,21 +343,21 @@ class VarlenDataset(ConversationSamples):
             chosen = self.document_index.astype(np.int64)
         else:
             chosen, _ = self.order.conversations(self._rows(positions)[0])
-        segments = self._taken.segments(chosen)
+        segments = self._source.segments(chosen)
         self._check_read()
         return np.ascontiguousarray(segments[:, column])
 
     def _batch(self, rows: Int64s) -> Sample:
-        message = f"samples of {type(self).__name__} differ in length and make no batch of arrays"
-        raise ConfigError(message, hint="take them one by one, and let a packing scheduler put them into rows")
+        hint = "read samples one at a time (`dataset[i]`), and pack them with a packing scheduler"
+        raise ConfigError(f"{type(self).__name__}: cannot batch samples of different lengths", hint=hint)
 
     def _sample(self, idx: int | None) -> Sample:
         position = 0 if idx is None else self._position(idx)
         sequences, row_offsets = self.order.conversations(np.array([position], dtype=np.int64))
-        _, inputs, _, slots = self._taken.segments(sequences)[0].tolist()
+        _, inputs, _, slots = self._source.segments(sequences)[0].tolist()
         rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
         sample: Sample = {name: array[0] for name, array in rows.items()}
-        sample.pop(LOSS_WEIGHT, None)  # which a scheduler would not carry; it is in the loss mask
+        sample.pop(LOSS_WEIGHT, None)  # the loss mask includes it, and schedulers do not carry columns
         sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         if idx is None:
@@ -363,15 +366,17 @@ class VarlenDataset(ConversationSamples):
 
 
 class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
-    """Mock texts: 1, 2, 3, … modulo the vocabulary, then end-of-document; lengths follow a distribution.
+    """A low-level dataset of mock texts with lengths from a distribution or a file.
+
+    A text has the tokens 1, 2, 3, … modulo the vocabulary size, and ends with the end-of-document id.
 
     Args:
-        tokenizer: gives the vocabulary size and the end-of-document id.
-        mode: "distribution", or "file" for lengths from one.
-        settings: settings of the mode, see `VarlenDatasetConfig`.
+        tokenizer: provides the vocabulary size and the end-of-document id.
+        mode: "distribution" draws lengths; "file" reads lengths from a file.
+        settings: settings of the mode, see `VarlenDatasetConfig.mock_dataset_config`.
 
     Raises:
-        ConfigError: a setting is missing or unknown, or the file holds no lengths.
+        ConfigError: a setting is missing or unknown, or the file has no valid lengths.
     """
 
     seed = 0
@@ -382,11 +387,11 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
         self.eod_token: int = tokenizer.eod
         modes: dict[str, Callable[..., Int64s]] = {"distribution": self._lognormal, "file": _lengths_of_file}
         if mode not in modes:
-            raise ConfigError(f"`mode` of made-up data: must be 'distribution' or 'file', got {mode!r}")
+            raise ConfigError(f"`mode` of mock data: must be 'distribution' or 'file', got {mode!r}")
         try:
             lengths = modes[mode](**settings)
         except TypeError as error:
-            raise ConfigError(f"the settings of made-up data do not fit the mode {mode!r}: {error}") from error
+            raise ConfigError(f"mock data: invalid settings for mode {mode!r}: {error}") from error
         self.sequence_lengths: NDArray[np.int32] = np.maximum(lengths, 2).astype(np.int32)
         self.roles: SequenceRoles = SequenceRoles()
 
@@ -395,10 +400,10 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
     ) -> Int64s:
         if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
             raise ConfigError(
-                "made-up data: must be lognormal with 0 < min_seq_len <= max_seq_len, got "
-                f"{type!r} between {min_seq_len!r} and {max_seq_len!r}, {mean_seq_len!r} in the mean"
+                "mock data: type must be 'lognormal' with 0 < min_seq_len <= max_seq_len, got "
+                f"{type!r} between {min_seq_len!r} and {max_seq_len!r} with a mean of {mean_seq_len!r}"
             )
-        # The reference's generator and draws.
+        # The same generator and draws as the reference.
         random = np.random.RandomState(self.seed)
         drawn = random.lognormal(np.log(mean_seq_len) - lognormal_sigma**2 / 2, lognormal_sigma, self.size)
         return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
@@ -408,20 +413,20 @@ def _lengths_of_file(*, path: str) -> Int64s:
     try:
         lengths: Int64s = np.loadtxt(path, dtype=np.int64, skiprows=1, ndmin=1, delimiter=",").ravel()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"`{path}` cannot be read as a heading and one length per line: {error}") from error
+        raise ConfigError(f"`{path}`: must have a header and one length per line: {error}") from error
     if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > np.iinfo(np.int32).max:
-        raise ConfigError(f"`{path}`: lengths must be 1 or more, at least one of them")
+        raise ConfigError(f"`{path}`: must have at least one length, and lengths in [1, 2**31)")
     return lengths
 
 
 class MockVarlenDataset(VarlenDataset):
-    """Samples of mock texts of varying lengths, for measuring a run without data."""
+    """A `VarlenDataset` of mock texts, to measure training without data."""
 
-    in_place_of: ClassVar[type | None] = VarlenDataset
+    mock_of: ClassVar[type | None] = VarlenDataset
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockVarlenLowLevelDataset:
-        """Returns the mock texts; the path does not matter."""
+        """Returns the mock texts; ignores the path."""
         settings = as_chat_config(config, VarlenDatasetConfig).mock_dataset_config or {
             "mode": "distribution",
             "type": "lognormal",

@@ -1,10 +1,10 @@
-"""Checks that data fit the class and the tokenizer that read them, without reading a token.
+"""Checks that data match the dataset class and the tokenizer, from the manifest of the data, without reading tokens.
 
-The manifest of data names the tokenizer that made them. Fingerprints are compared if both sides have one. Other
-tokenizers, such as Megatron's, which have only a path, must have all ids that occur, and the same end-of-document id.
+If the manifest and the tokenizer both have a fingerprint, the fingerprints must be equal. Otherwise the vocabulary must
+contain all ids of the data, and the end-of-document ids must be equal.
 
-Data of the wrong kind are an error, or a warning with `allow_data_mismatch`; documents as sentences only warn, since T5
-and BERT without a classification head can use them. Without a manifest, only images are detected, by the index.
+Data of the wrong kind raise, or warn with `allow_data_mismatch`. Documents read as sentences only warn, as T5 and BERT
+without a classification head can use them. Without a manifest, only images are detected, by the index.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tokenloom.indexed.manifests import (
 from tokenloom.indexed.roles import NAME as ROLES
 
 _WARNED: dict[int, set[str]] = {}
-"""Topics of warnings by the id of the config, as long as it lives."""
+"""Topics already warned about, by the id of the config; removed with the config."""
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 
@@ -49,9 +49,9 @@ _NAMES: dict[Kind, str] = {
     "images": "text and images",
 }
 _READERS: dict[Kind, str] = {
-    "documents": "`GPTDataset` reads them",
-    "sentences": "BERT and T5 datasets read them; for others, tokenize without `split_sentences`",
-    "conversations": "`SFTDataset` and `VarlenDataset` read them",
+    "documents": "read them with `GPTDataset`",
+    "sentences": "read them with a BERT or T5 dataset, or tokenize without `split_sentences`",
+    "conversations": "read them with `SFTDataset` or `VarlenDataset`",
     "images": "read them with `IndexedDataset(prefix, multimodal=True)`",
 }
 _READABLE: dict[Kind, tuple[Kind, ...]] = {
@@ -61,10 +61,10 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 }
 
 
-def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
-    """Returns the kind of a pair that does not fit `reads`, and a phrase for it; None if it fits or is unknown.
+def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
+    """Returns the kind of a pair that a reader of `reads` cannot read, and a phrase; None if readable or unknown.
 
-    `reads_roles` also searches for roles of a pair without a manifest, for a system call or request.
+    With `reads_roles`, a pair without a manifest also counts as conversations if it has roles; costs one request.
     """
     head = None if pair.index.has_modes else manifest_head_of(pair)
     kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
@@ -76,19 +76,19 @@ def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> 
 
 
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
-    """Checks that a low-level dataset is of a kind that a class reads; no system call after `check_tokenizer`."""
+    """Raises or warns if a low-level dataset is not of the kind that a class reads."""
     pair = pair_of(dataset)
-    if pair is None or (found := misread(pair, reads)) is None:
+    if pair is None or (found := kind_mismatch(pair, reads)) is None:
         return
     kind, words = found
     if not config.allow_data_mismatch and (reads, kind) != ("sentences", "documents"):
-        hint = f"{_READERS[kind]}; `allow_data_mismatch=True` reads them all the same"
+        hint = f"{_READERS[kind]}; or set `allow_data_mismatch=True` to read them as they are"
         raise ConfigError(f"{name}: {words}", hint=hint)
     _warn_once(config, f"{name}: {words}", DataMismatchWarning)
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns of settings that need an end-of-document token which, by their manifest, the data lack."""
+    """Warns if settings need end-of-document tokens that the data lack according to their manifest."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
     wanted = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
@@ -97,18 +97,17 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
     made_with, given = head.tokenizer.eod, optional_number(config.tokenizer, "eod")
     if made_with is not None and given in (None, made_with.id):
         return
-    problem = "no document ends with one: the data were made without `append_eod`"
+    problem = "the data were made without `append_eod`"
     if made_with is not None:
-        problem = f"documents end with {made_with.id}, and the tokenizer's is {given}"
-    message = f"{name}: {wanted} need the tokenizer's end-of-document token, but {problem}"
-    _warn_once(config, message, MissingEodWarning)
+        problem = f"documents end with {made_with.id}, and the tokenizer's id is {given}"
+    _warn_once(config, f"{name}: {wanted} need end-of-document tokens, but {problem}", MissingEodWarning)
 
 
 def _kind_by(head: ManifestHead) -> Kind | None:
     options = head.options
     if "image_key" in options:
         return "images"
-    if "schema" in options:  # all but a schema "text" are rendered by a template
+    if "schema" in options:  # a template renders all schemas but "text"
         return {"text": "documents"}.get(str(options["schema"]), "conversations")  # type: ignore[return-value]
     split = options.get("split_sentences")
     return None if not isinstance(split, bool) else "sentences" if split else "documents"
@@ -126,7 +125,7 @@ def _warn_once(
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Checks that a config has the tokenizer that made a low-level dataset; one open and one read per pair, once."""
+    """Raises or warns if another tokenizer than the config's made a low-level dataset; reads the manifest once."""
     pair = pair_of(dataset)
     if config.tokenizer is None or pair is None:
         return
@@ -137,18 +136,18 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
         return
     made_by = head.tokenizer.describe()
     if not config.allow_tokenizer_mismatch:
-        hint = "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
+        hint = "pass the expected tokenizer, or tokenize the data again, or set `allow_tokenizer_mismatch=True`"
         raise TokenizerError(f"{name}: expected the tokenizer that made the data, {made_by}, found {found}", hint=hint)
-    message = f"{name} and others were made with {made_by}, but are read with {found}, as allowed"
+    message = f"{name}: made with {made_by}, read with {found}, as `allow_tokenizer_mismatch` is set"
     _warn_once(config, message, TokenizerMismatchWarning, topic=found)
 
 
 def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
-    """Returns a phrase for a tokenizer that cannot have made the data; None for one that can."""
+    """Returns a description of a tokenizer that cannot have made the data; None if it can."""
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)
-    # Fingerprints of objects prove nothing when they differ, see `HuggingFaceTokenizer`.
+    # Differing fingerprints of objects without a file prove nothing, see `HuggingFaceTokenizer`.
     is_of_file = optional_attribute(tokenizer, "knows_its_file") is not False
     if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or is_of_file):
         if sha256 != made_by.sha256:
@@ -163,12 +162,10 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
 
 
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
-    """Warns of a token dtype too narrow for the tokenizer's ids; legal, but hardly meant."""
+    """Warns if the token dtype of a pair is too narrow for the tokenizer's ids."""
     vocab_size = optional_number(config.tokenizer, "vocab_size")
     if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= np.iinfo(pair.dtype).max:
         return
-    message = (
-        f"`{pair.path_prefix}` holds {pair.dtype} tokens, too small for the tokenizer's {vocab_size} ids; "
-        "was it made with another tokenizer?"
-    )
+    message = f"`{pair.path_prefix}`: the tokenizer's {vocab_size} ids do not fit into {pair.dtype} tokens"
+    message += "; was another tokenizer used?"
     _warn_once(config, message, TokenizerMismatchWarning, topic=f"width {pair.dtype}")

@@ -1,4 +1,4 @@
-"""Tokenized conversations, and what samples take of each: tokens, slots, and which are dropped."""
+"""Tokenized conversations: opens them, decides which ones are dropped, and fills samples with the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tokenloom.indexed.dataset import IndexedDataset, dataset_identity, span_rea
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.layout import DType, column_path, prefix_of
 from tokenloom.indexed.roles import NAME, SequenceRoles, read_roles
-from tokenloom.order.arrays import refuse_to_build_now
+from tokenloom.order.arrays import check_may_build
 from tokenloom.order.documents import Rows
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import find_chat_template
@@ -45,41 +45,41 @@ _POLL_SECONDS = 0.2
 
 
 class SFTLowLevelDataset:
-    """Tokenized conversations: a pair and its roles; each sequence is a conversation.
+    """A low-level dataset of conversations: a pair with roles, in which each sequence is a conversation.
 
-    Raw input (JSON lines, Parquet) is tokenized once into `path_to_cache`, or into a folder `cache` beside it, under a
-    name that follows from the file, the tokenizer and the template. Thread-safe, and picklable (opened again from the
-    pair, of object storage in the same version).
+    A raw file (JSON lines, Parquet) is tokenized on first use, into `path_to_cache` or into a folder `cache` beside the
+    file. The name of the output depends on the file, the tokenizer and the chat template. Thread-safe and picklable;
+    unpickling opens the pair again, in object storage the same version of it.
 
     Args:
         dataset_path: prefix or address of a pair made by `preprocess_chat`, or a local file of raw conversations.
-        config: the settings; needed for raw conversations.
-        plain_text: whether a pair without roles counts as text, with loss everywhere.
+        config: the settings; needed for raw files.
+        plain_text: read a pair without roles as plain text, with loss everywhere.
 
     Raises:
-        DatasetNotFoundError: there is no such file, or no roles beside the pair.
-        ConfigError: raw conversations come without a Hugging Face tokenizer.
+        DatasetNotFoundError: the file or the roles of the pair do not exist.
+        ConfigError: a raw file is given without a Hugging Face tokenizer.
     """
 
     def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
         prefix = prefix_of(dataset_path)
         if os.path.isfile(dataset_path) and not IndexedDataset.exists(prefix):
             if config is None:
-                hint = "tokenize it with `tokenloom preprocess-chat`"
-                raise ConfigError(f"`{dataset_path}` is not tokenized yet: no `config` given", hint=hint)
+                hint = "tokenize it with `tokenloom preprocess-chat`, or pass `config`"
+                raise ConfigError(f"`{dataset_path}` is a raw file, which needs a `config`", hint=hint)
             prefix = _tokenized(dataset_path, as_chat_config(config))
         mmap = True if config is None else bool(config.mmap_bin_files)
         storage = None if config is None else config.storage_settings
-        self._take(IndexedDataset(prefix, mmap=mmap, object_storage=storage), plain_text=plain_text)
+        self._open(IndexedDataset(prefix, mmap=mmap, object_storage=storage), plain_text=plain_text)
 
     @classmethod
     def of_pair(cls, pair: IndexedDataset, *, plain_text: bool) -> Self:
         """Returns the conversations of an open pair."""
         data = cls.__new__(cls)
-        data._take(pair, plain_text=plain_text)
+        data._open(pair, plain_text=plain_text)
         return data
 
-    def _take(self, pair: IndexedDataset, *, plain_text: bool) -> None:
+    def _open(self, pair: IndexedDataset, *, plain_text: bool) -> None:
         self.pair = pair
         self.path_prefix: str = pair.path_prefix
         self._read_spans = span_reader(pair, whole=True)
@@ -87,7 +87,7 @@ class SFTLowLevelDataset:
         self.roles: SequenceRoles = SequenceRoles() if is_text else read_roles(pair)
 
     def __len__(self) -> int:
-        """The number of conversations."""
+        """Returns the number of conversations."""
         return len(self.pair)
 
     def __getitem__(self, idx: int) -> NDArray[Any]:
@@ -97,24 +97,24 @@ class SFTLowLevelDataset:
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
-        """int32[num_conversations], tokens of each."""
+        """int32[num_conversations], tokens per conversation."""
         return self.pair.sequence_lengths
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
-        """Returns the tokens of many spans, back to back."""
+        """Returns the concatenated tokens of many spans."""
         return self._read_spans(self.pair, sequences, starts, lengths)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identity of pair and roles."""
+        """Returns the identity of the pair and its roles."""
         return {**dataset_identity(self.pair), "roles": self.roles.identity()}
 
 
 def _tokenized(path: str, config: SFTDatasetConfig) -> str:
-    """Returns the prefix of the conversations of a raw file, and tokenizes them if need be."""
+    """Returns the prefix of the tokenized conversations of a raw file; tokenizes the file on first use."""
     tokenizer = config.tokenizer
     if not isinstance(tokenizer, HuggingFaceTokenizer):
-        message = f"`{path}` is not tokenized yet, which needs a Hugging Face tokenizer, got {tokenizer!r}"
-        raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`, and name the output's prefix")
+        message = f"`{path}` is a raw file, which needs a Hugging Face tokenizer, got {tokenizer!r}"
+        raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`, and pass the output prefix")
     file = MappedFile(path)
     key = json.dumps(
         {
@@ -128,17 +128,17 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
         }
     )
     folder = config.path_to_cache
-    if folder is None or is_remote(folder):  # pairs are made where they are read
+    if folder is None or is_remote(folder):  # pairs are written to local disk
         folder = os.path.join(os.path.dirname(path), "cache")
     digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
     if _is_tokenized(prefix):
         return prefix
-    refuse_to_build_now(f"`{path}`")
+    check_may_build(f"`{path}`")
     os.makedirs(folder, exist_ok=True)
     bad_records = BadRecordBudget(most=None if config.skip_bad_lines else 0)
     settings = ChatSettings(chat_template=config.chat_template, schema=config.schema, bad_records=bad_records)
-    with waiting_for(f"`{prefix}`, which another process makes"):
+    with waiting_for(f"`{prefix}`, which another process writes"):
         while not _is_tokenized(prefix):
             try:
                 summary = preprocess_chat(path, prefix, tokenizer, settings, overwrite=True)
@@ -154,7 +154,7 @@ def _is_tokenized(prefix: str) -> bool:
 
 
 def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
-    """Returns the template; None without one, which texts need not have, and tokenizing reports otherwise."""
+    """Returns the chat template; None if the tokenizer has none, which is an error only for chat records."""
     try:
         return find_chat_template(tokenizer, config.chat_template).source
     except TokenizerError:
@@ -168,11 +168,11 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Which conversations of a split become samples.
+    """Which conversations of a split are in samples, and why the others are dropped.
 
     Attributes:
-        shares: int64[count, 5], see `TakenConversations.shares`.
-        empty, too_long, untrainable: bool[count], dropped for this reason; at most one of them is true.
+        shares: int64[count, 5], see `SplitConversations.shares`.
+        empty, too_long, untrainable: bool[count], conversations dropped for this reason; at most one is True.
     """
 
     shares: Int64s
@@ -182,29 +182,29 @@ class Exposure:
 
     @property
     def lengths(self) -> Int64s:
-        """int64[count], tokens of each."""
+        """int64[count], tokens per conversation."""
         return self.shares[:, 0]
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """bool[count], the conversations in samples."""
+        """bool[count], whether a conversation is in samples."""
         return ~(self.empty | self.too_long | self.untrainable)
 
     def count(self, chosen: NDArray[np.bool_]) -> Count:
-        """Returns the count of chosen conversations and their tokens."""
+        """Returns the number of conversations where `chosen` is True, and of their tokens."""
         return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
 
 
-class TakenConversations:
-    """The conversations of a split, for samples.
+class SplitConversations:
+    """The conversations of one split of a pair, with their slots; fills samples with them.
 
     Args:
         data: the conversations and their roles, see `SFTLowLevelDataset`.
-        rows: those of the split.
+        rows: the conversations of the split.
         config: the settings.
-        reads_ahead: tokens of a conversation beyond its inputs: 1 if the last one is only a label.
-        name: name of the dataset, for messages.
-        beside: prefixes of other data.
+        reads_ahead: tokens read per conversation beyond its inputs: 1 if its last token is only a label, else 0.
+        name: name of the dataset, for error messages.
+        beside: prefixes of other data, to find the dtype of a missing column.
     """
 
     def __init__(
@@ -224,26 +224,23 @@ class TakenConversations:
 
     @property
     def num_sequences(self) -> int:
-        """The number of conversations in the data."""
+        """The number of conversations of the pair, in all splits."""
         return len(self.data)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations in samples and their slots: integers[count], int32[count].
-
-        Warns of the others, or raises if a setting asks for it.
-        """
+        """Returns the conversations to use and their slots, integers[count] and int32[count]; reports the dropped."""
         exposure = self.exposure()
         self._report(exposure)
         kept = exposure.kept
         return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
-    def places(self) -> NDArray[np.int32]:
-        """Returns the slots of each, 0 for dropped ones: int32[count]; without a warning."""
+    def slots(self) -> NDArray[np.int32]:
+        """Returns the slots of each conversation, 0 for dropped ones, without a warning: int32[count]."""
         exposure = self.exposure()
         return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
     def exposure(self) -> Exposure:
-        """Returns which conversations of the split become samples; one pass over lengths and roles."""
+        """Returns which conversations of the split are in samples; reads all lengths and roles."""
         shares = self.shares(self.rows.array().astype(np.int64))
         lengths, inputs, available, _, trained = shares.T
         empty = inputs < 1
@@ -252,18 +249,18 @@ class TakenConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (sequence, inputs, tokens, slots) of each in a sample: int64[count, 4]."""
+        """Returns (sequence, inputs, tokens read, slots) of conversations: int64[count, 4]."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
-        most = self.config.sequence_length + self.reads_ahead
-        available = np.minimum(self.data.sequence_lengths[sequences], most, out=segments[:, 2])
+        longest = self.config.sequence_length + self.reads_ahead
+        available = np.minimum(self.data.sequence_lengths[sequences], longest, out=segments[:, 2])
         inputs = np.maximum(available - self.reads_ahead, 0, out=segments[:, 1])
         multiple = self.config.slot_multiple
         segments[:, 3] = -(-inputs // multiple) * multiple
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns (tokens, inputs, tokens read, slots, labels with loss) of each: int64[count, 5]."""
+        """Returns (tokens, inputs, tokens read, slots, labels with loss) of conversations: int64[count, 5]."""
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
@@ -281,9 +278,9 @@ class TakenConversations:
         out: Sample,
         denied: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Fills rows of a batch: row r holds conversations [row_offsets[r], row_offsets[r + 1]).
+        """Fills a batch; row r gets conversations [row_offsets[r], row_offsets[r + 1]).
 
-        Slots without a token, and those of `denied` conversations, bool[count], get `fill_id`.
+        Slots without a token get `fill_id`, and so do all slots of `denied` conversations, bool[count].
         """
         segments, chosen = self.segments(sequences), sequences
         available = np.ascontiguousarray(segments[:, 2])
@@ -309,51 +306,51 @@ class TakenConversations:
             self.columns.fill_slots(segments, row_offsets, out)
 
     def column_outputs(self, length: int) -> list[Output]:
-        """Returns the columns of a sample of so many tokens."""
+        """Describes the column arrays of a sample of `length` tokens."""
         return [] if self.columns is None else self.columns.outputs(length)
 
     def check(self) -> None:
-        """Checks that the file of lengths is unchanged."""
+        """Raises if the `.idx` file changed since it was opened."""
         if isinstance(self.data, SFTLowLevelDataset):
             self.data.pair.check_index()
 
     def _report(self, exposure: Exposure) -> None:
-        """Warns of unusable conversations, or raises if a setting asks for it."""
+        """Warns about unusable conversations, or raises if the settings are "error"."""
         config = self.config
         lengths, _, available, _, trained = exposure.shares.T
 
         def first_of(chosen: NDArray[np.bool_]) -> str:
             first = int(np.argmax(chosen))
-            return f"the first is sequence {self.rows.chosen[first]}, of {lengths[first]} tokens"
+            return f"the first is sequence {self.rows.chosen[first]} with {lengths[first]} tokens"
 
         cut = (lengths > available) & ~exposure.empty
         if config.long_conversations == "error" and cut.any():
             message = f"{self.name}: {cut.sum()} conversations are longer than a sample of {config.sequence_length}"
-            hint = 'make samples longer, or set `long_conversations` to "truncate" or "drop"'
+            hint = 'raise `sequence_length`, or set `long_conversations` to "truncate" or "drop"'
             raise ConfigError(f"{message} tokens; {first_of(cut)}", hint=hint)
         useless = (trained == 0) & ~exposure.too_long
         if not useless.any():
             return
         message = (
             f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
-            f"sample of {config.sequence_length}; {first_of(useless)}"
+            f"sample of {config.sequence_length} tokens; {first_of(useless)}"
         )
         if (policy := config.untrainable_conversations) == "error":
-            raise ConfigError(message, hint='make samples longer, or set `untrainable_conversations` to "drop"')
+            raise ConfigError(message, hint='raise `sequence_length`, or set `untrainable_conversations` to "drop"')
         dropped = policy == "drop" or bool(exposure.empty[useless].all())
         warnings.warn(f"{message}; they are {'dropped' if dropped else 'kept'}", UntrainableWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TakenOfPairs:
-    """The conversations of several pairs, for samples; see `TakenConversations`.
+class JoinedConversations:
+    """The conversations of several pairs, numbered consecutively; fills samples with them.
 
-    They are numbered one pair after the other; a denied one has -1 - its number. Thread-safe; not picklable.
+    A denied conversation is passed as -1 - its number. Thread-safe; not picklable.
 
     Attributes:
-        pairs: the pairs, each opened on first use.
-        plain_text: whether a pair without roles counts as text, with loss everywhere.
-        config, reads_ahead, name: as of `TakenConversations`.
+        pairs: the pairs; each is opened on first use.
+        plain_text: read pairs without roles as plain text, with loss everywhere.
+        config, reads_ahead, name: see `SplitConversations`.
     """
 
     pairs: JoinedPairs
@@ -361,87 +358,87 @@ class TakenOfPairs:
     config: SFTDatasetConfig
     reads_ahead: int
     name: str
-    _of_pairs: dict[int, TakenConversations] = field(default_factory=dict)
+    _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
-    def tell(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Passes the slots of each conversation of a pair, 0 for dropped ones, to a kernel when the pair is opened.
+    def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
+        """Passes the slots of conversations (0 for dropped ones, else 1 without `shares_samples`) to a kernel.
 
-        Each counts as 1 unless conversations share samples.
+        The slots of a pair are passed when the pair is opened.
         """
 
-        def places(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
-            taken = self._taken(number, pair).places()
-            return taken if shares_samples else np.minimum(taken, 1)
+        def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
+            slots = self._of_pair(number, pair).slots()
+            return slots if shares_samples else np.minimum(slots, 1)
 
-        self.pairs.connect(documents, places)
+        self.pairs.tell(documents, slots_of)
 
-    def _taken(self, number: int, pair: IndexedDataset | None = None) -> TakenConversations:
-        """Returns those of a pair, which is opened on first use; raises as `JoinedPairs.open` does."""
-        if (taken := self._of_pairs.get(number)) is None:  # made by several threads at once at worst
+    def _of_pair(self, number: int, pair: IndexedDataset | None = None) -> SplitConversations:
+        """Returns the conversations of pair `number`; opens the pair on first use."""
+        if (conversations := self._opened.get(number)) is None:  # several threads may open it; the first one is kept
             data = SFTLowLevelDataset.of_pair(pair or self.pairs.open(number), plain_text=self.plain_text)
             beside = [*(pair.prefix for pair in self.pairs.pairs), *self.pairs.beside]
-            taken = taken_of_pair(data, self.config, reads_ahead=self.reads_ahead, beside=beside)
-            taken = self._of_pairs.setdefault(number, taken)
-        return taken
+            conversations = conversations_of_pair(data, self.config, reads_ahead=self.reads_ahead, beside=beside)
+            conversations = self._opened.setdefault(number, conversations)
+        return conversations
 
-    def _parts(self, sequences: Int64s) -> Iterator[tuple[TakenConversations, int, Int64s]]:
-        """Yields each pair with some of these, its first number, and their indices: int64[count]."""
+    def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
+        """Yields, per pair, its conversations, its first number, and the indices into `sequences` of its numbers."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
-            yield self._taken(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
+            yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns `TakenConversations.segments`, of denied ones too."""
-        segments = self._of_each(sequences, TakenConversations.segments, 4)
+        """Returns (sequence, inputs, tokens read, slots) of conversations, denied ones included: int64[count, 4]."""
+        segments = self._of_each(sequences, SplitConversations.segments, 4)
         segments[:, 0] = sequences
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns `TakenConversations.shares`, of denied ones too."""
-        return self._of_each(sequences, TakenConversations.shares, 5)
+        """Returns (tokens, inputs, tokens read, slots, labels with loss), denied ones included: int64[count, 5]."""
+        return self._of_each(sequences, SplitConversations.shares, 5)
 
-    def _of_each(self, sequences: Int64s, find: Callable[[TakenConversations, Int64s], Int64s], width: int) -> Int64s:
+    def _of_each(self, sequences: Int64s, find: Callable[[SplitConversations, Int64s], Int64s], width: int) -> Int64s:
         known = np.where(sequences < 0, -1 - sequences, sequences)
         found = np.empty((len(sequences), width), dtype=np.int64)
-        for taken, first, chosen in self._parts(known):
-            found[chosen] = find(taken, known[chosen] - first)
-            taken.check()
+        for conversations, first, chosen in self._parts(known):
+            found[chosen] = find(conversations, known[chosen] - first)
+            conversations.check()
         return found
 
     def exposure_of(self, number: int) -> Exposure:
-        """Returns which conversations of a pair, which is opened, become samples; a pass over lengths and roles."""
-        taken = self._taken(number)
-        exposure = taken.exposure()
-        taken.check()
+        """Returns which conversations of pair `number` are in samples; reads all its lengths and roles."""
+        conversations = self._of_pair(number)
+        exposure = conversations.exposure()
+        conversations.check()
         return exposure
 
     def fill(self, sequences: Int64s, row_offsets: Int64s, *, fill_id: int, out: Sample) -> None:
-        """Fills rows, each of conversations of one pair; see `TakenConversations.fill`."""
+        """Fills a batch in which all conversations of a row are of one pair; see `SplitConversations.fill`."""
         denied = sequences < 0
         known = np.where(denied, -1 - sequences, sequences)
-        for taken, first, rows in self._parts(known[row_offsets[:-1]]):
+        for conversations, first, rows in self._parts(known[row_offsets[:-1]]):
             if len(rows) == len(row_offsets) - 1:
-                taken.fill(known - first, row_offsets, fill_id=fill_id, out=out, denied=denied)
+                conversations.fill(known - first, row_offsets, fill_id=fill_id, out=out, denied=denied)
             else:
                 counts = np.diff(row_offsets)[rows]
                 offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
                 chosen = np.repeat(row_offsets[rows] - offsets[:-1], counts) + np.arange(int(offsets[-1]))
                 part = {name: np.empty((len(rows), *array.shape[1:]), array.dtype) for name, array in out.items()}
-                taken.fill(known[chosen] - first, offsets, fill_id=fill_id, out=part, denied=denied[chosen])
+                conversations.fill(known[chosen] - first, offsets, fill_id=fill_id, out=part, denied=denied[chosen])
                 for name, array in part.items():
                     out[name][rows] = array
-            taken.check()
+            conversations.check()
 
     def column_outputs(self, length: int) -> list[Output]:
-        """Returns the columns of a sample of so many tokens; opens the first pair."""
-        return self._taken(0).column_outputs(length) if self.config.columns else []
+        """Describes the column arrays of a sample of `length` tokens; opens the first pair."""
+        return self._of_pair(0).column_outputs(length) if self.config.columns else []
 
     def check(self) -> None:
-        """Does nothing: lengths are checked where they are read."""
+        """Does nothing: other methods check each pair after reading it."""
 
 
-def taken_of_pair(
+def conversations_of_pair(
     data: SFTLowLevelDataset, config: SFTDatasetConfig, *, reads_ahead: int, beside: Sequence[str] = ()
-) -> TakenConversations:
-    """Returns all conversations of a pair, for samples."""
-    return TakenConversations(data, Rows.of(range(len(data))), config, reads_ahead, f"`{data.path_prefix}`", beside)
+) -> SplitConversations:
+    """Returns all conversations of a pair."""
+    return SplitConversations(data, Rows.of(range(len(data))), config, reads_ahead, f"`{data.path_prefix}`", beside)

@@ -1,4 +1,4 @@
-"""Fill in the middle: documents with their middle last, to train infilling."""
+"""Fill-in-the-middle datasets: GPT samples of documents with the middle moved to the end."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
     """Settings of fill-in-the-middle datasets.
 
     Attributes:
-        fim_rate: share of documents that are rearranged, in [0, 1]. Required.
-        fim_spm_rate: share of these in the order suffix, prefix, middle; others are prefix, suffix, middle. Required.
-        fim_extra_tokens: the tokens, or their ids, that begin each part: "prefix", "middle" and "suffix". Required.
-            "eod" separates documents, that of the tokenizer by default. "pad" is accepted and ignored: padding goes by
-            position.
-        fim_split_sample: a token, or its id, that splits a document into fragments, such as the files of a repository;
-            `fim_rate` then decides for the document, and `fim_fragment_rate` for each fragment.
-        fim_fragment_rate: share of fragments that are rearranged, in [0, 1]; required with `fim_split_sample`.
-        fim_no_prefix: texts with this prefix stay as they are.
+        fim_rate: fraction of documents to rearrange, in [0, 1]. Required.
+        fim_spm_rate: fraction of rearranged documents in the order suffix, prefix, middle; the others have the order
+            prefix, suffix, middle. In [0, 1]. Required.
+        fim_extra_tokens: {name: token or id} of the sentinels that begin each part, with the names "prefix", "middle"
+            and "suffix". Required. An optional "eod" replaces the tokenizer's separator of documents. "pad" is ignored.
+        fim_split_sample: token or id that splits a document into fragments, such as the files of a repository.
+            `fim_rate` then selects documents, and `fim_fragment_rate` fragments of the selected documents.
+        fim_fragment_rate: fraction of fragments to rearrange, in [0, 1]; required with `fim_split_sample`.
+        fim_no_prefix: leave texts that start with this prefix unchanged.
 
-    `columns` follow their tokens; sentinels, and tokens that a cut makes anew, have the padding of the column.
+    `columns` move with their tokens. Sentinels, and tokens whose ids changed by cutting, get the column's padding.
     """
 
     fim_rate: float | None = None
@@ -49,7 +49,7 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
     fim_no_prefix: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
+        """Validates the settings."""
         super().__post_init__()
         _check_rate("fim_rate", self.fim_rate)
         _check_rate("fim_spm_rate", self.fim_spm_rate)
@@ -57,15 +57,15 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
             _check_rate("fim_fragment_rate", self.fim_fragment_rate)
         tokens = self.fim_extra_tokens or {}
         if missing := [name for name in _SENTINELS if name not in tokens]:
-            hint = "name the tokens that the tokenizer has for them"
+            hint = "add the sentinel tokens of the tokenizer"
             raise ConfigError(f"`fim_extra_tokens`: no {', '.join(missing)}", hint=hint)
         if unknown := sorted(set(tokens) - {*_SENTINELS, *_OPTIONAL_TOKENS}):
             known = ", ".join((*_SENTINELS, *_OPTIONAL_TOKENS))
-            raise ConfigError(f"`fim_extra_tokens`: unknown {unknown[0]!r}", hint=f"there are {known}")
+            raise ConfigError(f"`fim_extra_tokens`: unknown name {unknown[0]!r}", hint=f"known names: {known}")
         for method in ("tokenize", "detokenize"):
             if not callable(getattr(self.tokenizer, method, None)):
-                message = f"no `{method}` on the tokenizer, {type(self.tokenizer).__name__}"
-                raise ConfigError(message, hint="texts are cut between characters, and become tokens again")
+                message = f"the tokenizer {type(self.tokenizer).__name__} has no `{method}`"
+                raise ConfigError(message, hint="pass a tokenizer that can detokenize and tokenize texts")
 
 
 def _check_rate(name: str, rate: float | None) -> None:
@@ -74,20 +74,20 @@ def _check_rate(name: str, rate: float | None) -> None:
 
 
 class GPTFIMDataset(GPTDataset):
-    """GPT samples in which documents are rearranged with their middle last.
+    """A dataset of GPT samples that moves the middle of random documents to their end.
 
-    A document, or its part in a sample, is decoded and cut at two random characters. It becomes the tokens of
-    `[prefix] prefix [suffix] suffix [middle] middle`, or `[prefix] [suffix] suffix [middle] prefix middle`. Its
-    end-of-document token stays at its end. It grows by about three tokens, so later documents and their boundaries move
-    on; the sample is cut off at its end, or filled up with padding.
+    Each selected document (or its part in the sample) is detokenized and cut at two random characters. Its new tokens
+    are `[prefix] prefix [suffix] suffix [middle] middle`, or `[prefix] [suffix] suffix [middle] prefix middle`. The
+    end-of-document token stays last. A rearranged document has about three more tokens, which shifts later documents
+    and their boundaries; the sample is then truncated or padded to its length.
 
-    Random choices follow from seed and position alone: sample k is the same in every process, order and resume. With a
-    `fim_rate` of 0 samples are those of `GPTDataset`. `spans` returns the pieces before they are rearranged.
+    Random choices depend only on seed and position: sample k is the same in every process, order and resumed run. With
+    `fim_rate` 0, samples equal those of `GPTDataset`. `spans` returns the pieces before they are rearranged.
 
-    Args and errors are those of `GPTDataset`, and:
+    Arguments and further errors are those of `GPTDataset`.
 
     Raises:
-        TokenizerError: the tokenizer does not know one of the tokens, or two of them are the same.
+        TokenizerError: the tokenizer does not know a sentinel, or two sentinels have the same id.
     """
 
     config: GPTFIMDatasetConfig
@@ -95,12 +95,12 @@ class GPTFIMDataset(GPTDataset):
     def _prepare_filling(self) -> None:
         super()._prepare_filling()
         config, tokenizer = self.config, self.config.tokenizer
-        assert config.fim_extra_tokens is not None  # the config has checked it
+        assert config.fim_extra_tokens is not None  # validated by the config
         self._fim_ids = token_ids(tokenizer, config.fim_extra_tokens)
         sentinels = [self._fim_ids[name] for name in _SENTINELS]
         if len(set(sentinels)) < len(sentinels):
-            message = f"`fim_extra_tokens`: tokens must differ, got the ids {sentinels}"
-            raise TokenizerError(message, hint="the tokenizer may give every unknown token the same id")
+            message = f"`fim_extra_tokens`: sentinels must have different ids, got {sentinels}"
+            raise TokenizerError(message, hint="check that the tokenizer knows them: unknown tokens may share one id")
         self._fim_ids.setdefault("eod", tokenizer.eod if tokenizer else NO_TOKEN)
         self._split_id: int | None = None
         if config.fim_split_sample is not None:
@@ -108,7 +108,7 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether loss depends on the tokens."""
+        """Whether the loss mask depends on token ids, so that counts must read tokens."""
         return bool(self.config.fim_rate) or super().counts_need_tokens
 
     def _mapped_samples(self) -> MappedSamples | None:
@@ -138,9 +138,9 @@ class GPTFIMDataset(GPTDataset):
         return moved_runs._replace(spans=_spans_of(places, moved_runs.bounds, stored.spans))
 
     def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
-        """Returns the rearranged documents of a sample, cut off at its end.
+        """Returns the rearranged documents of a sample, truncated to the length of the sample.
 
-        A text is int64[num_tokens, 2]: tokens, and their places among those that were read, or -1.
+        A document is int64[num_tokens, 2]: token ids, and their positions among the stored tokens, or -1.
         """
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
@@ -154,9 +154,8 @@ class GPTFIMDataset(GPTDataset):
         return moved
 
     def _rearrange_document(self, text: Int64s, random: SampleRandom) -> Int64s:
-        """Returns a document, whose text between end-of-document tokens is rearranged with `fim_rate`."""
         parts = []
-        for part, separator in parted(text, self._fim_ids["eod"]):
+        for part, separator in split_at(text, self._fim_ids["eod"]):
             parts += [self._rearrange_fragments(part, random), separator]
         return np.concatenate([text[:0], *parts])
 
@@ -170,7 +169,7 @@ class GPTFIMDataset(GPTDataset):
             return text
         assert self.config.fim_fragment_rate is not None
         parts = []
-        for part, separator in parted(text, self._split_id):
+        for part, separator in split_at(text, self._split_id):
             parts += [self._rearrange(part, self.config.fim_fragment_rate, random) if len(part) else part, separator]
         return np.concatenate(parts)
 
@@ -186,7 +185,7 @@ class GPTFIMDataset(GPTDataset):
         cut = [np.array(tokenizer.tokenize(part), dtype=np.int64) for part in parts]
         moved = [np.column_stack([tokens, np.full(len(tokens), -1)]) for tokens in cut]
         if self.config.columns:
-            put_stored(moved, stored, tokenizer.detokenize)
+            _restore_stored_rows(moved, stored, tokenizer.detokenize)
         prefix, middle, suffix = moved
         begin_prefix, begin_middle, begin_suffix = (np.array([[self._fim_ids[name], -1]]) for name in _SENTINELS)
         assert self.config.fim_spm_rate is not None
@@ -195,8 +194,8 @@ class GPTFIMDataset(GPTDataset):
         return np.concatenate([begin_prefix, prefix, begin_suffix, suffix, begin_middle, middle])
 
 
-def parted(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yields (part, separator) of a text of tokens or of rows that begin with one; the last separator is empty."""
+def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yields (part, separator) of tokens, or of rows whose first column is the token; the last separator is empty."""
     start = 0
     for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
         yield text[start:stop], text[stop : stop + 1]
@@ -204,13 +203,13 @@ def parted(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], N
     yield text[start:], text[:0]
 
 
-def put_stored(cut: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
-    """Replaces rows of the three parts of a text by stored rows, except for tokens that the cut made anew.
+def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
+    """Replaces rows of the three tokenized parts of a text by the stored rows of the same tokens.
 
-    They are the same if they are equal all the way to an end of the text, or to a place inside the middle before which
-    both have the same text.
+    Equal tokens match from both ends of the text inwards. In the middle part, they match outwards from a position where
+    both sides have the same text before it.
     """
-    prefix, middle, suffix = cut
+    prefix, middle, suffix = parts
     first = _num_equal(prefix, stored)
     prefix[:first] = stored[:first]
     last = _num_equal(suffix[::-1], stored[first:][::-1])
@@ -233,7 +232,7 @@ def put_stored(cut: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list
 
 
 _TRIES = 8
-"""Tokens of the middle to try: those at its ends are often made anew, and one may be no whole character."""
+"""Positions to try, from the center: tokens near the ends often change, and a token may be part of a character."""
 
 
 def _num_equal(one: Int64s, other: Int64s) -> int:
@@ -243,7 +242,7 @@ def _num_equal(one: Int64s, other: Int64s) -> int:
 
 
 def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
-    """Returns the spans of tokens, given their places among all that were read, and the bounds of samples."""
+    """Returns the spans of tokens from their positions among the stored tokens, and the bounds of samples."""
     documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
     offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
     is_known = places >= 0

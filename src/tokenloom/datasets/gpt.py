@@ -1,4 +1,4 @@
-"""GPT samples: windows over a shuffled stream of documents, or packs, filled by one kernel call."""
+"""The dataset class of GPT samples: windows over shuffled documents, or packs, filled by one kernel call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tokenloom.indexed.dataset import IndexedDataset, LazyAttribute, check_sourc
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.verify import check_sum
 from tokenloom.kernels.samples import block_lists
-from tokenloom.order.arrays import warn_of_short
+from tokenloom.order.arrays import warn_short
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy
@@ -53,13 +53,13 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Runs(NamedTuple):
-    """The tokens of samples, back to back.
+    """The concatenated tokens of several samples.
 
     Attributes:
         tokens: integers[sum(abs(run_lengths))].
         run_lengths: int64[num_runs], tokens of each span; negative for a denied document, whose tokens are zeros.
-        row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
-        spans: where the tokens are stored, in order; those that are not have documents below 0.
+        row_offsets: int64[samples + 1]; sample i has runs [row_offsets[i], row_offsets[i + 1]).
+        spans: where the tokens are stored; tokens that are not stored have a document below 0.
     """
 
     tokens: NDArray[Any]
@@ -69,13 +69,13 @@ class Runs(NamedTuple):
 
     @property
     def bounds(self) -> Int64s:
-        """int64[samples + 1], the bounds of each sample's tokens."""
+        """int64[samples + 1]; sample i has tokens [bounds[i], bounds[i + 1])."""
         ends = np.cumsum(np.abs(self.run_lengths))
         return np.concatenate([np.zeros(1, dtype=np.int64), ends])[self.row_offsets]
 
 
-_BY_NUMBER = Uncalled(f"choose the samples in `{QUERY}` or `__getitem__`")
-_BY_LENGTH = Uncalled("set the number of samples by `num_samples`, or in a `__len__`")
+_BY_NUMBER = Uncalled(f"override `{QUERY}` or `__getitem__` to choose the samples")
+_BY_LENGTH = Uncalled("pass `num_samples`, or override `__len__`, to set the number of samples")
 
 
 def _stored(name: str, doc: str) -> Any:
@@ -83,36 +83,36 @@ def _stored(name: str, doc: str) -> Any:
 
 
 class GPTDataset(PairSamples):
-    """Samples of `sequence_length` tokens from the documents of one split.
+    """A dataset of GPT samples: `sequence_length` tokens each, from the documents of one split.
 
-    `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` NumPy arrays, without torch;
-    `dataset.batch(positions)` many samples by one kernel call; `dataset.spans(k)` the pieces of documents in it.
-    Thread-safe, fork-safe and picklable (indices are opened again from the cache, if there is one).
-    `dataset.epoch_plan` holds the numbers of samples and epochs, `dataset.epochs` computes others.
+    `dataset[k]` returns torch tensors as the reference does; `dataset.sample(k)` returns NumPy arrays, without torch;
+    `dataset.batch(positions)` fills many samples by one kernel call; `dataset.spans(k)` returns the document pieces of
+    a sample. `dataset.epoch_plan` has the numbers of samples and epochs; `dataset.epochs` computes them for other
+    sizes. Thread-safe, fork-safe and picklable; unpickling opens cached indices again.
 
-    A sample holds tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S], and
-    attention_mask bool[1, S, S] (True = masked) with `create_attention_mask`, or cu_seqlens int32[S + 1] (document
-    starts in the sample, filled up with S) and max_seqlen int32 with `inter_document_masking`, and the arrays of
-    `attention`. Samples share only a mask that does not depend on them; all else is the caller's.
+    A sample has tokens int64[S], labels int64[S], loss_mask float32[S] and position_ids int64[S];
+    with `create_attention_mask` also attention_mask bool[1, S, S] (True = masked); with `inter_document_masking` also
+    cu_seqlens int32[S + 1] (document starts in the sample, then padded with S) and max_seqlen int32; and the arrays of
+    `attention`. Samples share only a constant attention mask; all other arrays belong to the caller.
 
     Args:
         indexed_dataset: the low-level dataset.
-        dataset_path: its path, for the cache key; None for mock data.
+        dataset_path: path of the low-level dataset, for the cache key; None for mock data.
         indexed_indices: integers[num_documents], the documents of the split.
-        num_samples: samples wanted at least, from as many epochs as needed; None for one epoch.
-        index_split: the split.
+        num_samples: minimum number of samples, from as many epochs as needed; None for one epoch.
+        index_split: the split that these samples belong to.
         config: the settings.
 
     Raises:
-        ConfigError: samples are wanted from a split without tokens.
+        ConfigError: `num_samples` is above 0 and the split has no tokens.
         IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
     """
 
     config: GPTDatasetConfig
     fills_batches: ClassVar[bool] = True
-    """Whether `batch` fills given arrays."""
+    """Whether `batch` can fill given arrays."""
     digests_tokens: ClassVar[bool] = True
-    """Whether `batch` gives digests of tokens."""
+    """Whether `batch` can return digests of tokens."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {
         "_build_document_sample_shuffle_indices": _BY_NUMBER,
@@ -136,8 +136,9 @@ class GPTDataset(PairSamples):
         config: GPTDatasetConfig,
     ) -> None:
         if isinstance(indexed_dataset, (str, os.PathLike)):
-            hint = "open it with `IndexedDataset`, or make the samples with `tokenloom.load`"
-            raise ConfigError(f"`indexed_dataset`: must be open, got {os.fspath(indexed_dataset)!r}", hint=hint)
+            hint = "pass `IndexedDataset(path)`, or call `tokenloom.load`"
+            message = f"`indexed_dataset`: must be an open dataset, got the path {os.fspath(indexed_dataset)!r}"
+            raise ConfigError(message, hint=hint)
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._prepare_filling()
         self._verification = None
@@ -155,9 +156,9 @@ class GPTDataset(PairSamples):
         return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
 
     def _refuse_query(self, setting: str) -> None:
-        """Refuses a class that changes texts beside a setting that needs the stored ones."""
+        """Raises if the class changes the text of samples, which `setting` does not allow."""
         if QUERY in self._overrides.found:
-            message = f"`{setting}`: needs texts as they are stored, got `{type(self).__name__}.{QUERY}`"
+            message = f"`{setting}`: needs unchanged texts, but the class overrides `{type(self).__name__}.{QUERY}`"
             raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
 
     @property
@@ -166,12 +167,11 @@ class GPTDataset(PairSamples):
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether samples have no columns and no loss weight."""
+        """Whether samples have neither columns nor a loss weight."""
         return self._columns is None and self._loss_weight == 1
 
     @property
     def _opens_later(self) -> bool:
-        """Whether data are opened, checked and planned for the first sample or length: counts and indices exist."""
         pair = pair_of(self.dataset)
         return self.config.fast_cache_load and self.config.verify == "quick" and pair is not None and not pair.is_open
 
@@ -185,30 +185,30 @@ class GPTDataset(PairSamples):
         num_tokens = documents.count_tokens()
         rows, pair = self.rows.consecutive, pair_of(self.dataset)
         if rows and pair is not None and not has_own_lengths(pair):
-            check_sum(pair, rows, num_tokens)  # at every start; O(1) of one range
-        _ = self._columns  # raises now
+            check_sum(pair, rows, num_tokens)  # O(1) per range, so at every start
+        _ = self._columns  # raises errors of columns now
         policy = config.policy_of(self.index_split)
         self.epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
         if self.epoch_plan.num_samples == 0:
-            warn_of_short(
-                f"{self._name()} holds {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
-                f"{config.sequence_length + self._extra}"
+            warn_short(
+                f"{self._name()} has {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
+                f"{config.sequence_length + self._extra} tokens"
             )
         self.order = self._make_order(policy)
 
     @classmethod
     def in_order(cls, low_level: Any, order: SpanOrder, config: GPTDatasetConfig, *, name: str) -> Self:
-        """Returns samples in a given order: nothing is counted, built or stored, and no epochs are planned.
+        """Returns a dataset whose samples follow an existing order, without building indices or planning epochs.
 
         Args:
             low_level: the source of tokens.
-            order: the spans of each sample.
-            config: the settings; those of splits, epochs and the index cache have no effect.
-            name: name of the data, for messages.
+            order: returns the spans of each sample.
+            config: the settings; settings of splits, epochs and the index cache have no effect.
+            name: name of the data, for error messages.
 
         Raises:
-            ConfigError: the class overrides what would have no effect.
+            ConfigError: the class overrides a method that is never called.
         """
         dataset = cls.__new__(cls)
         MegatronDataset.__init__(dataset, low_level, name, range(0), None, Split.train, config)
@@ -220,10 +220,10 @@ class GPTDataset(PairSamples):
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
-        """Returns the number of sequences: GPT data is split by sequence."""
+        """Returns the number of sequences, which the split weights divide."""
         if has_own_lengths(low_level_dataset):
             return len(low_level_dataset.sequence_lengths)
-        return len(low_level_dataset)  # opens nothing
+        return len(low_level_dataset)  # does not open the data
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> IndexedDataset:
@@ -232,7 +232,7 @@ class GPTDataset(PairSamples):
         if config.sequences_per_dataset is not None:
             if dataset_path not in config.sequences_per_dataset:
                 message = f"`sequences_per_dataset`: no entry `{dataset_path}`"
-                raise ConfigError(message, hint="record the counts of all datasets of the blend")
+                raise ConfigError(message, hint="add an entry for each dataset of the blend")
             counts = tuple(config.sequences_per_dataset[dataset_path])
         return open_pair(dataset_path, config, sequences_per_dataset=counts)
 
@@ -258,12 +258,16 @@ class GPTDataset(PairSamples):
             further["most_documents"] = self.config.most_documents
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
-    document_index: property = _stored("document_index", "int32[num_epochs * num_documents], shuffled; windows only.")
-    sample_index: property = _stored(
-        "sample_index", "[num_windows + 1, 2], start of each (position in `document_index`, offset); windows only."
+    document_index: property = _stored(
+        "document_index", "int32[num_epochs * num_documents], the shuffled documents of all epochs; windows only."
     )
-    piece_index: property = _stored("piece_index", "[num_pieces, 2], (document, first token); packs only.")
-    pack_index: property = _stored("pack_index", "[num_packs + 1], the first piece of each, and the end; packs only.")
+    sample_index: property = _stored(
+        "sample_index", "integers[num_windows + 1, 2], (position in `document_index`, offset) of starts; windows only."
+    )
+    piece_index: property = _stored("piece_index", "integers[num_pieces, 2], (document, first token); packs only.")
+    pack_index: property = _stored(
+        "pack_index", "integers[num_packs + 1]; pack i has pieces [pack_index[i], pack_index[i + 1]); packs only."
+    )
     shuffle_index: property = _stored("shuffle_index", "uint32[num_samples], the window or pack of each sample.")
 
     def _index(self, name: str) -> NDArray[Any]:
@@ -283,11 +287,11 @@ class GPTDataset(PairSamples):
         }
 
     def __len__(self) -> int:
-        """The number of samples, without opening the indices."""
+        """Returns the number of samples, without opening the indices."""
         return self.order.num_samples
 
     def span_batch(self, positions: Positions) -> SpanBatch:
-        """Returns the spans of many samples by one kernel call."""
+        """Returns the spans of many samples, by one kernel call."""
         rows, _ = self._rows(positions)
         try:
             return self.order.spans(rows, keep_empty=False)
@@ -295,16 +299,17 @@ class GPTDataset(PairSamples):
             raise self._damaged(error) from error
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 if the order has none.
+        """Returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order has no epochs.
 
-        An epoch of windows is a stretch of `document_index` as long as there are documents. The reference shuffles all
-        epochs but the last as one stream, so that a document may come twice in one of them, and not at all in another.
+        For windows, an epoch is a range of `document_index` of length `num_documents`. The reference shuffles all
+        epochs but the last together, so an epoch may contain a document twice or not at all.
         """
         rows, _ = self._rows(positions)
         arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
         if "sample_index" in arrays:
             first, offset = arrays["sample_index"][arrays["shuffle_index"][rows]].astype(np.int64).T
-            first += offset >= self.documents.lengths[arrays["document_index"][first]]  # it begins at the next one
+            # An offset at the end of a document means the start of the next document.
+            first += offset >= self.documents.lengths[arrays["document_index"][first]]
             found: Int64s = first // max(len(self.documents), 1)
             return found
         if "pack_index" in arrays and isinstance(self.epochs, PackEpochs):
@@ -314,12 +319,12 @@ class GPTDataset(PairSamples):
     def _prepare_filling(self) -> None:
         config = self.config
         check_source(self.dataset)
-        self._reads_pair = issubclass(type(self.dataset), IndexedDataset)  # `isinstance` would believe a wrapper
-        assert config.tokenizer is not None  # the config has checked it
+        self._reads_pair = issubclass(type(self.dataset), IndexedDataset)  # `isinstance` would accept a wrapper
+        assert config.tokenizer is not None  # validated by the config
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
         self._extra = config.num_extra_tokens
-        # Computing the size of each array of a sample would take longer than allocating small ones.
+        # Decided once, as computing the size of each array takes longer than allocating a small array.
         self._make_array: MakeArray = np.empty if config.sequence_length < LARGE_BYTES // 8 else recycled_empty
         self._mapped: MappedSamples | None = None
         self._mapped_of: Any = None
@@ -328,7 +333,7 @@ class GPTDataset(PairSamples):
         return {**super().__getstate__(), "_mapped": None, "_mapped_of": None}
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        """Returns a sample as torch tensors; None returns a sample with an all-zero loss mask."""
         if found := self._overrides.found:
             return to_tensors(self._sample_for_item(idx), copy_shared="__getitem__" in found)
         sample = self._sample(idx)
@@ -356,7 +361,7 @@ class GPTDataset(PairSamples):
         return sample
 
     def _text_sample(self, source: MappedSamples, position: int) -> Sample:
-        """Returns a sample with the usual four arrays; makes two dicts less."""
+        """Returns a sample of the usual four arrays, without the cost of a layout."""
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
@@ -369,22 +374,22 @@ class GPTDataset(PairSamples):
     def batch(
         self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
     ) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+        """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call.
 
         Args:
-            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
-            out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; None for new ones.
-                An error leaves any content.
+            positions: positions of the samples, in any order, with repeats; None for a sample without loss.
+            out: arrays from `allocate_batch` to fill and return, one row per position; None for new arrays. After an
+                error their content is undefined.
             digests: uint64[num_samples, 2], filled with a digest of the tokens of each sample; see `FillsBatches`.
 
         Raises:
-            IndexError: there is no such sample.
-            ConfigError: `out` cannot take these samples.
-            TokenRangeError: a token does not fit into an `out` of int32.
+            IndexError: a position is out of range.
+            ConfigError: `out` has wrong names, shapes or dtypes.
+            TokenRangeError: a token does not fit into an int32 array of `out`.
         """
         if out is None and (digests is None or not self.digests_tokens):
             return super().batch(positions)
-        if self._must_ask("batch"):
+        if self._needs_items("batch"):
             check_hooks(self, "batch")
         if out is None:
             out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
@@ -394,22 +399,22 @@ class GPTDataset(PairSamples):
         return out
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
-        """Returns uninitialised arrays for `batch(positions, out=…)`; reusable.
+        """Returns uninitialised, reusable arrays for `batch(positions, out=…)`.
 
         Args:
-            count: samples of a batch.
+            count: samples per batch.
             integer_dtype: dtype of tokens, labels and positions, int64 or int32.
-            empty: makes an array of a shape and dtype; for memory of a certain kind.
+            empty: allocates an array of a shape and dtype, for example in page-locked memory.
         """
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows of a batch of arrays that fit: sample i goes into row `rows[i]`, or into row i.
+        """Fills rows of a batch from `allocate_batch`: sample i goes into row `rows[i]`, or into row i if None.
 
         Args:
             positions: positions of the samples, as for `batch`.
-            out: arrays as `allocate_batch` gives them.
-            rows: int64[len(positions)]; None for as many positions as rows.
+            out: arrays from `allocate_batch`.
+            rows: int64[len(positions)]; None if there are as many positions as rows.
         """
         known, fillers = self._rows(positions)
         self._fill(known, out, rows)
@@ -422,13 +427,13 @@ class GPTDataset(PairSamples):
         return batch
 
     def _reworded(self, error: IndexError | OverflowError) -> TokenloomError:
-        if isinstance(error, IndexError):  # the positions exist, so the indices do not fit
+        if isinstance(error, IndexError):  # the positions are validated, so the indices are wrong
             return self._damaged(error)
-        return TokenRangeError(f"{self._name()}: {error}", hint="ask for samples of int64")
+        return TokenRangeError(f"{self._name()}: {error}", hint="use integer_dtype=np.int64")
 
     @cached_property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample."""
+        """The names, shapes and dtypes of the arrays of a sample."""
         config, mask = self.config, None
         length, boundaries = config.sequence_length, config.inter_document_masking
         if config.create_attention_mask and not boundaries:
@@ -443,12 +448,12 @@ class GPTDataset(PairSamples):
 
     @cached_property
     def _all_filled(self) -> bool:
-        """Whether no array of a sample is constant or a single number."""
+        """Whether all arrays of a sample have an axis and are filled for each sample."""
         return all(output.constant is None and output.shape for output in self.layout.outputs)
 
     @cached_property
     def _is_text(self) -> bool:
-        """Whether a sample is four rows of new arrays."""
+        """Whether a sample consists of the usual four arrays."""
         names = [output.name for output in self.layout.outputs]
         return names == ["tokens", "labels", "loss_mask", "position_ids"] and self._is_plain
 
@@ -464,16 +469,16 @@ class GPTDataset(PairSamples):
             reset_attention_mask=bool(config.reset_attention_mask),
             eod_mask_loss=bool(config.eod_mask_loss),
             inter_document_masking=config.inter_document_masking,
-            folds_last_token=config.window_policy == "concat",  # windows that end early, as the reference's
+            folds_last_token=config.window_policy == "concat",  # as the reference does for short windows
             attention_block=config.attention_block_size,
             attention_window=config.attention_window or 0,
         )
 
     def _mapped_samples(self) -> MappedSamples | None:
-        """Returns the mapped tokens for the kernel; None if tokens have to be read, or changed, first."""
+        """Returns the memory-mapped tokens for the kernel; None if tokens must be read or changed first."""
         source = self.dataset
         reader = source.byte_source if self._reads_pair else source
-        if reader is not self._mapped_of:  # it may be replaced
+        if reader is not self._mapped_of:  # the reader may be replaced
             self._mapped = self._find_mapped(source)
             self._mapped_of = reader
         return self._mapped
@@ -493,7 +498,7 @@ class GPTDataset(PairSamples):
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
 
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows from mapped bytes in one call, or from tokens read span by span."""
+        """Fills rows from mapped bytes by one kernel call, or from tokens read span by span."""
         columns = self._columns
         try:
             if (source := self._mapped_samples()) is not None:
@@ -510,11 +515,11 @@ class GPTDataset(PairSamples):
             weigh_loss(out, rows, self._loss_weight)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
-        """Returns the text of a sample and its documents, as the reference does; a class may override it.
+        """Returns the text and the documents of a sample, as the reference does; subclasses may override it.
 
         Returns:
-            text: int64[sequence_length + 1], filled up with the padding id; one less without an extra token.
-            documents: int64[num_documents], the rows in the `.idx` file, empty ones included.
+            text: int64[sequence_length + 1], padded with the pad id; int64[sequence_length] without an extra token.
+            documents: int64[num_documents], rows of the `.idx` file, including empty documents.
         """
         rows = np.array([self._position(idx)], dtype=np.int64)
         try:
@@ -527,7 +532,7 @@ class GPTDataset(PairSamples):
         return text, documents
 
     def _runs(self, rows: Int64s) -> Runs:
-        """Returns the tokens of samples: those of `_gather`, or of a user's query."""
+        """Returns the tokens of samples, from the class's own query if it overrides the query."""
         if QUERY not in self._overrides.found:
             return self._gather(rows)
         if self.config.inter_document_masking:
@@ -557,7 +562,7 @@ class GPTDataset(PairSamples):
         return Runs(tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets, spans)
 
     def _fill_from_runs(self, runs: Runs, out: Sample, rows: Int64s | None) -> None:
-        """Fills the outputs from runs; a sample with too few tokens is filled up with padding."""
+        """Fills the arrays from runs; pads samples with too few tokens."""
         text = np.empty((len(runs.row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
         for row, (begin, end) in enumerate(itertools.pairwise(runs.bounds.tolist())):
             text[row, : end - begin] = runs.tokens[begin:end]
@@ -565,11 +570,11 @@ class GPTDataset(PairSamples):
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether loss depends on the tokens."""
+        """Whether the loss mask depends on token ids, so that counts must read tokens."""
         return bool(self.config.eod_mask_loss) or self._pad_token_id >= 0
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns counts of the slots of samples and of the tokens they read.
+        """Returns counts of the slots of samples and of the tokens that these samples read.
 
         Raises:
             ConfigError: a user's class changes the samples.
@@ -579,11 +584,11 @@ class GPTDataset(PairSamples):
         config = self.config
         spans, texts = self.order.spans(rows, keep_empty=False), None
         if self.counts_need_tokens:
-            texts = self._trained_texts(rows)
+            texts = self._texts(rows)
         are_packs, length = config.window_policy == "best_fit", config.sequence_length
         return count_spans(spans, sequence_length=length, extra=self._extra, are_packs=are_packs, texts=texts)
 
-    def _trained_texts(self, rows: Int64s) -> Texts:
+    def _texts(self, rows: Int64s) -> Texts:
         runs = self._runs(rows)
         sample: Sample = {
             output.name: recycled_empty((len(rows), *output.shape), output.dtype or INTEGERS[0])
@@ -597,14 +602,14 @@ class GPTDataset(PairSamples):
 
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:
-    """Returns the arrays for the kernel, in the order of its parameters; None for a missing one."""
+    """Returns the arrays of a sample in the order of the kernel's parameters; None for missing arrays."""
     mask = sample.get("attention_mask")
     return (
         sample["tokens"],
         sample["labels"],
         sample["loss_mask"],
         sample["position_ids"],
-        mask if mask is not None and mask.flags.writeable else None,  # not the constant one
+        mask if mask is not None and mask.flags.writeable else None,  # the constant mask is not filled
         sample.get("cu_seqlens"),
         sample.get("max_seqlen"),
         sample.get("document_ids"),

@@ -1,4 +1,4 @@
-"""Counts of conversations, tokens and slots of samples, which must balance."""
+"""Counts of conversations, tokens and slots of samples, with a check that they add up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Conversations, and their tokens."""
+    """A number of conversations and the number of their tokens."""
 
     conversations: int = 0
     tokens: int = 0
@@ -39,29 +39,29 @@ NOTHING = Count()
 class SlotCounts:
     """Counts of the slots of samples, and of the tokens that these samples read.
 
-    A slot has a label if a token follows its own. `slots` = `with_loss` + `eod_masked` + `prompt` + `denied_slots` +
-    `pad_id` + `no_label` + `padding`. A token is counted as a label, so that two windows that read it count it once:
-    `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` + `pad_id` + `first_tokens` +
-    `rearranged` + `truncated`. For samples that were not read, `not_counted_slots` and `not_counted_tokens` take the
-    place of these sums.
+    A slot has a label if another token follows its token. `slots` = `with_loss` + `eod_masked` + `prompt` +
+    `denied_slots` + `pad_id` + `no_label` + `padding`. Tokens are counted as labels, so that a token that two windows
+    read counts once: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` + `pad_id` +
+    `first_tokens` + `rearranged` + `truncated`. Samples whose tokens were not read count as `not_counted_slots` and
+    `not_counted_tokens` instead.
 
     Attributes:
         samples: number of samples.
-        slots: their slots.
+        slots: number of slots of the samples.
         with_loss: slots with loss.
-        eod_masked: no loss: the token ends a document, and `eod_mask_loss` is set.
-        prompt: no loss: part of a prompt.
-        denied_slots: no loss: the token or its label is denied.
-        pad_id: no loss: the label is the tokenizer's padding id, which occurs in the data.
-        no_label: no loss: the token is the last of its text.
-        padding: no loss: no token.
-        tokens: tokens that these samples account for.
-        read_twice: tokens of these that another sample reads as well, where a long document is cut into packs.
-        denied_tokens: tokens that are not trained since they, or the token before, are denied.
+        eod_masked: slots without loss, as the token ends a document and `eod_mask_loss` is set.
+        prompt: slots without loss, as the label belongs to a prompt.
+        denied_slots: slots without loss, as the token or its label is denied.
+        pad_id: slots without loss, as the label equals the tokenizer's pad id.
+        no_label: slots without loss, as no token follows.
+        padding: slots without a token.
+        tokens: tokens of the samples.
+        read_twice: tokens that two samples read, at cuts of long documents between packs.
+        denied_tokens: tokens without loss, as the token or its predecessor is denied.
         first_tokens: tokens that are no label: the first of a pack or conversation, or of a window without extra token.
-        rearranged: tokens that fill in the middle drops at the end of samples, less those that it adds.
-        truncated: tokens of conversations behind the end of a sample.
-        not_counted_slots, not_counted_tokens: with or without loss.
+        rearranged: tokens that fill-in-the-middle drops at the ends of samples, minus the tokens that it adds.
+        truncated: tokens cut from conversations that are longer than a sample.
+        not_counted_slots, not_counted_tokens: slots and tokens of samples whose tokens were not read.
     """
 
     samples: int = 0
@@ -92,7 +92,7 @@ class SlotCounts:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Slots and tokens unaccounted for: 0, or a count is wrong."""
+        """Differences of the two sums for (slots, tokens); (0, 0) if the counts are correct."""
         masked = self.with_loss + self.eod_masked + self.prompt + self.pad_id
         slots = self.slots - masked - self.denied_slots - self.no_label - self.padding - self.not_counted_slots
         read = masked + self.denied_tokens + self.first_tokens + self.rearranged + self.truncated
@@ -107,20 +107,20 @@ NO_SLOTS = SlotCounts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatLedger:
-    """Counts of all conversations and tokens in the passes over a split, and of the slots of its samples.
+    """Counts of all conversations and tokens of a split over its epochs, and of the slots of its samples.
 
-    A conversation is read, dropped for one reason, or not reached, since the samples end before the last pass does.
+    In each epoch, a conversation is read, dropped for one reason, or not reached because the samples end earlier.
 
     Attributes:
-        num_epochs: passes over the split that were begun.
-        exposed: conversations and tokens of these passes.
-        dropped_empty: too short for an input and a label.
-        dropped_long: longer than a sample, under `long_conversations="drop"`.
-        dropped_untrainable: without a token to train on within a sample.
-        not_reached: those of the last pass that no sample reads.
-        truncated: those that samples cut, and the tokens cut off.
+        num_epochs: number of epochs, including an incomplete last one.
+        exposed: conversations of the split times `num_epochs`.
+        dropped_empty: conversations too short for an input and a label.
+        dropped_long: conversations longer than a sample, with `long_conversations="drop"`.
+        dropped_untrainable: conversations without a token to train on within a sample.
+        not_reached: conversations of the last epoch that no sample reads.
+        truncated: conversations longer than their sample, and the tokens cut off.
         num_untrainable_samples: samples without any loss.
-        counts: the slots of the samples.
+        counts: slots and tokens of the samples.
     """
 
     num_epochs: int
@@ -135,36 +135,36 @@ class ChatLedger:
 
     @property
     def read(self) -> Count:
-        """Those in the samples, whole or truncated."""
+        """Conversations in samples, including truncated ones."""
         return Count(conversations=self.counts.first_tokens, tokens=self.counts.tokens)
 
     @property
     def balance(self) -> tuple[int, int, int, int]:
-        """Conversations, tokens, slots, and tokens read unaccounted for: all 0, or a count is wrong."""
+        """Differences of the sums for conversations, tokens, slots and tokens read; all 0 if the counts are correct."""
         dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
         left = self.exposed - dropped - self.not_reached - self.read
         return left.conversations, left.tokens, *self.counts.balance
 
     @property
     def fill(self) -> float:
-        """The share of slots with a token; 1 without slots."""
+        """The fraction of slots with a token; 1 if there are no slots."""
         return 1 - self.counts.padding / self.counts.slots if self.counts.slots else 1.0
 
     def lines(self) -> list[tuple[str, str]]:
-        """Returns names and numbers for people."""
+        """Returns (name, formatted number) rows for display."""
 
-        def both(count: Count) -> str:
+        def shown(count: Count) -> str:
             return f"{count.conversations:,} conversations, {count.tokens:,} tokens"
 
         counts = self.counts
         return [
-            (f"exposed ({self.num_epochs} epochs)", both(self.exposed)),
-            ("dropped: empty", both(self.dropped_empty)),
-            ("dropped: too long", both(self.dropped_long)),
-            ("dropped: nothing to train", both(self.dropped_untrainable)),
-            ("not reached", both(self.not_reached)),
-            ("read", both(self.read)),
-            ("truncated", f"{both(self.truncated)} cut off"),
+            (f"exposed ({self.num_epochs} epochs)", shown(self.exposed)),
+            ("dropped: empty", shown(self.dropped_empty)),
+            ("dropped: too long", shown(self.dropped_long)),
+            ("dropped: nothing to train", shown(self.dropped_untrainable)),
+            ("not reached", shown(self.not_reached)),
+            ("read", shown(self.read)),
+            ("truncated", f"{shown(self.truncated)} cut off"),
             ("trained tokens", f"{counts.with_loss:,}"),
             ("masked tokens", f"{counts.prompt + counts.first_tokens:,}"),
             ("samples", f"{counts.samples:,}, {self.num_untrainable_samples:,} without loss"),
@@ -173,7 +173,7 @@ class ChatLedger:
 
 
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
-    """Returns the counts of windows without masks."""
+    """Returns the counts of full windows in which only the last slot can lack a label."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
     return SlotCounts(
         samples=samples,
@@ -186,14 +186,14 @@ def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCoun
 
 
 class Texts(NamedTuple):
-    """The tokens of samples, if loss depends on them.
+    """The tokens of samples whose loss mask depends on token ids.
 
     Attributes:
-        tokens: integers[num_tokens], back to back.
-        is_denied: bool[num_tokens].
-        bounds: int64[samples + 1], bounds of each sample's tokens.
+        tokens: integers[num_tokens], the concatenated tokens of the samples.
+        is_denied: bool[num_tokens], whether a token belongs to a denied document.
+        bounds: int64[samples + 1]; sample i has tokens [bounds[i], bounds[i + 1]).
         loss: integers[samples], slots with loss.
-        eod: the end-of-document id if it masks loss; else None.
+        eod: the end-of-document id with `eod_mask_loss`; else None.
     """
 
     tokens: NDArray[Any]
@@ -206,15 +206,14 @@ class Texts(NamedTuple):
 def count_spans(
     spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool, texts: Texts | None = None
 ) -> SlotCounts:
-    """Returns the counts of samples.
+    """Returns the counts of samples of documents.
 
     Args:
-        spans: their spans; denied documents have numbers below 0.
-        sequence_length: slots of a sample.
-        extra: tokens that a sample reads beyond that, 0 or 1.
-        are_packs: whether samples are packs of documents, or windows, each of which begins with the last token of the
-            one before.
-        texts: the tokens; None if nothing but denied documents is masked.
+        spans: the spans of the samples; denied documents are below 0.
+        sequence_length: slots per sample.
+        extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
+        are_packs: True for packs of documents; False for windows, which begin with the last token of the window before.
+        texts: the tokens of the samples; None if only denied documents are masked.
     """
     samples, is_denied = len(spans.row_offsets) - 1, None
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])[spans.row_offsets]
@@ -258,10 +257,10 @@ def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: i
     """Returns the counts of samples of whole conversations.
 
     Args:
-        shares: int64[count, 5] of each conversation: tokens, inputs, tokens read, slots, labels with loss.
-        denied: bool[count].
-        samples: the number of samples.
-        slots: their slots.
+        shares: int64[count, 5], per conversation: tokens, inputs, tokens read, slots, labels with loss.
+        denied: bool[count], whether a conversation is denied.
+        samples: number of samples.
+        slots: number of slots of the samples.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

@@ -1,4 +1,4 @@
-"""BERT and T5 samples: runs of sentences, of which some words are masked."""
+"""BERT and T5 datasets: samples of consecutive sentences in which some words are masked."""
 
 from __future__ import annotations
 
@@ -42,14 +42,13 @@ from tokenloom.overrides import Uncalled
 logger: logging.Logger = logging.getLogger(__name__)
 
 _GEOMETRIC_PROBABILITY = 0.2
-"""Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
-
+"""Parameter of the geometric distribution of n-gram lengths in SpanBERT (https://arxiv.org/abs/1907.10529, 3.1)."""
 
 _REQUIRED = (
     *("masking_probability", "short_sequence_probability", "masking_max_ngram", "masking_do_full_word"),
     *("masking_do_permutation", "masking_use_longer_ngrams", "masking_use_geometric_distribution"),
 )
-"""Settings without a default, all part of the cache key."""
+"""Required settings; all are part of the cache key."""
 
 
 @dataclass
@@ -57,20 +56,20 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
     """Settings of masked datasets; all are required.
 
     Attributes:
-        masking_probability: share of masked tokens, in (0, 1).
-        short_sequence_probability: probability of a sample with a shorter target length, in [0, 1].
-        masking_max_ngram: words that are masked together, at most.
-        masking_do_full_word: mask the pieces of a word together.
-        masking_do_permutation: shuffle as many unmasked tokens, and predict them too.
+        masking_probability: fraction of tokens to mask, in (0, 1).
+        short_sequence_probability: probability that a sample has a shorter target length, in [0, 1].
+        masking_max_ngram: maximum number of consecutive words to mask together.
+        masking_do_full_word: mask all tokens of a word together.
+        masking_do_permutation: also shuffle as many other tokens as are masked, and predict them.
         masking_use_longer_ngrams: draw long n-grams more often than short ones.
-        masking_use_geometric_distribution: draw lengths of n-grams as SpanBERT does; not with permutation.
+        masking_use_geometric_distribution: draw n-gram lengths as SpanBERT does; excludes `masking_do_permutation`.
         word_pieces: the vocabulary of the tokenizer; computed.
     """
 
     _special_tokens: ClassVar[int] = 0
-    """Tokens of a sample that are not text."""
+    """Number of special tokens per sample."""
     _roles: ClassVar[Mapping[str, str]] = {}
-    """Required special tokens, and why."""
+    """Required special tokens, each with the reason for errors."""
 
     masking_probability: float | None = None
     short_sequence_probability: float | None = None
@@ -82,10 +81,10 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
     word_pieces: WordPieces | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Checks the settings and reads the vocabulary."""
+        """Validates the settings and reads the vocabulary."""
         super().__post_init__()
         if self.tokenizer is None:
-            raise ConfigError("no `tokenizer` given", hint="load one with `load_tokenizer`")
+            raise ConfigError("no `tokenizer` given", hint="pass a path or the result of `load_tokenizer`")
         self._require(*_REQUIRED)
         if not 0 < (self.masking_probability or 0) < 1:
             raise ConfigError(f"`masking_probability`: must be in (0, 1), got {self.masking_probability!r}")
@@ -99,11 +98,11 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
                 message = "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other"
                 raise ConfigError(message)
             if self.masking_use_longer_ngrams:
-                message = "`masking_use_longer_ngrams` has no effect beside `masking_use_geometric_distribution`"
+                message = "`masking_use_longer_ngrams` has no effect with `masking_use_geometric_distribution`"
                 warnings.warn(message, IgnoredSettingWarning, stacklevel=4)
         self.word_pieces = word_pieces(self.tokenizer)
         least = self._special_tokens + (2 if self.short_sequence_probability else 1)
-        hint = f"{self._special_tokens} of its tokens are special ones"
+        hint = f"raise it: {self._special_tokens} tokens of a sample are special tokens"
         checked_integer("sequence_length", self.sequence_length, at_least=least, hint=hint)
         for role, reason in self._roles.items():
             required_token_id(self.tokenizer, role, reason)
@@ -115,28 +114,28 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
 
 
 class MaskedWordPieceDataset(PairSamples):
-    """Samples of whole sentences with masked words: the base of BERT and T5 datasets.
+    """The base class of BERT and T5 datasets: samples of whole sentences with masked words.
 
-    Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences `sample_index[k]`,
-    and draws the rest from its own generator, seeded by (random_seed + k) % 2**32, so it is the same for any order,
-    process and resumption.
+    The data have one sequence per sentence; splits divide documents. Sample k reads the sentences `sample_index[k]`.
+    All random draws of sample k come from a generator seeded with (random_seed + k) % 2**32, so the sample is the same
+    in every order, process and resumed run.
 
-    `dataset[k]` gives NumPy arrays and integers as the reference does, `dataset.sample(k)` NumPy arrays only, and
-    `dataset.batch(positions)` many samples by one kernel call; torch's DataLoader gets batches of tensors. Thread-safe,
-    fork-safe and picklable. `len()` opens the index.
+    `dataset[k]` returns NumPy arrays and integers as the reference does; `dataset.sample(k)` returns NumPy arrays only;
+    `dataset.batch(positions)` fills many samples by one kernel call; torch's DataLoader gets batches of tensors.
+    `len()` opens the index. Thread-safe, fork-safe and picklable.
 
-    A subclass gives `_min_sentences`, `_shapes` and `_make_filler`.
+    Subclasses implement `_min_sentences`, `_shapes` and `_make_filler`.
 
     Args:
         indexed_dataset: the low-level dataset.
-        dataset_path: its path, for the cache key.
+        dataset_path: path of the low-level dataset, for the cache key.
         indexed_indices: integers[num_documents], the documents of the split; consecutive.
-        num_samples: samples wanted at least, from as many passes over the documents as needed; None for one.
-        index_split: the split.
+        num_samples: minimum number of samples, from as many epochs as needed; None for one epoch.
+        index_split: the split that these samples belong to.
         config: the settings.
 
     Raises:
-        ConfigError: samples are wanted from documents that give none, or the documents are not consecutive.
+        ConfigError: `num_samples` is above 0 and the documents give no samples, or the documents are not consecutive.
         IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
     """
 
@@ -148,7 +147,7 @@ class MaskedWordPieceDataset(PairSamples):
         "_get_token_mask": UNCALLED_BY_ITEM,
     }
 
-    _asks_items = True
+    _reads_items = True
     _reads = "sentences"
 
     def __init__(
@@ -165,7 +164,7 @@ class MaskedWordPieceDataset(PairSamples):
         self.order = self._make_order(config.sequence_length - config._special_tokens, self._min_sentences)
 
     def _make_order(self, longest_text: int, min_sentences: int) -> SentenceOrder:
-        # The reference has one cache for all splits of these.
+        # As in the reference, all splits share one cache entry.
         base = f"{self.unique_description_hash}-{type(self).__name__}"
         store = self._array_store(PairOrigin(dataset=self.dataset), base=base)
         return SentenceOrder(
@@ -182,7 +181,7 @@ class MaskedWordPieceDataset(PairSamples):
     @property
     @abstractmethod
     def _min_sentences(self) -> int:
-        """Sentences in a sample, at least."""
+        """The minimum number of sentences in a sample."""
 
     @property
     @abstractmethod
@@ -195,15 +194,15 @@ class MaskedWordPieceDataset(PairSamples):
 
     @abstractmethod
     def _make_filler(self) -> Any:
-        """Returns the kernel that masks and fills samples."""
+        """Returns the kernel that masks words and fills samples."""
 
     def _fill(self, spans: SpanBatch, targets: Int64s, seeds: NDArray[np.uint32]) -> Sample:
         """Returns masked samples with a leading batch axis.
 
         Args:
-            spans: the sentences of each.
-            targets: int64[rows], tokens that a sample keeps of its text at most.
-            seeds: uint32[rows], of each sample's generator.
+            spans: the sentences of each sample.
+            targets: int64[rows], the maximum number of text tokens of each sample.
+            seeds: uint32[rows], the seed of each sample's generator.
         """
         tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths).astype(np.int64)
         sample = {name: recycled_empty((len(targets), *shape), np.int64) for name, shape in self._shapes.items()}
@@ -215,14 +214,14 @@ class MaskedWordPieceDataset(PairSamples):
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
-        """Returns the number of documents: a document's sentences stay in one split."""
+        """Returns the number of documents, as all sentences of a document belong to one split."""
         return low_level_dataset.num_documents
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> IndexedDataset:
         """Opens the pair at a path."""
         if dataset_path is None:
-            raise ConfigError("no `blend` or `blend_per_split` given", hint="only GPT samples can be made up")
+            raise ConfigError("no `blend` or `blend_per_split` given", hint="set one: only GPT datasets have mock data")
         return open_pair(dataset_path, config)
 
     @staticmethod
@@ -231,15 +230,15 @@ class MaskedWordPieceDataset(PairSamples):
 
     @property
     def sample_index(self) -> NDArray[Any]:
-        """uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens."""
+        """uint32[num_samples, 3], per sample: first sentence, last sentence + 1, target length in tokens."""
         return self.order.mapping()
 
     def __len__(self) -> int:
-        """The number of samples; opens the index."""
+        """Returns the number of samples; opens the index."""
         return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample; None gives one with an all-zero loss mask, for filling up a batch."""
+        """Returns a sample of NumPy arrays and integers; None returns a sample with an all-zero loss mask."""
         return {name: value if value.ndim else int(value) for name, value in self._sample_for_item(idx).items()}
 
     def span_batch(self, positions: Positions) -> SpanBatch:
@@ -260,7 +259,7 @@ class MaskedWordPieceDataset(PairSamples):
             raise
         except (IndexError, ValueError, OverflowError) as error:
             for row in rows if len(rows) > 1 else ():
-                self._batch(np.array([row]))  # raises for the sample at fault
+                self._batch(np.array([row]))  # raises for the invalid sample
             raise self._explained(error, int(rows[0])) from error
 
     def _explained(self, error: Exception, position: int) -> Exception:
@@ -268,9 +267,9 @@ class MaskedWordPieceDataset(PairSamples):
             return self._damaged(IndexError(f"sample {position}: {error}"))
         message = f"sample {position} of {self._name()}: {error}"
         if isinstance(error, OverflowError):
-            hint = "lower `masking_probability`, or allow for more: sentinels, or a longer `sequence_length_decoder`"
+            hint = "lower `masking_probability`, add sentinels to the tokenizer, or raise `sequence_length_decoder`"
             return ConfigError(message, hint=hint)
-        return TokenizerError(message, hint="was the data made with this tokenizer?")
+        return TokenizerError(message, hint="pass the tokenizer that made the data")
 
     def _masker(self) -> Masker:
         config = self.config
@@ -288,8 +287,8 @@ class MaskedWordPieceDataset(PairSamples):
 
 
 def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
-    """Returns the probability of an n-gram of at most i + 1 words, where n has a weight of 1 / n: float64[longest]."""
-    # Operations in the order of the reference and of `RandomState.choice`, for the same last bits.
+    """Returns the cumulative probabilities of n-grams of 1 to `longest` words, weighted by 1 / n: float64[longest]."""
+    # The operations have the order of the reference and of `RandomState.choice`, for equal last bits.
     weights = 1.0 / np.arange(1, longest + 1)
     weights = weights / weights.sum(keepdims=True)
     if longer:
@@ -304,7 +303,7 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     """Settings of BERT datasets.
 
     Attributes:
-        classification_head: samples have two segments, swapped half of the time, for next-sentence prediction.
+        classification_head: make samples of two segments, and swap half of them, for next-sentence prediction.
             Required.
     """
 
@@ -312,30 +311,30 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     _roles: ClassVar[Mapping[str, str]] = {
         "cls": "it begins each sample",
         "sep": "it ends each segment",
-        "mask": "it stands in for masked tokens",
+        "mask": "it replaces masked tokens",
     }
 
     classification_head: bool | None = None
 
     def __post_init__(self) -> None:
-        """Checks the settings and the tokenizer."""
+        """Validates the settings and the tokenizer."""
         super().__post_init__()
         self._require("classification_head")
 
 
 class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
-    """BERT samples: cls, segment A, sep, and with a classification head segment B, sep.
+    """A dataset of BERT samples: cls, segment A, sep, and with a classification head segment B, sep.
 
-    A text longer than its target is cut at either end of the longer segment. Of the masked tokens, 80 % become the mask
-    token, 10 % a random one, 10 % stay. A sample holds text, types (1 in segment B), labels, padding_mask and
-    loss_mask, int64[S] each, and is_random (whether A and B are swapped) and truncated.
+    Texts longer than their target lose tokens at random ends of the longer segment. Of the masked tokens, 80 % become
+    the mask token, 10 % a random token, and 10 % stay. A sample has text, types (1 in segment B), labels, padding_mask
+    and loss_mask, int64[S] each, and is_random (1 if A and B are swapped) and truncated.
 
-    Labels are -1 where nothing is masked. Text and labels are 0 at pad ids in the text, as in the reference. After the
-    text, types and padding_mask hold the pad id itself, as there: masks of zeros and ones need a pad id of 0; without a
-    pad id they hold -1. The mask goes by position: a random token equal to the pad id is seen. (In the reference it is
-    not.)
+    Labels are -1 at unmasked tokens. Pad ids within the text become 0 in text and labels. After the text, types and
+    padding_mask contain the pad id, so they are masks of 0 and 1 only if the pad id is 0; without a pad id they contain
+    -1. All this is as in the reference. Unlike the reference, padding_mask is 1 at a random token that equals the pad
+    id.
 
-    Args and errors are those of `MaskedWordPieceDataset`.
+    Arguments and errors are those of `MaskedWordPieceDataset`.
     """
 
     config: BERTMaskedWordPieceDatasetConfig
@@ -358,16 +357,16 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
         sample = super()._fill(spans, targets, seeds)
         if not self._masks_by_position or self._pad_token_id == NO_TOKEN:
             return sample
-        # The padding mask is 1 wherever text is: the kernel follows the reference, which goes by value.
+        # The kernel masks by value, as the reference does; here the padding mask becomes 1 everywhere in the text.
         sums = np.concatenate([[0], np.cumsum(spans.lengths)])[spans.row_offsets]
-        lengths = np.minimum(np.diff(sums), targets) + 2  # cls, and sep
+        lengths = np.minimum(np.diff(sums), targets) + 2  # cls and sep
         places = np.minimum(lengths, self.config.sequence_length - 1)
         lengths += sample["types"][np.arange(len(places)), places] == 1  # sep of the second segment
         sample["padding_mask"][np.arange(self.config.sequence_length) < lengths[:, None]] = 1
         return sample
 
     def _make_filler(self) -> BertFiller:
-        assert self.config.word_pieces is not None  # the config has read it
+        assert self.config.word_pieces is not None  # read by the config
         return self._bert_filler(self.config.word_pieces.ids)
 
     def _bert_filler(self, replacements: NDArray[np.int64]) -> BertFiller:
@@ -383,19 +382,20 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
 
 
 _SEPARATE_MASKS_FOR_ALL = (1, 10)
-"""Since this version all kernels take a padding mask per side; before, only flash and fused attention do."""
+"""First version of Transformer Engine in which all kernels accept separate masks of encoder and decoder."""
 
 _SEPARATE_MASKS_AT_ALL = (1, 7)
+"""First version in which flash and fused attention accept separate masks."""
 
 
 def dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
-    """Returns bool[batch, 1, queries, keys], True = masked; token 0 counts as padding."""
+    """Returns the attention mask bool[batch, 1, queries, keys], True = masked; token 0 counts as padding."""
     seen = (queries >= 1).unsqueeze(2) & (keys >= 1).unsqueeze(1)
     return ~(seen.tril() if causal else seen).unsqueeze(1)
 
 
-def _takes_separate_masks(te_version: str | None) -> bool:
-    """Whether the kernels in use take one mask per side; without Transformer Engine as in its newest version."""
+def _accepts_separate_masks(te_version: str | None) -> bool:
+    """Returns whether the attention kernels accept separate masks; True if Transformer Engine is not installed."""
     try:
         te_version = te_version or metadata.version("transformer-engine")
     except metadata.PackageNotFoundError:
@@ -416,21 +416,18 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     """Settings of T5 datasets.
 
     Attributes:
-        sequence_length_encoder: tokens that the encoder reads: `sequence_length`; computed.
-        sequence_length_decoder: tokens that the decoder reads. Required.
+        sequence_length_encoder: number of encoder tokens, equal to `sequence_length`; computed.
+        sequence_length_decoder: number of decoder tokens. Required.
     """
 
-    _special_tokens = 2  # the reference leaves room for one bos and one eos, though the encoder gets neither
-    _roles: ClassVar[Mapping[str, str]] = {
-        "bos": "it begins what the decoder reads",
-        "eos": "it ends what the decoder writes",
-    }
+    _special_tokens = 2  # the reference reserves bos and eos, although the encoder reads neither
+    _roles: ClassVar[Mapping[str, str]] = {"bos": "it begins decoder inputs", "eos": "it ends decoder labels"}
 
     sequence_length_encoder: int | None = field(init=False, default=None)
     sequence_length_decoder: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the settings and the tokenizer, and computes `sequence_length_encoder`."""
+        """Validates the settings and the tokenizer, and computes `sequence_length_encoder`."""
         super().__post_init__()
         self.sequence_length_encoder = self.sequence_length
         self._require("sequence_length_decoder")
@@ -439,21 +436,22 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
         longest = self.sequence_length - self._special_tokens
         if num_sentinels < (most := int((self.masking_probability or 0.0) * longest)):
             message = "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels"
-            logger.warning(f"{message}: a sample with more runs than that is an error", longest, most, num_sentinels)
+            logger.warning(f"{message}: samples with more runs will raise", longest, most, num_sentinels)
 
 
 class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
-    """T5 samples: the encoder reads a text with sentinels for masked runs, the decoder predicts what they stand for.
+    """A dataset of T5 samples: sentinels replace runs of masked words, and the decoder predicts the masked words.
 
-    The decoder reads bos, then each sentinel and its tokens, and writes the same followed by eos. A text longer than
-    its target loses its end. A sample holds text_enc and enc_mask, int64[sequence_length_encoder]; text_dec, labels,
-    loss_mask and dec_mask, int64[sequence_length_decoder]; and truncated.
+    The decoder inputs are bos, then each sentinel followed by the tokens it replaces; the labels are the same without
+    bos and with eos. Texts longer than their target are truncated. A sample has text_enc and enc_mask,
+    int64[sequence_length_encoder]; text_dec, labels, loss_mask and dec_mask, int64[sequence_length_decoder]; and
+    truncated.
 
-    At pad ids, in the text too, tokens, labels and masks are 0. Labels are -1 after the end, or 0 for a tokenizer
+    Tokens, labels and masks are 0 at pad ids, also within the text. After the text, labels are -1, or 0 for a tokenizer
     without a pad id.
 
-    Args and errors are those of `MaskedWordPieceDataset`. A sample with more masked runs than the tokenizer has
-    sentinels, or that does not fit the decoder, raises a `ConfigError`.
+    Arguments and errors are those of `MaskedWordPieceDataset`. Reading a sample raises ConfigError if it has more
+    masked runs than the tokenizer has sentinels, or does not fit the decoder.
     """
 
     config: T5MaskedWordPieceDatasetConfig
@@ -471,25 +469,25 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
         use_local: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
         test_te_version: str | None = None,
     ) -> tuple[Any, Any, Any]:
-        """Returns the attention masks of encoder, decoder and cross attention for a batch of tensors.
+        """Returns the attention masks of the encoder, the decoder and cross attention for a batch of tensors.
 
-        With `use_local`, dense ones: bool[batch, 1, queries, keys], True = masked; token 0 counts as padding. Else
-        those of the installed (or newest) Transformer Engine, given NVTE_FLASH_ATTN and NVTE_FUSED_ATTN: the encoder's
-        mask as [batch, 1, 1, length], None for the decoder, which is causal, and a pair (decoder, encoder) across;
-        dense ones for old versions whose unfused kernels need them.
+        With `use_local`, all masks are dense: bool[batch, 1, queries, keys], True = masked; token 0 counts as padding.
+        Otherwise, the masks fit the installed Transformer Engine and NVTE_FLASH_ATTN and NVTE_FUSED_ATTN: the encoder
+        mask as [batch, 1, 1, length], None for the causal decoder, and a pair (decoder mask, encoder mask) for cross
+        attention; or dense encoder and cross masks for old versions whose unfused kernels need dense masks.
 
         Args:
             encoder_tokens: `text_enc`, [batch, sequence_length_encoder].
             decoder_tokens: `text_dec`, [batch, sequence_length_decoder].
             encoder_mask: `enc_mask`.
             decoder_mask: `dec_mask`.
-            use_local: the model does not use Transformer Engine.
-            test_te_version: version instead of the installed one.
+            use_local: True if the model does not use Transformer Engine.
+            test_te_version: version of Transformer Engine to assume; None for the installed version.
 
         Raises:
-            ConfigError: the version is older than 1.7 and flash or fused attention is on.
+            ConfigError: the version is older than 1.7 and flash or fused attention is enabled.
         """
-        if not use_local and _takes_separate_masks(test_te_version):
+        if not use_local and _accepts_separate_masks(test_te_version):
             encoder_mask, decoder_mask = (mask.unsqueeze(1).unsqueeze(1) for mask in (encoder_mask, decoder_mask))
             return encoder_mask, None, (decoder_mask, encoder_mask)
         decoder = dense_mask(decoder_tokens, decoder_tokens, causal=True) if use_local else None
@@ -507,7 +505,7 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
 
     def _make_filler(self) -> T5Filler:
         config = self.config
-        assert config.sequence_length_decoder is not None  # the config has checked it
+        assert config.sequence_length_decoder is not None  # validated by the config
         return T5Filler(
             self._masker(),
             encoder_length=config.sequence_length,

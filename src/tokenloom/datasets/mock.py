@@ -1,4 +1,4 @@
-"""Mock GPT data, with or without images, for measuring a run without data."""
+"""Mock GPT datasets, with or without images, to measure training without data."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from tokenloom.forks import cached_property
 
 
 class MockGPTLowLevelDataset:
-    """100,000 documents of 1 to 4095 tokens: 1, 2, 3, … modulo the vocabulary, then end-of-document.
+    """A low-level dataset of 100,000 mock documents of 1 to 4095 tokens.
+
+    A document has the tokens 1, 2, 3, … modulo the vocabulary size, and ends with the end-of-document id.
 
     Args:
-        tokenizer: gives the vocabulary size and the end-of-document id.
+        tokenizer: provides the vocabulary size and the end-of-document id.
     """
 
     seed = 0
@@ -41,18 +43,18 @@ class MockGPTLowLevelDataset:
         return len(self.sequence_lengths)
 
     def __getitem__(self, idx: int) -> Int64s:
-        """Returns a document: int64[length]."""
+        """Returns the tokens of a document: int64[length]."""
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Int64s:
-        """Returns tokens [offset, offset + length) of a document; all from `offset` on when length is None."""
+        """Returns tokens [offset, offset + length) of a document; up to its end if `length` is None."""
         available = int(self.sequence_lengths[idx])
         stop = available if length is None else min(offset + length, available)
         one = np.ones(1, dtype=np.int64)
         return self.gather(one * idx, one * offset, one * max(stop - offset, 0))
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Int64s:
-        """Returns the tokens of many spans, back to back: int64[sum(lengths)]."""
+        """Returns the concatenated tokens of many spans: int64[sum(lengths)]."""
         ends = np.cumsum(lengths)
         offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths - starts, lengths)
         last = np.repeat(self.sequence_lengths[sequences], lengths) - 1
@@ -60,24 +62,25 @@ class MockGPTLowLevelDataset:
 
 
 class MockGPTDataset(GPTDataset):
-    """GPT samples of mock data; replaces `GPTDataset` if a config names no data."""
+    """A `GPTDataset` of mock data; the builder uses it if the config has no data."""
 
-    in_place_of: ClassVar[type | None] = GPTDataset
+    mock_of: ClassVar[type | None] = GPTDataset
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
-        """Returns the mock documents; the path does not matter."""
+        """Returns the mock documents; ignores the path."""
         return MockGPTLowLevelDataset(config.tokenizer)
 
 
 @dataclass
 class MultimodalDatasetConfig(GPTDatasetConfig):
-    """What multimodal datasets need to know beyond the settings of GPT datasets.
+    """Settings of multimodal datasets.
 
     Attributes:
-        image_h: height of the images, in pixels. Required.
-        image_w: their width. Required.
-        preprocess_func: maps each sample of torch tensors to what `dataset[k]` returns; None leaves them as they are.
+        image_h: height of images, in pixels. Required.
+        image_w: width of images, in pixels. Required.
+        preprocess_func: function from a sample of torch tensors to the sample that `dataset[k]` returns; None changes
+            nothing.
     """
 
     image_h: int | None = None
@@ -85,7 +88,7 @@ class MultimodalDatasetConfig(GPTDatasetConfig):
     preprocess_func: Callable[[Sample], Sample] | None = None
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
+        """Validates the settings."""
         super().__post_init__()
         for name in ("image_h", "image_w"):
             if (pixels := getattr(self, name)) is None or pixels < 1:
@@ -93,23 +96,23 @@ class MultimodalDatasetConfig(GPTDatasetConfig):
 
 
 class MockMultimodalDataset(MockGPTDataset):
-    """Samples of `MockGPTDataset`, each with a black image: float32[3, image_h, image_w] under "image"."""
+    """A `MockGPTDataset` whose samples also have a black image, "image" float32[3, image_h, image_w]."""
 
     config: MultimodalDatasetConfig
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors, as `preprocess_func` leaves it."""
+        """Returns a sample as torch tensors, after `preprocess_func`."""
         sample = to_tensors(self._sample_for_item(idx), copy_shared=True)
         return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)
 
     @property
     def item_hook(self) -> str | None:
-        """The hook that only `dataset[k]` calls: `preprocess_func`."""
+        """`"preprocess_func"` if it is set, as only `dataset[k]` calls it; else None."""
         return None if self.config.preprocess_func is None else "preprocess_func"
 
     @cached_property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample."""
+        """The names, shapes and dtypes of the arrays of a sample."""
         shape = (3, self.config.image_h or 0, self.config.image_w or 0)
         image = Output(name="image", shape=shape, dtype=np.dtype(np.float32))
         return BatchLayout((*super().layout.outputs, image))

@@ -1,4 +1,4 @@
-"""The arrays of samples: their shapes, allocation, and checks of arrays that a caller passes."""
+"""Shapes and allocation of the arrays of samples, and validation of arrays that a caller passes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 
 MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
-"""Makes an array of a shape and dtype, such as `numpy.empty`, or one in page-locked memory."""
+"""Allocates an array of a shape and dtype, such as `numpy.empty`, or a function for page-locked memory."""
 
 INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
-"""Dtypes of tokens, labels and positions; the first one is the default."""
+"""Possible dtypes of tokens, labels and positions; the default comes first."""
 
 TOKEN_DIGESTS = "token_digests"
-"""Key of the array for a digest of each row of tokens: uint64[num_samples, 2]."""
+"""Key of the array that receives a digest of each row of tokens: uint64[num_samples, 2]."""
 
 LARGE_BYTES = 128 << 10
-"""From this size on, malloc returns memory to the system, and `recycled_empty` keeps it."""
+"""Minimum size of arrays that `recycled_empty` keeps; malloc returns freed memory of this size to the system."""
 
 _masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One array of a sample.
+    """The description of one array of a sample.
 
     Attributes:
-        name: name under which a sample has it.
-        shape: shape of one sample, without a batch axis.
-        dtype: None for integers of the width that the caller wants.
-        constant: read-only array shared by all samples; None for one that is filled for each.
+        name: key of the array in a sample.
+        shape: shape in one sample, without a batch axis.
+        dtype: dtype; None for the caller's choice of int64 or int32.
+        constant: read-only array shared by all samples; None if the array is filled for each sample.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Output:
 
 
 def sample_outputs(length: int, *, boundaries: bool, mask: Output | None = None) -> list[Output]:
-    """Returns the arrays of all samples, with document boundaries if asked for."""
+    """Returns the arrays that samples of any kind have, with document boundaries if `boundaries` is True."""
 
     def output(name: str, dtype: Any = None, shape: tuple[int, ...] = (length,)) -> Output:
         return Output(name=name, shape=shape, dtype=dtype and np.dtype(dtype))
@@ -62,12 +62,12 @@ def sample_outputs(length: int, *, boundaries: bool, mask: Output | None = None)
 
 
 _Plan = list[tuple[str, tuple[int, ...], np.dtype[Any], MakeArray]]
-"""Name, shape, dtype and maker of each array."""
+"""Name, shape, dtype and allocating function of each array."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """The arrays of a sample, in order; a batch has the same with an axis in front."""
+    """The arrays of a sample, in order; the arrays of a batch have a leading axis."""
 
     outputs: tuple[Output, ...]
     _plans: dict[tuple[tuple[int, ...], np.dtype[Any], MakeArray], _Plan] = field(
@@ -75,10 +75,10 @@ class BatchLayout:
     )
 
     def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
-        """Returns new arrays, uninitialised but for the constant ones; 0.2 us for each small one."""
+        """Allocates uninitialised arrays, and shares the constant ones; 0.2 us per small array."""
         sample: Sample = {}
         arrays = self._plans.get((leading, integers, empty)) or self._plan(leading, integers, empty)
-        for name, shape, dtype, make in arrays:  # faster than a comprehension
+        for name, shape, dtype, make in arrays:  # faster than a dict comprehension
             sample[name] = make(shape, dtype)
         return sample
 
@@ -92,17 +92,18 @@ class BatchLayout:
             elif empty is recycled_empty and math.prod(shape) * dtype.itemsize < LARGE_BYTES:
                 make = np.empty
             plan.append((each.name, shape, dtype, make))
-        if len(self._plans) > 16:  # batches of many sizes
+        if len(self._plans) > 16:  # batches of many sizes must not fill the memory
             self._plans.clear()
         self._plans[leading, integers, empty] = plan
         return plan
 
     def check(self, out: Mapping[str, Any], count: int, *, name: str) -> None:
-        """Checks that a caller's arrays can take a batch of `count` samples."""
+        """Raises if the arrays of a caller do not fit a batch of `count` samples."""
+        hint = f"make the arrays with `allocate_batch({count})`"
         if len(out) != len(self.outputs) or any(output.name not in out for output in self.outputs):
-            wanted = ", ".join(sorted(output.name for output in self.outputs))
-            message = f"`out`: samples of {name} have {wanted}, got {', '.join(sorted(out))}"
-            raise ConfigError(message, hint=f"make the arrays with `allocate_batch({count})`")
+            expected = ", ".join(sorted(output.name for output in self.outputs))
+            found = ", ".join(sorted(out))
+            raise ConfigError(f"`out`: expected the arrays of {name}, {expected}, found {found}", hint=hint)
         integers = getattr(out["tokens"], "dtype", None)
         if integers not in INTEGERS:
             integers = INTEGERS[0]
@@ -112,12 +113,11 @@ class BatchLayout:
             if not _fits(array, dtype, shape, output.constant):
                 kind = "a writable, contiguous array" if output.constant is None else "the constant array"
                 message = f"`{output.name}` in `out`: samples of {name} need {kind}, {dtype}{list(shape)}"
-                hint = f"make the arrays with `allocate_batch({count})`"
                 raise ConfigError(f"{message}, got {_described(array)}", hint=hint)
 
 
 def _fits(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...], constant: NDArray[Any] | None) -> bool:
-    """Whether an array can be filled; about 1 µs, for each array of each batch."""
+    """Returns whether an array can be filled; takes about 1 µs, for each array of each batch."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
         return False
     if constant is not None:
@@ -137,9 +137,9 @@ def _described(array: Any) -> str:
 
 
 def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Returns an uninitialised array, a large one in the memory of a dropped one.
+    """Returns an uninitialised array; a large array reuses the memory of an earlier one that was freed.
 
-    Memory is reused only when no view and no tensor refers to it; each process keeps up to 64 MiB.
+    Memory is reused only if no view and no tensor refers to it. Each process keeps up to 64 MiB.
     """
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if num_bytes < LARGE_BYTES:
@@ -149,7 +149,7 @@ def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """Returns the dtype of tokens, labels and positions for `integer_dtype`."""
+    """Validates `integer_dtype` and returns it as a NumPy dtype."""
     try:
         found = np.dtype(dtype)
     except TypeError:
@@ -160,7 +160,7 @@ def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def causal_mask(length: int) -> NDArray[np.bool_]:
-    """Returns bool[1, length, length], read-only: True above the diagonal. All datasets of a process share it."""
+    """Returns the causal mask bool[1, length, length], True above the diagonal: read-only, shared in the process."""
     if (mask := _masks.get(length)) is None:
         mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
         _masks[length] = mask

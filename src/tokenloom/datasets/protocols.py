@@ -1,18 +1,18 @@
-"""The interfaces of datasets for loading, blending, packing and inspecting.
+"""Protocols of datasets for loading, blending, packing and inspecting.
 
-A user's class needs `__len__`, and `__getitem__`, which defines the samples: named tensors or arrays, a tuple or a
-named tuple. The rest is optional, and made of `dataset[k]` if missing.
+A user's class needs `__len__` and `__getitem__`. `__getitem__` defines the samples: dicts of tensors or arrays, tuples
+or named tuples. These attributes are optional; tokenloom calls `dataset[k]` where they are missing:
 
-- `batch(positions)` returns many samples as arrays with a leading batch axis; None stands for one without loss.
-  `makes_batches = False`: it returns none, since samples differ in length.
-- `item_hook` names a function in its settings that only `dataset[k]` calls.
-- `slots_of(sequences)` returns the slots of sequences in a sample, padding included, int64[num_sequences]; a denied one
-  has -1 - number.
-- `epochs_of(positions)` returns the epoch of its data in which each sample begins, int64[num_positions] from 0; -1 if
-  the order has none.
-- `verify_indices()` builds its order again, and returns one sentence for each difference from the one in use.
-- `set_epoch(epoch)` takes the number of the next epoch, from samplers that shuffle.
-- `datasets` are its members.
+- `batch(positions)` returns many samples as arrays with a leading batch axis; None stands for a sample without loss.
+- `makes_batches = False` declares that `batch` is not supported, as samples differ in length.
+- `item_hook` is the name of a function in the settings that only `dataset[k]` calls.
+- `slots_of(sequences)` returns the slots of each sequence in a sample, including padding: int64[num_sequences]; denied
+  sequences are passed as -1 - number.
+- `epochs_of(positions)` returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order
+  has no epochs.
+- `verify_indices()` rebuilds the order and returns one sentence for each difference from the order in use.
+- `set_epoch(epoch)` receives the number of the next epoch from samplers that shuffle.
+- `datasets` lists the parts of a composite dataset.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Positions = Sequence[int | None] | NDArray[np.integer[Any]]
 
 @runtime_checkable
 class Samples(Protocol):
-    """A dataset: samples by number."""
+    """A dataset: `len(dataset)` samples, read by `dataset[k]`."""
 
     def __len__(self) -> int: ...
 
@@ -43,46 +43,46 @@ class Samples(Protocol):
 
 @runtime_checkable
 class FillsBatches(Protocol):
-    """Fills given arrays with samples, `batch(positions, out=…)`, or some rows, `fill_rows(positions, out, rows)`.
+    """A dataset that fills given arrays: `batch(positions, out=…)` fills all rows, `fill_rows(…)` some rows.
 
-    With `digests_tokens`, `batch(positions, digests=…)` also fills uint64[num_samples, 2] of zeros with the
-    `kernels.digest_tokens` of all its tokens, or of none: zeros mean that the caller computes them.
+    With `digests_tokens`, `batch(positions, digests=…)` also fills uint64[num_samples, 2] with `kernels.digest_tokens`
+    of each sample, or leaves all zeros for the caller to compute the digests.
     """
 
     @property
     def fills_batches(self) -> bool:
-        """Whether it does so with these settings."""
+        """Whether the dataset fills given arrays with its current settings."""
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
-        """Returns arrays for a batch."""
+        """Returns uninitialised arrays for a batch of `count` samples."""
 
 
 @runtime_checkable
 class Announces(Protocol):
-    """Takes announcements of samples, to fetch their bytes from object storage."""
+    """A dataset that prefetches samples from object storage."""
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
+        """The addresses of the objects that contain the tokens; empty for local data."""
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces samples, in the order in which they will be read."""
+        """Starts to prefetch samples, in the order in which the caller will read them."""
 
 
 @runtime_checkable
 class KnowsLengths(Protocol):
-    """Returns lengths of samples without reading them, for packing without communication."""
+    """A dataset that knows the lengths of samples without reading tokens, for packing without communication."""
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
-        """Returns the tokens of samples: int64[num_positions]; of all of them for None."""
+        """Returns the number of tokens of each sample, int64[num_positions]; None stands for all samples."""
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
-        """Returns the same with padding."""
+        """Returns the length of each sample including padding, int64[num_positions]; None stands for all samples."""
 
 
 @runtime_checkable
 class KnowsSpans(Protocol):
-    """Returns the pieces of documents in samples."""
+    """A dataset that knows the document pieces of its samples."""
 
     def spans(self, idx: int) -> Spans:
         """Returns the spans of a sample."""
@@ -93,34 +93,35 @@ class KnowsSpans(Protocol):
 
 @runtime_checkable
 class KnowsOrder(Protocol):
-    """Knows the identity of its order, for the state of loaders."""
+    """A dataset whose order has an identity that loaders save in their state."""
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns the identity of a position: `run`, the run's id, `position`, and `digest`.
+        """Returns the state of a position: `run` (the id of the run), `position` and `digest`.
 
-        The digest is the SHA-256, in hex, of all that determines the positions before it.
+        `digest` is the SHA-256, in hex, of everything that determines the samples before the position.
         """
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position of an earlier `order_state`.
+        """Returns the position at which an `order_state` was saved.
 
         Raises:
-            ConfigError: it is of another run, of another past, of data that were replaced since, or beyond the end.
+            ConfigError: the run differs, its earlier samples differ, its data were replaced, or the position is
+                beyond the end.
         """
 
 
 def order_of(dataset: Any) -> KnowsOrder | None:
-    """Returns the `KnowsOrder` of a dataset: itself, or its `run_order`; None without one."""
+    """Returns the `KnowsOrder` of a dataset: the dataset itself or its `run_order`; None if it has no identity."""
     known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
     return known
 
 
 def is_remote_dataset(dataset: Any) -> bool:
-    """Whether a dataset reads object storage and takes announcements."""
+    """Returns whether a dataset reads object storage and can prefetch."""
     return isinstance(dataset, Announces) and bool(dataset.remote_paths)
 
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
-    """Returns the pair of a low-level dataset: itself, or its `pair`; None for mock data."""
+    """Returns the pair of a low-level dataset: the dataset itself or its `pair`; None for mock data."""
     pair = low_level if isinstance(low_level, IndexedDataset) else getattr(low_level, "pair", None)
     return pair if isinstance(pair, IndexedDataset) else None

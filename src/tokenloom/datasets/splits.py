@@ -1,4 +1,4 @@
-"""Train, valid and test: what a split string means, and which elements of a dataset it gives to each."""
+"""Parses split weights and computes the elements of train, valid and test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SplitMatrix = list[tuple[float, float] | None]
 
 
 class Split(Enum):
-    """The three parts of a dataset; equal by name to members of the reference's `Split`, which training loops use."""
+    """One of the three parts of a dataset; equal to the member of the reference's `Split` of the same name."""
 
     train = 0
     valid = 1
@@ -29,11 +29,11 @@ class Split(Enum):
             return True if self is other else NotImplemented
         return self.name == other.name
 
-    __hash__ = Enum.__hash__  # of the name
+    __hash__ = Enum.__hash__  # the hash of the name
 
 
 def split_text(split: str | Sequence[float]) -> str:
-    """Returns a split as the text that settings and cache keys hold.
+    """Returns split weights as comma-separated text, the form in settings and cache keys.
 
     Example:
         >>> split_text((98, 1, 0.5))
@@ -45,15 +45,15 @@ def split_text(split: str | Sequence[float]) -> str:
     if isinstance(split, (Sequence, np.ndarray)) and not isinstance(split, bytes):
         weights = [finite_or_none(weight) for weight in split]
     if weights is None or None in weights:
-        raise ConfigError(f"`split`: must be weights, got {split!r}", hint='such as "98,1,1" or (98, 1, 1)')
+        raise ConfigError(f"`split`: must be weights, got {split!r}", hint='pass weights such as "98,1,1"')
     return ",".join(np.format_float_positional(weight or 0.0, trim="-") for weight in weights)
 
 
 def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
-    """Returns the shares of train, valid and test, adding up to 1.
+    """Returns the fractions of train, valid and test, with a sum of 1.
 
-    Weights are numbers, or a text: digits with at most one dot, separated by commas, slashes or blanks; a comma at the
-    end is ignored. The reference takes every run of digits and dots for a weight.
+    Text weights are digits with at most one dot, separated by commas, slashes or spaces; a trailing comma is ignored.
+    The reference interprets every run of digits and dots as a weight.
 
     Example:
         >>> parse_and_normalize_split("3, 1")
@@ -68,7 +68,7 @@ def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     if not 1 <= len(items) <= len(Split):
         raise ConfigError(f"`split`: must have 1 to {len(Split)} weights, got {len(items)} in {quoted(split)}")
     weights = [_weight(item, split) for item in items] + [0.0] * (len(Split) - len(items))
-    # NumPy's sum and division, as the reference: another order of additions could differ in the last bit.
+    # NumPy's sum and division, as in the reference: another order of additions could change the last bit.
     array = np.array(weights, dtype=np.float64)
     with np.errstate(over="ignore"):
         total = np.sum(array)
@@ -80,14 +80,14 @@ def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
 
 def _weight(item: Item, split: str) -> float:
     where = f"split {quoted(split)}: {item.place}"
-    if re.search("[eE+]", item.text):  # which the reference would take for two weights, or leave out
+    if re.search("[eE+]", item.text):  # the reference would read two weights, or ignore the sign
         parse_number(item.text, where)
-        raise ConfigError(f"{where} is no plain number", hint="write it without sign and exponent")
+        raise ConfigError(f"{where}: must be a plain number", hint="write it without sign and exponent")
     return parse_number(item.text, where)
 
 
 def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1], or None where it is empty.
+    """Returns the interval of each split in [0, 1], or None for an empty split; `within` restricts the intervals.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])
@@ -101,13 +101,13 @@ def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None)
 
 
 def split_range(bounds: tuple[float, float], num_elements: int) -> range:
-    """Returns the elements of a dataset that an interval of the split matrix selects."""
+    """Returns the range of elements that an interval of the split matrix selects."""
     start, stop = (round(bound * float(num_elements)) for bound in bounds)
     return range(start, stop)
 
 
 def split_indices(bounds: tuple[float, float], num_elements: int) -> NDArray[Any]:
-    """Returns `split_range` as an array: int32, or int64 where that is too narrow."""
+    """Returns the elements that an interval of the split matrix selects: int32, or int64 for 2**31 elements or more."""
     chosen = split_range(bounds, num_elements)
     dtype = np.int32 if num_elements <= np.iinfo(np.int32).max else np.int64
     return np.arange(chosen.start, chosen.stop, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Samples and batches as torch tensors: the one place that turns NumPy arrays into them."""
+"""Converts samples and batches from NumPy arrays to torch tensors; no other module does."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ Sample = dict[str, Any]
 
 
 def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sample:
-    """Returns the arrays of a sample or batch as torch tensors that share their memory.
+    """Converts the arrays of a sample or batch to torch tensors that share the memory of the arrays.
 
-    Samples share read-only arrays (a constant mask) and their tensors; a broadcast batch axis stays a stride of 0. Do
-    not write into such a tensor.
-
-    Args:
-        sample: arrays by name.
-        copy_shared: copy shared arrays, for callers that write into them.
+    Do not write into the tensor of a read-only array (a constant mask): all samples share its memory. `copy_shared`
+    copies it instead. A broadcast batch axis keeps its stride of 0.
     """
     torch = _torch()
     from_numpy = torch.from_numpy
@@ -34,13 +30,13 @@ def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sampl
 
 
 def tensors_of(sample: Mapping[str, Any]) -> Sample:
-    """Returns the same for arrays that all have an axis and are writable."""
+    """Converts writable arrays with at least one axis to tensors; faster than `to_tensors`."""
     from_numpy = _torch().from_numpy
     return {name: from_numpy(array) for name, array in sample.items()}
 
 
 def sample_batch(arrays: Mapping[str, Any], count: int) -> SampleBatch:
-    """Returns a batch of arrays as its samples."""
+    """Returns the `count` samples of a batch of arrays as a `SampleBatch`."""
     others = [name for name, array in arrays.items() if not (array.flags.writeable and array.ndim)]
     if not others:
         return SampleBatch(tensors_of(arrays), count)
@@ -53,63 +49,63 @@ def _torch() -> Any:
 
 
 def _shared_tensor(torch: Any, array: Any) -> Any:
-    """Returns the tensor of a read-only array; torch warns of these, so it gets the writable base."""
+    """Returns the tensor of a read-only array, made from its writable base, as torch warns of read-only arrays."""
     base = array
     while base.base is not None and hasattr(base.base, "flags") and not base.flags.writeable:
         base = base.base
-    if not base.flags.writeable:  # the base itself was frozen: only a copy is safe to hand out
+    if not base.flags.writeable:  # the base itself is frozen: only a copy is safe to return
         return torch.from_numpy(array.copy())
     tensor = torch.from_numpy(base)
     return tensor.expand(array.shape) if tensor.shape != array.shape else tensor
 
 
 class SampleBatch(list[Sample]):
-    """The samples of a batch: a list of dicts, held as tensors with a batch axis until somebody reads a sample.
+    """The samples of a batch: a list of dicts, stored as tensors with a batch axis until a sample is read.
 
-    Samples are views of the tensors, made once, and writing into their dicts changes the batch. `build_dataloader`
-    takes the tensors of an unread batch as they are.
+    Reading a sample splits the tensors into dicts of views; later changes to these dicts change the batch.
+    `build_dataloader` uses the tensors of an unread batch without a copy.
 
     Args:
         tensors: tensors with a batch axis.
         count: number of samples.
-        shared: names of tensors that all samples share, each of which gets a copy.
+        shared: names of tensors that all samples share; each sample gets a copy.
     """
 
     def __init__(self, tensors: Sample, count: int, *, shared: Iterable[str] = ()) -> None:
         super().__init__()
-        self._held: Sample | None = tensors
+        self._unread: Sample | None = tensors
         self._count = count
         self._shared = frozenset(shared)
-        self.__class__ = _Untouched
+        self.__class__ = _UnreadBatch
 
     @property
     def tensors(self) -> Sample:
-        """The batch as tensors: those that were filled, or the samples stacked once somebody has read them."""
-        return whole(self)
+        """The batch as tensors with a batch axis: the original ones, or stacked samples after a sample was read."""
+        return batch_tensors(self)
 
     def __getitem__(self, row: Any) -> Any:
         try:
             return super().__getitem__(row)
         except IndexError:
-            raise IndexError(f"row {row} of a batch of {len(self)}") from None
+            raise IndexError(f"row {row} out of range: the batch has {len(self)} samples") from None
 
 
-def whole(samples: Sequence[Sample]) -> Sample:
-    """Returns samples as tensors with a batch axis; an unread `SampleBatch` as it was filled."""
-    if type(samples) is _Untouched:
-        assert samples._held is not None
-        return samples._held
+def batch_tensors(samples: Sequence[Sample]) -> Sample:
+    """Returns samples as tensors with a batch axis; for an unread `SampleBatch` without a copy."""
+    if type(samples) is _UnreadBatch:
+        assert samples._unread is not None
+        return samples._unread
     batch: Sample = require("torch.utils.data", extra="torch").default_collate(list(samples))
     return batch
 
 
-class _Untouched(SampleBatch):
-    """An unread batch. The first method that needs the samples makes it a plain list."""
+class _UnreadBatch(SampleBatch):
+    """A batch of which no sample was read. The first method that needs a sample turns it into a plain list."""
 
-    def _touch(self) -> None:
-        tensors, count, shared = self._held, self._count, self._shared
+    def _split(self) -> None:
+        tensors, count, shared = self._unread, self._count, self._shared
         assert tensors is not None
-        self._held = None
+        self._unread = None
         self.__class__ = SampleBatch  # type: ignore[assignment]
         self.extend(
             {name: tensor[row].clone() if name in shared else tensor[row] for name, tensor in tensors.items()}
@@ -120,7 +116,7 @@ class _Untouched(SampleBatch):
         return self._count
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(SampleBatch, shared=self._shared), (self._held, self._count)
+        return partial(SampleBatch, shared=self._shared), (self._unread, self._count)
 
     def __copy__(self) -> list[Sample]:
         return self.copy()
@@ -129,16 +125,16 @@ class _Untouched(SampleBatch):
         return other + self.copy()
 
 
-def _touching(name: str) -> Any:
-    def method(self: _Untouched, *args: Any, **kwargs: Any) -> Any:
-        self._touch()
+def _split_before(name: str) -> Any:
+    def method(self: _UnreadBatch, *args: Any, **kwargs: Any) -> Any:
+        self._split()
         return getattr(self, name)(*args, **kwargs)
 
     return method
 
 
 for _name, _method in vars(list).items():
-    if callable(_method) and _name not in {*vars(_Untouched), *vars(object), "__class_getitem__"}:
-        setattr(_Untouched, _name, _touching(_name))
+    if callable(_method) and _name not in {*vars(_UnreadBatch), *vars(object), "__class_getitem__"}:
+        setattr(_UnreadBatch, _name, _split_before(_name))
 for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__repr__"):
-    setattr(_Untouched, _name, _touching(_name))
+    setattr(_UnreadBatch, _name, _split_before(_name))

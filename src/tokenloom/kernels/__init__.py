@@ -1,5 +1,5 @@
-"""Kernels of `_native` whose arguments are converted or checked first; those that need neither are imported from there.
+"""Wrappers that convert or validate arguments of `_native` kernels. Import other kernels from `_native` itself.
 
-All that compute release the GIL meanwhile. Arrays are C-contiguous; a wrong dtype or shape is our own bug and shows
-as a `TypeError` or `ValueError` of the extension.
+Kernels release the GIL while they compute. Arrays must be C-contiguous; the extension raises `TypeError` or
+`ValueError` for a wrong dtype or shape, which is a bug of the caller within tokenloom.
 """

@@ -1,4 +1,4 @@
-"""Kernels of the computed order: source and sample of each position of a mixture."""
+"""Kernels of mixtures, which compute the source and the sample number at each position of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenloom.kernels.permutation import Key
 
 Int32s = NDArray[np.int32]
 
-LARGEST_SUM = 2**60  # of the weights of a mixture
+LARGEST_SUM = 2**60  # maximum sum of the weights of a mixture
 
 
 class _Dealt:
@@ -24,22 +24,22 @@ class _Dealt:
     _native: _native.Mixture | _native.MixedStage
 
     def locate(self, places: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf of each place, and the number of that leaf's sample: int32 and int64[num_places].
+        """Returns the leaf and the sample number of that leaf at each place: int32[num_places], int64[num_places].
 
         Raises:
-            IndexError: a position outside [0, 2**62), or an offset outside [0, size).
+            IndexError: a position is not in [0, 2**62), or an offset is not in [0, size).
         """
         leaves, takes = np.empty(len(places), dtype=np.int32), np.empty(len(places), dtype=np.int64)
         self._native.locate(places, leaves, takes)
         return leaves, takes
 
     def counts(self, k: int) -> Int64s:
-        """Returns the samples of each leaf in the first `k` places, O(leaves): int64[num_leaves].
+        """Returns the number of samples of each leaf in the first `k` places, int64[num_leaves]; O(leaves).
 
-        Of a stage, `k` must be the end of a block, or of the stage.
+        For a stage, `k` must be the end of a block or of the stage.
 
         Raises:
-            IndexError: k is outside [0, 2**62].
+            IndexError: `k` is not in [0, 2**62].
         """
         out = np.empty(self._native.num_leaves, dtype=np.int64)
         self._native.counts(k, out)
@@ -47,11 +47,11 @@ class _Dealt:
 
 
 class Mixture(_Dealt):
-    """Sources (leaves) in the ratio of their weights, spread evenly: position -> (leaf, take), and back.
+    """A map of positions to (leaf, sample number) and back that spreads sources (leaves) evenly by their weights.
 
-    The first k positions have `k * share` samples of a leaf within less than 2, and exactly if all these are whole.
-    Integers only, nothing stored per position; about 2 ns at 2 leaves and 25 at 10,000, the inverse twice that. Safe
-    from several threads.
+    Among the first k positions, the number of samples of a leaf differs from `k * share` by less than 2, or not at all
+    if these products are integers for all leaves. Uses integer arithmetic and stores nothing per position. A lookup
+    takes about 2 ns for 2 leaves and 25 ns for 10,000; the inverse takes twice as long. Thread-safe.
     """
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class Mixture(_Dealt):
     _native: _native.Mixture
 
     def __init__(self, weights: Iterable[int]) -> None:
-        """Takes a weight per leaf, 1 or more, in all 2**60 at most, else ValueError; see `smallest_weights`."""
+        """Raises ValueError unless all weights are at least 1 and their sum at most 2**60; see `smallest_weights`."""
         self._native = _native.Mixture(_checked(weights))
 
     def __len__(self) -> int:
@@ -67,10 +67,10 @@ class Mixture(_Dealt):
         return self._native.num_leaves
 
     def positions(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the position of each sample, -1 for 2**62 and beyond: int64[num_samples].
+        """Returns the position of each sample, -1 for positions of 2**62 or more: int64[num_samples].
 
         Raises:
-            IndexError: there is no such leaf, or a take is negative.
+            IndexError: a leaf does not exist, or a sample number is negative.
         """
         out = np.empty(len(leaves), dtype=np.int64)
         self._native.positions(leaves, takes, out)
@@ -78,11 +78,10 @@ class Mixture(_Dealt):
 
 
 class MixedStage(_Dealt):
-    """A mixture of `size` positions, permuted within blocks: offset -> (leaf, take), and back.
+    """A map of offsets to (leaf, sample number) and back: a mixture of `size` positions, permuted within blocks.
 
-    An even order is in step with the ranks of a run: of two equal sources on two ranks each rank would see one forever.
-    A permutation within blocks keeps the samples of a block, and costs about 3 ns per offset. Safe from several
-    threads.
+    An unpermuted mixture is periodic: with two equal sources and two ranks, each rank would see only one source. The
+    permutation keeps the samples of each block and takes about 3 ns per offset. Thread-safe.
     """
 
     __slots__ = ()
@@ -90,17 +89,17 @@ class MixedStage(_Dealt):
     _native: _native.MixedStage
 
     def __init__(self, weights: Iterable[int], start: int, size: int, block: int, key: Key) -> None:
-        """Takes the settings of the order.
+        """Creates the stage.
 
         Args:
             weights: see `Mixture`.
-            start: the position of offset 0; blocks have keys by their positions.
-            size: number of offsets. The last block may be shorter, and is permuted by its own length.
-            block: offsets of a block; 1 leaves the order even.
-            key: root of the keys of blocks.
+            start: position of offset 0; the keys of blocks depend on positions.
+            size: number of offsets. The last block may be shorter than the others.
+            block: offsets per block; 1 permutes nothing.
+            key: key from which the keys of blocks derive.
 
         Raises:
-            ValueError: see `Mixture`; start or size is negative or they exceed 2**62; block is below 1.
+            ValueError: see `Mixture`; `start` or `size` is negative, their sum exceeds 2**62, or `block` is below 1.
         """
         self._native = _native.MixedStage(_checked(weights), start, size, block, key.low, key.high)
 
@@ -109,10 +108,10 @@ class MixedStage(_Dealt):
         return self._native.size
 
     def offsets(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the offset of each sample, -1 after the stage: int64[num_samples].
+        """Returns the offset of each sample, -1 for samples after the stage: int64[num_samples].
 
         Raises:
-            IndexError: there is no such leaf, or a take is negative.
+            IndexError: a leaf does not exist, or a sample number is negative.
         """
         out = np.empty(len(leaves), dtype=np.int64)
         self._native.offsets(leaves, takes, out)
@@ -120,10 +119,10 @@ class MixedStage(_Dealt):
 
 
 def smallest_weights(weights: Iterable[int]) -> list[int]:
-    """Returns the smallest whole numbers in the ratio of these weights, of any size, each 1 or more (else ValueError).
+    """Returns the smallest integers in the ratio of the weights; raises ValueError if a weight is below 1.
 
-    If those exceed 2**60 in all, 2**60 is shared out: 1 for each, the rest in proportion, rounded down, and what is
-    left by the largest remainders (the first of equals).
+    If their sum exceeds 2**60, distributes 2**60 instead: 1 per weight, then the rest in proportion, rounded down, then
+    the remainder to the weights with the largest fractions (the first of equal ones).
     """
     whole = _reduced(_positive(weights))
     total = sum(whole)
@@ -155,5 +154,5 @@ def _positive(weights: Iterable[int]) -> list[int]:
 def _checked(weights: Iterable[int]) -> Int64s:
     whole = _positive(weights)
     if (total := sum(whole)) > LARGEST_SUM:
-        raise ValueError(f"weights add up to {total}, more than 2**60")
+        raise ValueError(f"the sum of weights is {total}; the maximum is 2**60")
     return np.array(whole, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Kernels of the stored orders: shuffles, windows, and blends."""
+"""Kernels of stored orders: the reference's shuffles, windows and blends."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tokenloom import _native
 from tokenloom.kernels.arrays import Int64s
 
 _SAMPLES_PER_THREAD = 1 << 19
-_WARM_UP = 1 << 15  # steps of a thread from guessed to exact counts; nearly always below 4096
+_WARM_UP = 1 << 15  # steps after which a thread has exact counts; fewer than 4096 are nearly always enough
 
 
 class LegacyRandom:
-    """The shuffles of `numpy.random.RandomState(seed)`, bit for bit, several times faster.
+    """A generator whose shuffles equal those of `numpy.random.RandomState(seed)`, and are several times faster.
 
-    Not safe from several threads: the order of the calls is part of the result.
+    Not thread-safe: the result depends on the order of calls.
     """
 
     def __init__(self, seed: int) -> None:
-        if not 0 <= seed < 2**32:  # RandomState has the same bound
+        if not 0 <= seed < 2**32:  # the range of RandomState
             raise ValueError(f"seed must be in [0, 2**32), got {seed!r}")
         self._generator = _native.Mt19937(seed)
 
     def shuffle(self, values: NDArray[Any]) -> None:
-        """Shuffles an int32, uint32 or int64 array of one axis in place."""
+        """Shuffles a one-dimensional int32, uint32 or int64 array in place."""
         self._generator.shuffle(values)
 
     def shuffle_windows(
@@ -41,18 +41,18 @@ class LegacyRandom:
         num_windows: int,
         dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """Shuffles a stream of documents in place, part by part, and returns its `build_sample_index`.
+        """Shuffles the parts of a stream of documents in place, and returns its `build_sample_index`.
 
-        A thread finds the windows behind the shuffle, so this takes little more than the shuffle alone.
+        A second thread finds the windows during the shuffle, so this takes little longer than the shuffle alone.
 
         Args:
-            stream: rows of `lengths`, int32 or int64.
+            stream: int32 or int64[num_documents], rows of `lengths`.
             lengths: int32[num_sequences], tokens per sequence.
-            parts: int64[num_parts, 2], documents and tokens of each part that is shuffled by itself.
+            parts: int64[num_parts, 2], documents and tokens of each part that is shuffled separately.
             window_length, extra, num_windows, dtype: see `build_sample_index`.
 
         Raises:
-            IndexError: see `build_sample_index`; or a part has another number of tokens.
+            IndexError: see `build_sample_index`; or a part has a wrong number of tokens.
         """
         index: NDArray[Any] = np.empty((num_windows + 1, 2), dtype=dtype)
         lengths = np.ascontiguousarray(lengths)
@@ -69,22 +69,22 @@ def build_sample_index(
     num_windows: int,
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    """Returns the starts of all windows and the end of the last: dtype[num_windows + 1, 2].
+    """Returns the starts of all windows and the end of the last one: dtype[num_windows + 1, 2].
 
-    A row is (position in `document_index`, token offset in that document). The next window starts in the document of
-    the last token read, `extra` tokens back. A kept partial window ends the index with (last document, its length -
-    extra). O(documents + windows).
+    A row is (position in `document_index`, token offset in that document). A window starts in the document of the last
+    token of the previous window, `extra` tokens before its end. If the last window is partial, the last row is (last
+    document, its length - extra). O(documents + windows).
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
-        document_index: the stream, as rows of `lengths`.
-        window_length: tokens from one window's start to the next.
-        extra: tokens read beyond that, 0 or 1.
-        num_windows: number of windows; the last may be partial.
+        document_index: the concatenated documents, as rows of `lengths`.
+        window_length: distance between the starts of windows, in tokens.
+        extra: tokens that a window reads beyond `window_length`, 0 or 1.
+        num_windows: number of windows; the last one may be partial.
         dtype: dtype of the result.
 
     Raises:
-        IndexError: the document index names a sequence that does not exist, or the stream is too short.
+        IndexError: `document_index` contains a sequence that does not exist, or has too few tokens.
     """
     index: NDArray[Any] = np.empty((num_windows + 1, 2), dtype=dtype)
     arrays = np.ascontiguousarray(lengths), np.ascontiguousarray(document_index)
@@ -95,18 +95,19 @@ def build_sample_index(
 def build_blending_indices(
     weights: NDArray[np.float64], *, size: int, sizes: Int64s | None = None
 ) -> tuple[NDArray[Any], Int64s]:
-    """Returns the dataset of each sample of a blend, and the number of its samples before.
+    """Returns the dataset number and the sample number in that dataset of each sample of a blend.
 
-    At step s the dataset with the largest `weight * max(s, 1) - given`, in float64 without fused multiply-add, is next;
-    the lowest number on ties. About 3 ns per sample for two datasets, 100 for thousands, shared by all cores.
+    Step s takes the dataset with the largest `weight * max(s, 1) - samples_so_far`, in float64 without fused
+    multiply-add, and the lowest number on ties. Takes about 3 ns per sample for two datasets and 100 ns for thousands,
+    divided by the number of cores.
 
     Args:
-        weights: float64[num_datasets], adding up to 1.
+        weights: float64[num_datasets], with a sum of 1.
         size: number of samples.
-        sizes: int64[num_datasets], most samples of each dataset, adding up to `size`; None without bounds.
+        sizes: int64[num_datasets], maximum samples of each dataset, with a sum of `size`; None for no limits.
 
     Returns:
-        dataset_index: int16[size], or int32 where numbers exceed int16.
+        dataset_index: int16[size]; int32[size] for 32,768 datasets or more.
         sample_index: int64[size].
     """
     wide = len(weights) > np.iinfo(np.int16).max
@@ -117,7 +118,7 @@ def build_blending_indices(
 
 
 def blending_counts(weights: NDArray[np.float64], size: int) -> Int64s:
-    """Returns the samples of each dataset in the first `size` of a weighted blend: int64[num_datasets]."""
+    """Returns the number of samples of each dataset in a weighted blend of `size` samples: int64[num_datasets]."""
     counts = np.zeros(len(weights), dtype=np.int64)
     _native.blending_counts(weights, size, counts, _num_threads(size), _WARM_UP)
     return counts

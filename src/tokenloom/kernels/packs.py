@@ -1,4 +1,4 @@
-"""Kernels that pack documents, conversations and sub-samples."""
+"""Kernels that pack documents, conversations and sub-samples into samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANY_NUMBER: int = np.iinfo(np.int64).max
 
 
 def count_packs(histogram: Int64s, *, most_pieces: int | None = None) -> int:
-    """Returns the number of rows of `pack_documents`, from the number of pieces of each length."""
+    """Returns the number of packs that `pack_documents` makes; `histogram[n]` is the number of pieces of length n."""
     return _native.count_packs(histogram, most_pieces or ANY_NUMBER)
 
 
@@ -30,19 +30,19 @@ def pack_documents(
     packs: NDArray[Any],
     pieces: NDArray[Any],
 ) -> None:
-    """Packs documents into rows by best-fit decreasing; about 0.1 µs each. Deterministic.
+    """Packs documents by best-fit decreasing into given arrays; takes about 0.1 µs per document. Deterministic.
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
-        documents: the rows of `lengths` to pack; of equal lengths, the earlier one is placed first.
-        sequence_length, extra: tokens of a sample; tokens read beyond that, 0 or 1.
-        most_pieces: most documents, or parts of them, of a row; None for any number.
+        documents: the rows of `lengths` to pack; among equal lengths, earlier documents are packed first.
+        sequence_length, extra: tokens per sample; tokens that a sample reads beyond them, 0 or 1.
+        most_pieces: maximum number of pieces in a pack; None for no limit.
         first_piece: number of the first piece.
-        packs: [num_packs], filled with the first piece of each row.
-        pieces: [num_pieces, 2], filled with (document, start) of each piece; of the dtype of `packs`.
+        packs: [num_packs], filled with the first piece of each pack.
+        pieces: [num_pieces, 2], of the dtype of `packs`, filled with (document, start) of each piece.
 
     Raises:
-        IndexError: a document does not exist, or they make other numbers of rows or pieces.
+        IndexError: a document does not exist, or the sizes of `packs` or `pieces` are wrong.
     """
     most = most_pieces or ANY_NUMBER
     _native.pack_documents(lengths, documents, sequence_length, extra, most, first_piece, packs, pieces)
@@ -51,12 +51,12 @@ def pack_documents(
 def next_fit(
     slots: NDArray[np.int32], *, capacity: int, most_items: int | None, row: tuple[int, int]
 ) -> tuple[Int64s, tuple[int, int]]:
-    """Returns the items that begin a row if each joins the last row when it fits, and the last row.
+    """Packs items by next fit; returns the items that begin a pack, and the (slots, items) of the last pack.
 
     Args:
-        slots: int32[num_items], size of each, at most `capacity`.
-        capacity, most_items: capacity of a row, and most items; None for any number.
-        row: slots and items of the row that the first item may join; (-1, 0) for none.
+        slots: int32[num_items], slots per item, at most `capacity`.
+        capacity, most_items: maximum slots and items of a pack; `most_items` None for no limit.
+        row: (slots, items) of the pack that the first item may join; (-1, 0) if it must begin a pack.
     """
     return _native.next_fit(slots, capacity, most_items or ANY_NUMBER, row)
 
@@ -74,20 +74,21 @@ def pack_to_levels(
     by_length: bool,
     short_first: int = 0,
 ) -> Int64s | None:
-    """Returns the pack of each sub-sample, int64[num_subsamples], with even costs per step; None if they do not fit.
+    """Packs sub-samples so that the packs of a step have similar costs; returns None if the sub-samples do not fit.
 
-    Packs are numbered step by step, and none is empty. About 250 ns per sub-sample.
+    Returns the pack of each sub-sample, int64[num_subsamples]. Packs are numbered in the order of steps, and no pack is
+    empty. Takes about 250 ns per sub-sample.
 
     Args:
-        lengths: int64[num_subsamples], tokens, in [1, capacity]; longest first.
-        costs: int64[num_subsamples]; a longer one costs no less. They add up to less than 2**61.
-        capacity, most_items: most tokens and sub-samples of a pack, at least 1.
-        widths: int64[num_steps], packs of each step; together no more than sub-samples.
-        levels: int64[num_steps], given cost per rank of a step; costliest steps first.
-        bases: int64[num_steps], given cost of all ranks of a step.
-        num_ranks: ranks of a step, those without a pack included.
-        by_length: fill packs one by one, longest first, whatever the cost, for the fewest packs.
-        short_first: quarters of the mean number of sub-samples, 0 to 4, that packs get of short ones first.
+        lengths: int64[num_subsamples], tokens, in [1, capacity], in descending order.
+        costs: int64[num_subsamples], in descending order, with a sum below 2**61.
+        capacity, most_items: maximum tokens and sub-samples of a pack, at least 1.
+        widths: int64[num_steps], packs per step; their sum is at most the number of sub-samples.
+        levels: int64[num_steps], cost that each rank of a step already has, in descending order.
+        bases: int64[num_steps], cost that all ranks of a step together already have.
+        num_ranks: ranks of a step, including ranks without a pack.
+        by_length: ignore costs and fill packs one after another, longest sub-samples first, for the fewest packs.
+        short_first: how many short sub-samples each pack gets first, in quarters of the mean number, 0 to 4.
     """
     pack_of = np.empty(len(lengths), dtype=np.int64)
     fits = _native.pack_to_levels(
@@ -97,13 +98,14 @@ def pack_to_levels(
 
 
 def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
-    """Returns the depth-first order of sequences by common prefixes, and the tokens that each shares with the last.
+    """Sorts sequences depth-first by common prefixes.
 
     Args:
-        sequences: int32 or int64[length] each, all of one dtype.
+        sequences: int32[length] or int64[length] arrays of the same dtype.
 
     Returns:
-        (order int64[n], shared tokens int64[n]); a sequence that shares none begins a tree.
+        order: int64[n], the sorted sequences.
+        shared: int64[n], tokens that each sequence shares with the one before; 0 begins a tree.
     """
     order, shared = np.empty(len(sequences), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
     _native.order_by_prefix(list(sequences), order, shared)

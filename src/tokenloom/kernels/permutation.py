@@ -1,4 +1,4 @@
-"""Kernels of the computed order: keys, and permutations computed from them."""
+"""Kernels that derive keys, and permutations that are computed from keys."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tokenloom.kernels.arrays import Int64s
 
 
 class Key(NamedTuple):
-    """128 bits that decide a permutation; both halves in [0, 2**64)."""
+    """A 128-bit key of a permutation, as two halves in [0, 2**64)."""
 
     low: int
     high: int
 
 
 class Purpose(IntEnum):
-    """The purpose of a derived key; the numbers are part of the order."""
+    """The purpose of a derived key. A value is part of the key, so its meaning never changes."""
 
     HOLDOUT = 1
     PAIRS = 2
@@ -34,14 +34,15 @@ class Purpose(IntEnum):
 
 
 def derive(key: Key, purpose: int, number: int) -> Key:
-    """Returns the key of a `Purpose` and a number in [0, 2**64), such as that of a pass."""
+    """Derives a key from a key, a `Purpose` and a number in [0, 2**64), such as the number of a pass."""
     return Key(*_native.derive(key.low, key.high, int(purpose), number))
 
 
 class Permutation:
-    """A permutation of [0, n), n up to 2**60 (else ValueError), by a key, and its inverse. Thread-safe.
+    """A keyed permutation of [0, n) and its inverse, for n up to 2**60 (else ValueError). Thread-safe.
 
-    Up to 1,024 things it is a uniform table, made in about 2 µs; above a network, about 6 ns per index.
+    Up to n = 1,024 it is a table of a uniform shuffle, created in about 2 µs; above, a Feistel network of about 6 ns
+    per index.
     """
 
     __slots__ = ("_native",)
@@ -53,13 +54,13 @@ class Permutation:
         return self._native.size
 
     def forward(self, places: Int64s) -> Int64s:
-        """Returns the thing at each place, int64[num_places]; raises IndexError outside [0, n)."""
+        """Returns the permuted index of each place, int64[num_places]; raises IndexError outside [0, n)."""
         out = np.empty(len(places), dtype=np.int64)
         self._native.forward(places, out)
         return out
 
     def inverse(self, things: Int64s) -> Int64s:
-        """Returns the place of each thing, int64[num_things]; raises IndexError outside [0, n)."""
+        """Returns the place of each permuted index, the inverse of `forward`; raises IndexError outside [0, n)."""
         out = np.empty(len(things), dtype=np.int64)
         self._native.inverse(things, out)
         return out

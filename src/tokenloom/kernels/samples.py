@@ -1,4 +1,4 @@
-"""Kernels of samples: tokens and masks."""
+"""Kernels that fill tokens and attention masks of samples."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.storage import Watch
 
 BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
-"""Partial and full blocks, as in `BlockMask.from_kv_blocks`."""
+"""Names of the arrays of partial and full blocks, as in `BlockMask.from_kv_blocks`."""
 
 BlockLists = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 
 def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None) -> None:
-    """Fills the document of each token, or the blocks of the mask, from the boundaries of samples.
+    """Fills document numbers or block lists of attention masks from the boundaries of documents in samples.
 
     Args:
-        out: arrays by name. `cu_seqlens`, int32[..., num_bounds], from 0 to the tokens of a row, is read. If present,
-            `document_ids`, int32[..., length], and `BLOCK_LISTS`, int32[..., blocks] and [..., blocks, blocks], are
-            filled; and `seen_stop`, int32[..., length], the end of the tokens that each one sees, by `loss_mask`: those
-            of a document up to the first one with loss see each other. Without `loss_mask`, `seen_stop` is read.
-        length: tokens of a row.
-        block_size: tokens of a block.
-        window: number of tokens that a token sees; None for all of its document before it.
+        out: arrays by name. Reads `cu_seqlens`, int32[..., num_bounds], which ascends from 0 to the end of the row.
+            Fills, if present, `document_ids`, int32[..., length], and `BLOCK_LISTS`, int32[..., blocks] and
+            [..., blocks, blocks]. With `loss_mask`, fills `seen_stop`, int32[..., length]: token i attends to tokens
+            before `seen_stop[i]`, so that the tokens of a document before its first token with loss attend to each
+            other. Without `loss_mask`, reads `seen_stop` if present.
+        length: tokens per row.
+        block_size: tokens per block.
+        window: number of tokens that a token attends to, including itself; None for all earlier tokens of its document.
 
     Raises:
-        ValueError: boundaries do not rise from 0 to the end of their row.
+        ValueError: boundaries do not ascend from 0 to the end of their row.
     """
     get, bounds = out.get, out["cu_seqlens"]
     seen_stop = get("seen_stop")
@@ -41,7 +42,7 @@ def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: 
 
 
 def block_lists(sample: Mapping[str, NDArray[Any]]) -> BlockLists | None:
-    """Returns the `BLOCK_LISTS` among arrays, or None."""
+    """Returns the arrays of a sample named by `BLOCK_LISTS`, or None if they are missing."""
     if (first := sample.get("kv_num_blocks")) is None:
         return None
     return first, sample["kv_indices"], sample["full_kv_num_blocks"], sample["full_kv_indices"]
@@ -58,6 +59,6 @@ def gather_spans(
     out: NDArray[np.generic],
     watch: Watch | None = None,
 ) -> None:
-    """Copies the tokens of spans, back to back, from mapped bytes into `out`; raises ChangedFileError by `watch`."""
+    """Copies the tokens of spans from mapped bytes into `out`; raises ChangedFileError if `watch` detects a change."""
     native = None if watch is None else watch.native
     _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out, native)

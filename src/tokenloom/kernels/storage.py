@@ -1,4 +1,4 @@
-"""Kernels of mapped files, single or many as one, and checks that they did not change."""
+"""Kernels that map one file or several files as one range, and detect changes of mapped files."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from tokenloom import _native
 from tokenloom.errors import ChangedFileError
 from tokenloom.kernels.arrays import Int64s
 
-NUM_FACTS = 5  # of a file: device, inode, size in bytes, mtime_ns, ctime_ns
+NUM_FACTS = 5  # facts of a file: device, inode, size in bytes, mtime_ns, ctime_ns
 Facts = tuple[int, int, int, int, int]
 
 
 def map_file(path: str) -> tuple[NDArray[np.uint8], Facts]:
-    """Returns a read-only view of a regular file, uint8[size], and its facts.
+    """Maps a regular file; returns a read-only view, uint8[size], and the facts of the file.
 
-    The mapping keeps no descriptor and lives as long as any view of it. If the file is truncated, it reads as zeros,
-    which a `Watch` detects.
+    The mapping keeps no file descriptor and lives as long as any view of it. If the file is truncated, the missing
+    bytes read as zeros; use a `Watch` to detect this.
 
     Raises:
-        OSError: the file cannot be opened or mapped, or is not a regular one.
+        OSError: the file cannot be opened or mapped, or is not a regular file.
     """
     data, facts = _native.map_file(os.fsencode(path))
     return data, facts
 
 
 def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tuple[NDArray[np.uint8], Int64s]:
-    """Returns files as one read-only view, uint8[num_bytes], and the facts of each: int64[files, NUM_FACTS].
+    """Maps files into one read-only view, uint8[num_bytes]; returns the view and their facts, int64[files, NUM_FACTS].
 
     Args:
         paths: paths of the files.
-        extents: int64[2, files], start of each, a multiple of the page size, and its size; files of another size are
-            left out.
+        extents: int64[2, files], start of each file in the view, a multiple of the page size, and its expected size; a
+            file of another size is not mapped.
         num_bytes: size of the view; gaps read as zeros.
 
     Raises:
-        OSError: a file, which it names, cannot be opened or mapped.
+        OSError: a file cannot be opened or mapped; the error contains its path.
     """
     found = np.full((len(paths), NUM_FACTS), -1, dtype=np.int64)
     encoded = [os.fsencode(path) for path in paths]
@@ -51,13 +51,13 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
 
 
 class Watch:
-    """Checks after a read that the mapped files behind arrays are as they were when mapped.
+    """A detector of changes of mapped files, to call after each read.
 
-    Arrays that are not mapped cost nothing. Thread-safe and after a fork; not picklable.
+    Ignores arrays that are not mapped. Thread-safe and fork-safe; not picklable.
 
     Args:
-        arrays: arrays that every read depends on.
-        tokens: bytes of which a read touches some; of many files as one range, only those files are checked.
+        arrays: arrays that every read depends on; `check()` checks them.
+        tokens: mapped bytes of which a read touches a range; `check_tokens(start, stop)` checks the files of the range.
     """
 
     __slots__ = ("_arrays", "_tokens", "check", "check_tokens", "native")
@@ -71,15 +71,14 @@ class Watch:
 
 
 def damage_error(path: bytes, num_bytes: int) -> ChangedFileError:
-    """Returns the error for a mapped file that was truncated, overwritten, or cannot be read any more."""
+    """Returns the error for a mapped file that was truncated or overwritten, or can no longer be read."""
     name = os.fsdecode(path)
-    hint = "restore the file and open it again; what was read of it in between was discarded"
+    hint = "restore the file and open it again; bytes read after the change were discarded"
     try:
         found = os.stat(name).st_size
     except OSError as error:
-        return ChangedFileError(f"`{name}` cannot be read any more: {error.strerror}", hint=hint)
+        return ChangedFileError(f"`{name}` can no longer be read: {error.strerror}", hint=hint)
+    message = f"`{name}` was overwritten while it was mapped, or its disk failed"
     if found < num_bytes:
         message = f"`{name}` was truncated while it was mapped: expected {num_bytes} bytes, found {found}"
-    else:
-        message = f"`{name}` was overwritten while it was mapped, or its disk fails: its {num_bytes} bytes are others"
     return ChangedFileError(message, hint=hint)

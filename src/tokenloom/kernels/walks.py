@@ -1,4 +1,4 @@
-"""Kernels of computed orders: the spans of windows and packs of walks."""
+"""Kernels of the computed order of runs: spans of windows and packs along shuffled walks through a source."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.packs import ANY_NUMBER
 from tokenloom.kernels.permutation import Key, Purpose, derive
 
-NOT_KNOWN = -1  # tokens of a pair whose samples are packs; their number is checked instead
-WINDOW_BITS = 40  # the number of a sample is `walk << WINDOW_BITS | window`
+NOT_KNOWN = -1  # number of tokens of a pair whose samples are packs; the number of packs is checked instead
+WINDOW_BITS = 40  # a sample number is `walk << WINDOW_BITS | window`
 
 
 class PassPart(NamedTuple):
-    """The part of a walk in a pass that windows of several lengths share.
+    """The part of a pass over a source that a walk covers, if walks of several window lengths share the pass.
 
-    Stretches of the pass are permuted, and windows within groups of 1,024 of them, so that a part reads whole stretches
-    and the next part goes on behind them.
+    The pass is divided into stretches, which are permuted; windows are permuted within groups of 1,024. So a walk reads
+    whole stretches, and the next walk continues after them.
 
     Attributes:
         pass_walk: the walk that began the pass; -1 for the walk itself.
-        first_token: tokens before its first window, in the order of stretches.
-        num_tokens: tokens of the pass, without those that the last window reads beyond its length.
-        stretch_length: tokens of a stretch; 0 if the walk has the pass alone, and permutes its windows.
-        num_first: windows that are permuted among themselves, before the others.
+        first_token: number of tokens before the first window of the walk, in the order of stretches.
+        num_tokens: number of tokens of the pass, without tokens that the last window reads beyond its length.
+        stretch_length: tokens per stretch; 0 if the walk has the whole pass and permutes its windows.
+        num_first: number of windows that are permuted separately, before the others.
     """
 
     pass_walk: int = -1
@@ -45,13 +45,13 @@ WHOLE_PASS = PassPart()
 def make_source_documents(
     sections: Sequence[tuple[int, int, int, int]], *, key: tuple[int, int], reads_held: bool
 ) -> SourceDocuments:
-    """Returns the documents of a source, pair by pair; `open(number, lengths)` gives the lengths of one.
+    """Returns the documents of a source; `open(number, lengths)` of the result passes the lengths of a pair.
 
     Args:
-        sections: of each pair, its documents, tokens of those read (or `NOT_KNOWN`), and blocks, or documents, that are
-            held out.
+        sections: per pair: documents, tokens of the documents to read (or `NOT_KNOWN`), and the numbers of blocks and
+            documents of the validation split.
         key: key of the source.
-        reads_held: whether to read those held out, else all others.
+        reads_held: True reads the validation split, False the training split.
     """
     facts = np.array(sections, dtype=np.int64).reshape(-1, 4)
     return SourceDocuments(facts, key, reads_held=reads_held)
@@ -67,20 +67,20 @@ def make_walk_reader(
     num_packs: Sequence[int] | None = None,
     most_pieces: int | None = None,
 ) -> WalkReader | PackWalkReader:
-    """Returns a reader, without walks, of windows or best-fit packs of the documents of a source.
+    """Returns a reader of windows or best-fit packs of a source; add walks to it before reading.
 
-    Packs are made within groups of 128 blocks of 256 documents of a pair, by `pack_documents`, and are the same in
-    every walk. Spans of a denied document have the number -1 - document.
+    `pack_documents` packs groups of 128 blocks of 256 documents of a pair; all walks have the same packs. Spans of a
+    denied document have the document number -1 - document.
 
     Args:
-        documents: the documents.
-        is_shuffled: whether pairs, blocks and documents (or groups) come in an order of the walk. Packs are permuted
-            among 16 groups anyway.
-        sequence_length: tokens from one window's start to the next, or tokens of a pack.
-        extra: tokens read beyond that, 0 or 1.
-        denied: documents that are not read.
-        num_packs: of each pair, see `count_packs_of`; None for windows.
-        most_pieces: most documents, or parts of them, of a pack; None for any number.
+        documents: the documents of the source.
+        is_shuffled: whether each walk shuffles pairs, blocks and documents (or groups). Packs are always permuted among
+            16 groups.
+        sequence_length: distance between the starts of windows, or tokens of a pack.
+        extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
+        denied: documents whose tokens are not read.
+        num_packs: packs per pair, see `count_packs_of`; None for windows.
+        most_pieces: maximum number of pieces in a pack; None for no limit.
     """
     none: NDArray[np.int64] = np.empty((0, 4), dtype=np.int64)
     order: Any = {"is_shuffled": is_shuffled, "extra": extra, "denied": list(denied)}
@@ -102,10 +102,10 @@ def count_packs_of(
     reads_held: bool = False,
     most_pieces: int | None = None,
 ) -> int:
-    """Returns the packs of a walk of a pair; about 10 ns per document.
+    """Returns the number of packs of one pair in a walk; takes about 10 ns per document.
 
     Args:
-        lengths: int32[num_documents], tokens of each.
+        lengths: int32[num_documents], tokens per document.
         sequence_length, extra, most_pieces: see `make_walk_reader`.
         key: key of the source.
         pair: number of the pair in its source.
@@ -119,5 +119,5 @@ def count_packs_of(
 
 
 def sample_numbers(walks: Int64s, windows: Int64s) -> Int64s:
-    """Returns the numbers of samples of a source: int64[count]."""
+    """Returns the sample numbers of windows in walks: int64[count]."""
     return (walks << WINDOW_BITS) | windows

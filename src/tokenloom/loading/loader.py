@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import hook_of, overrides_of
-from tokenloom.datasets.tensors import SampleBatch, whole
+from tokenloom.datasets.tensors import SampleBatch, batch_tensors
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.loading.read_ahead import AnnouncingSampler, Batch, ReadAheadDataset, worker_context
@@ -152,7 +152,7 @@ def collate(samples: Any) -> Any:
     """
     data = require("torch.utils.data", extra="torch")
     if isinstance(samples, SampleBatch):
-        batch = whole(samples)
+        batch = batch_tensors(samples)
         return batch if data.get_worker_info() is None else _in_shared_memory(batch)
     if samples and isinstance(samples[0], Mapping) and "original_seq_len" in samples[0]:
         return samples

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.outputs import MakeArray, integers_of
 from tokenloom.datasets.protocols import FillsBatches, order_of
-from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, must_be_asked
+from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, needs_items
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.loading.check_reading import BatchDigests
@@ -75,7 +75,7 @@ class BatchBuffers:
         if num_slots:
             _check_fills(dataset, "reuse_after")
         self._slots: list[tuple[int, Sample]] = [(0, {})] * num_slots
-        self._must_be_asked = must_be_asked(dataset)
+        self._must_be_asked = needs_items(dataset)
         self._allocates = fills_batches(dataset) and (pin_memory or self._integers != np.int64)
         self._digests = digests_tokens(dataset)
         self._empty: MakeArray = _pinned_array if pin_memory else np.empty

@@ -1,4 +1,4 @@
-"""Orders stored as arrays: built once, cached, and opened on first use. Subclasses define the arrays."""
+"""The base class of orders that are stored as arrays: built once, cached, and opened on first use."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tokenloom.progress import task
 logger: logging.Logger = logging.getLogger(__name__)
 
 _building_is_allowed = ContextVar("_building_is_allowed", default=True)
-_gathered: ContextVar[list[str] | None] = ContextVar("gathered", default=None)
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 _SHOWN = 4  # datasets that one warning names
 
 
 class NotBuiltError(Exception):
-    """An index is missing where nothing may be built."""
+    """An index is missing while `forbid_building` is active."""
 
 
 @contextmanager
-def nothing_is_built() -> Iterator[None]:
-    """Makes arrays that are missing from their cache raise `NotBuiltError`."""
+def forbid_building() -> Iterator[None]:
+    """Raises `NotBuiltError` instead of building arrays that are missing from their cache."""
     token = _building_is_allowed.set(False)
     try:
         yield
@@ -41,33 +41,33 @@ def nothing_is_built() -> Iterator[None]:
         _building_is_allowed.reset(token)
 
 
-def refuse_to_build_now(name: str) -> None:
-    """Raises `NotBuiltError` within `nothing_is_built`."""
+def check_may_build(name: str) -> None:
+    """Raises `NotBuiltError` if `forbid_building` is active."""
     if not _building_is_allowed.get():
         raise NotBuiltError(name)
 
 
-def warn_of_short(text: str) -> None:
-    """Warns that a dataset has no samples, at the end of the current build if there is one; `text` says why."""
-    gathered = _gathered.get()
-    if gathered is None:
+def warn_short(text: str) -> None:
+    """Warns that a dataset has no samples; within `join_short_warnings`, at its end. `text` gives the reason."""
+    collected = _collected.get()
+    if collected is None:
         warnings.warn(text, ShortDatasetWarning, stacklevel=level_outside())
     else:
-        gathered.append(text)
+        collected.append(text)
 
 
 @contextmanager
-def short_together(*, unless: type[BaseException]) -> Iterator[None]:
-    """Joins the warnings of `warn_of_short` into one, at its end; none after the error `unless`."""
+def join_short_warnings(*, unless: type[BaseException]) -> Iterator[None]:
+    """Joins all warnings of `warn_short` within the context into one; drops them if the context raises `unless`."""
     texts: list[str] = []
-    token = _gathered.set(texts)
+    token = _collected.set(texts)
     try:
         yield
     except unless:
         texts.clear()
         raise
     finally:
-        _gathered.reset(token)
+        _collected.reset(token)
         if texts:
             shown = [*texts[:_SHOWN], *([f"and {len(texts) - _SHOWN:,} more"] if len(texts) > _SHOWN else [])]
             message = f"{len(texts):,} datasets have no samples: {'; '.join(shown)}" if len(texts) > 1 else texts[0]
@@ -75,28 +75,28 @@ def short_together(*, unless: type[BaseException]) -> Iterator[None]:
 
 
 class DataOrigin(Protocol):
-    """The data that arrays are built from."""
+    """The data from which arrays are built."""
 
     def check(self) -> None:
-        """Raises if the data are damaged; called before building."""
+        """Raises if the data are damaged; called before arrays are built."""
 
     @property
     def identity(self) -> Identity | None:
-        """Identifies the data beyond the key of the cache; None if nothing does."""
+        """A function that returns the identity of the data; None if the cache key identifies the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayStore:
-    """Where arrays are stored, and how.
+    """Settings of how the arrays of one order are stored.
 
     Attributes:
-        cache: their files; None for memory only.
-        description: the text behind the key of the cache.
+        cache: the cache entry; None keeps arrays in memory only.
+        description: text from which the cache key is computed.
         name: name of the dataset, for messages.
-        origin: the data; None for arrays that are not built from data.
-        must_exist: never build; an array missing from the cache is an error.
-        deferred: open or build on first use only.
-        may_stay_unwritten: keep built arrays in memory, with a warning, if the cache cannot be written.
+        origin: the data from which arrays are built; None if they are not built from data.
+        must_exist: raise instead of building arrays that are missing from the cache.
+        deferred: open or build arrays on first use only.
+        may_stay_unwritten: warn instead of raising if the cache cannot be written, and keep arrays in memory.
     """
 
     cache: IndexCache | None
@@ -109,16 +109,16 @@ class ArrayStore:
 
 
 class StoredOrder(ABC):
-    """An `Order` stored as arrays: from a trusted cache, else built and then cached.
+    """The base class of an `Order` that is stored as arrays, in a cache or in memory.
 
-    Missing arrays are built by the constructor, unless deferred. Cached ones are opened and checked on first use, as a
-    start over thousands of datasets would otherwise open thousands of files. A pickle has no arrays of a cache.
+    The constructor builds missing arrays, unless deferred. Cached arrays are opened and validated on first use, so that
+    a start over thousands of datasets does not open thousands of files. Pickles do not contain cached arrays.
 
-    A subclass sets the attributes of its methods before it calls this constructor.
+    A subclass must set its attributes before it calls this constructor, which calls its methods.
 
     Raises:
         IndexCacheError: the cache cannot be written, or must exist and does not.
-        NotBuiltError: see `nothing_is_built`.
+        NotBuiltError: `forbid_building` is active and an array is missing.
     """
 
     def __init__(self, store: ArrayStore) -> None:
@@ -127,24 +127,24 @@ class StoredOrder(ABC):
         self._watch: Watch | None = None
         if not store.deferred and not self._is_cached:
             if store.cache is not None:
-                refuse_to_build_now(store.name)
+                check_may_build(store.name)
             self.opened = self._open_or_build()
 
     @abstractmethod
     def specs(self) -> Mapping[str, ArraySpec]:
-        """Returns the dtype and shape of each array, without building it."""
+        """Returns the dtype and shape of each array, without building arrays."""
 
     @abstractmethod
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays; each is written while the next is built."""
+        """Yields (name, array); each array is written to the cache while the next one is built."""
 
     @abstractmethod
-    def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays from a cache do not fit, or None, from a few of their numbers."""
+    def mismatch(self, arrays: Arrays) -> str | None:
+        """Returns why cached arrays do not match the data, or None if a few of their elements match."""
 
     @property
     def identity(self) -> str:
-        """The text behind the key of the cache."""
+        """The text from which the cache key is computed."""
         return self.store.description
 
     @property
@@ -153,28 +153,24 @@ class StoredOrder(ABC):
 
     @property
     def is_built(self) -> bool:
-        """Whether reading a sample builds nothing."""
+        """Whether samples can be read without building arrays."""
         return self.opened is not None or self._is_cached
 
     @property
     def arrays(self) -> Arrays:
-        """The arrays by name; opens or builds them on first use."""
+        """{name: array}; opens or builds the arrays on first use."""
         if self.opened is None:
             self.opened = self._open_or_build()
         return self.opened
 
     def check(self) -> None:
-        """Checks that files are as they were when opened, at no cost.
-
-        Raises:
-            ChangedFileError: one was truncated or overwritten, or cannot be read any more.
-        """
+        """Raises ChangedFileError if a file was truncated or overwritten since it was opened; cheap."""
         if self._watch is None:
             self._watch = Watch(list(self.arrays.values()))
         self._watch.check()
 
     def verify(self) -> list[str]:
-        """Rebuilds the arrays, and returns a sentence for each that differs from the one in use, by any bit."""
+        """Rebuilds the arrays; returns a sentence for each array that differs from the array in use in any bit."""
         return list(_differences(self.store.name, self.arrays, self.build()))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,8 +183,8 @@ class StoredOrder(ABC):
         store, cache, origin = self.store, self.store.cache, self.store.origin
         identity = None if origin is None else origin.identity
         if cache is not None and store.must_exist:
-            return cache.load(self.specs(), self.misfit, identity)
-        if cache is not None and (found := cache.lookup(self.specs(), self.misfit, identity)) is not None:
+            return cache.load(self.specs(), self.mismatch, identity)
+        if cache is not None and (found := cache.lookup(self.specs(), self.mismatch, identity)) is not None:
             logger.info("loaded the indices of %s from %s", store.name, cache.folder)
             return found
         if origin is not None:
@@ -196,7 +192,7 @@ class StoredOrder(ABC):
         if cache is None:
             in_memory = dict(self._built())
             if identity is not None:
-                identity()  # checks that the files did not change
+                identity()  # raises if files changed during the build
             return in_memory
         data = None if identity is None else identity()
         built: Arrays = {}
@@ -205,17 +201,18 @@ class StoredOrder(ABC):
         except IndexCacheError as error:
             if not store.may_stay_unwritten:
                 raise
-            message = f"the indices of {store.name} are built but not cached, and will be built again: {error.message}"
-            message += "; name a writable folder with `path_to_cache`"
+            message = f"the indices of {store.name} cannot be cached, so every start builds them: {error.message}"
+            message += "; set `path_to_cache` to a writable folder"
             warnings.warn(message, CacheNotWrittenWarning, stacklevel=level_outside())
             return built or dict(self.build())
-        if all(map(is_small, built.values())):  # the cache would give them in memory, too
+        if all(map(is_small, built.values())):  # the cache would also return small arrays in memory
             for array in built.values():
                 array.flags.writeable = False
             return built
-        built.clear()  # before they are there twice
-        # Mapped: all processes of a node share one copy. Another one may have built it from other data meanwhile.
-        return cache.load(self.specs(), self.misfit, None if data is None else lambda: data)
+        built.clear()  # frees the memory before the files are mapped
+        # Map the files, so that all processes of a node share one copy. Check the identity again: another process may
+        # have replaced the files with arrays of other data.
+        return cache.load(self.specs(), self.mismatch, None if data is None else lambda: data)
 
     def _build_into(
         self, built: Arrays, cache: IndexCache, identity: Identity | None, data: dict[str, Any] | None
@@ -227,7 +224,7 @@ class StoredOrder(ABC):
                 del array
             if identity is not None and identity() != data:
                 message = f"the data of {self.store.name} changed while its indices were built"
-                raise ChangedFileError(message, hint="start again when no process writes them")
+                raise ChangedFileError(message, hint="start again when no process is writing the data")
 
     def _built(self) -> Iterator[tuple[str, NDArray[Any]]]:
         with task(f"indices of {self.store.name}", unit="arrays", total=len(self.specs())) as advance:

@@ -1,8 +1,7 @@
-"""An order for remote data: blocks in random order, documents in random order within a window of blocks.
+"""A shuffle for remote data: blocks of data in random order, and documents in random order within a group of blocks.
 
-A full shuffle reads a block once per sample in it. Here each block is read once per epoch, as a whole, and samples mix
-within the window, at the cost of window_blocks * block_bytes of cache, twice that while one window follows another. The
-order of an epoch depends on seed and epoch alone.
+A full shuffle reads a block once per sample in it. This shuffle reads each block once per epoch. It needs a cache of
+window_blocks * block_bytes, and twice that between two groups. The order of an epoch depends on seed and epoch alone.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from tokenloom.numbers import checked_integer
 from tokenloom.order.epochs import EpochPlan
 from tokenloom.order.shuffles import document_index_dtype, shuffle_index_dtype
 
-_SAMPLES = -1  # in place of an epoch: the shuffle of samples
+_SAMPLES = -1  # replaces the epoch in the seed of the shuffle of samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockShuffle:
-    """How far samples mix.
+    """Settings of the block shuffle: documents mix within groups of `window_blocks` blocks.
 
     Attributes:
-        block_bytes: bytes of tokens that stay together; best the block size of the object storage.
-        window_blocks: blocks among which documents mix.
+        block_bytes: bytes of tokens per block; the block size of the object storage is best.
+        window_blocks: blocks per group.
 
     Raises:
-        ConfigError: a number is not above 0.
+        ConfigError: a setting is below 1.
     """
 
     block_bytes: int = 4 << 20
     window_blocks: int = 64
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
+        """Validates the settings."""
         for name in ("block_bytes", "window_blocks"):
             object.__setattr__(self, name, checked_integer(name, getattr(self, name), at_least=1))
 
@@ -45,12 +44,12 @@ class BlockShuffle:
 def build_block_document_index(
     indices: NDArray[Any], numbers: NDArray[np.int64], plan: EpochPlan, blocks: BlockShuffle, seed: int
 ) -> NDArray[Any]:
-    """Returns the stream of documents, epoch after epoch.
+    """Returns the shuffled documents of all epochs: integers[num_epochs * num_documents].
 
     Args:
-        indices: integers[num_documents], the exposed documents.
-        numbers: int64[num_documents], the block of each, never falling.
-        plan, blocks, seed: number of epochs, how far samples mix, seed of the run.
+        indices: integers[num_documents], the documents of the split.
+        numbers: int64[num_documents], the block of each document, in ascending order.
+        plan, blocks, seed: the number of epochs, the settings, and the seed of the run.
     """
     count = len(indices)
     stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(int(indices.max(initial=-1))))
@@ -71,9 +70,9 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns the window of each sample: shuffled among as many as a window of blocks holds.
+    """Returns the window of each sample, shuffled in ranges as large as a group of blocks.
 
-    That separates the samples of a long document.
+    This separates the windows of a long document.
     """
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)

@@ -1,12 +1,13 @@
-"""The cache of index arrays, in a folder or a bucket, with the reference's names and bytes: either side reads both.
+"""The cache of index arrays, in a folder or a bucket. Names and bytes equal the reference's, so both share a cache.
 
-Files appear atomically and have no pickles. Each load checks dtype and shape, some windows, and the record of arrays
-and data beside them. An untrusted file counts as absent, with a logged warning. Arrays up to 4 MiB are compared with
-their checksums, and may be renamed before fsync; larger ones are fsynced first, and compared by hashes of pieces, or as
-a whole under `verify="full"`. So after a power loss an index is whole, or rebuilt.
+Files are renamed into place atomically and contain no pickles. Each load validates dtype, shape and a few samples, and
+compares arrays and data with the record stored with them. An invalid entry is logged and rebuilt. Arrays up to 4 MiB
+are renamed without fsync, as every load compares their checksums. Larger arrays are fsynced before they are renamed;
+loads compare hashes of pieces, or the whole array with `verify="full"`. So a power loss never leaves a damaged index in
+use.
 
-An entry in a bucket has the names and bytes of a folder's, so copying a folder publishes it. Objects appear whole, the
-description last. A node downloads each once, under a name of address and etag, with a checksum.
+Entries in a bucket have the same names and bytes as in a folder, so copying a folder publishes it. Objects are uploaded
+atomically, the description last. A node downloads each object once, named by address and etag, with a checksum.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ from tokenloom.storage.versions import FileVersion
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_REMOVE = "remove these files, and the index is built again"
+_REMOVE = "delete these files; the next start builds the index again"
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
-_NUM_WRITERS = 3  # all large files of a dataset are fsynced at the same time
-_MOST_COMPARED_BYTES = 4 << 20  # compared as a whole, at 80 us per MiB, and not fsynced, which takes 1 to 40 ms each
+_NUM_WRITERS = 3  # fsyncs all large files of a dataset at the same time
+_MOST_COMPARED_BYTES = 4 << 20  # comparing takes 80 us per MiB; fsync, which it replaces, 1 to 40 ms per file
 _MOST_RECORD_BYTES = 1 << 20
 _READ_ONLY = ("http", "https")
 _SMALL_BYTES = 1 << 14
-_HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
+_HEADER_BYTES = 4096  # NumPy writes 128 bytes for these arrays
 _HEADER = re.compile(
     rb"\{'descr': '(?P<dtype>[<>|][biu]\d{1,2})', 'fortran_order': False, 'shape': \((?P<shape>[\d, ]*)\), \} *\n"
 )
-"""A header as NumPy writes it. NumPy's reader parses it as Python, which fails at random in several threads of CPython
+"""A header as NumPy writes it. NumPy's own reader parses it as Python code, which fails at random in threads of CPython
 3.11.7 (gh-106905)."""
 
 Arrays = dict[str, NDArray[Any]]
@@ -66,13 +67,13 @@ Identity = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Dtype and shape of a cached array; a length of None is known only after building."""
+    """The dtype and shape of a cached array; a length of None is known only after building."""
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
 
     def fits(self, found: NDArray[Any]) -> bool:
-        """Whether an array has this dtype and shape."""
+        """Returns whether an array has this dtype and shape."""
         return (
             found.dtype == self.dtype
             and found.ndim == len(self.shape)
@@ -84,19 +85,19 @@ class ArraySpec:
 
 
 class IndexCache:
-    """The arrays of one dataset under `FOLDER/BASE-NAME.npy`, and their description.
+    """A cache entry in a folder: the arrays of one dataset as `FOLDER/BASE-NAME.npy`, and their description.
 
-    Once loaded, another load, here or of a pickle of this, gives the same files or equal ones, as of another job that
-    built the same index; else an error that names the file.
+    After the first load, later loads (also of a pickle of this object) return equal arrays or raise an error that names
+    the changed file. Files with equal content may replace the first ones.
 
     Args:
-        folder: folder of the files; created by `IndexCacheWriter`.
-        base: common part of their names, with the key.
-        compares_all: whether every load compares large arrays as a whole, too.
+        folder: folder of the files; `IndexCacheWriter` creates it.
+        base: common prefix of the file names, which contains the key.
+        compares_all: compare all bytes of large arrays in every load.
     """
 
     is_local: ClassVar[bool] = True
-    """Whether the files are on this machine, or mounted."""
+    """Whether the files are in a local or mounted folder."""
 
     def __init__(self, folder: str, base: str, *, compares_all: bool = False) -> None:
         self.folder = folder
@@ -111,57 +112,57 @@ class IndexCache:
         return f"{self._beginning}-{affix}"
 
     def local_path(self, affix: str) -> str:
-        """Returns a local path of a file; raises StorageError if a download fails."""
+        """Returns a local path of a file, after a download if needed; raises StorageError if the download fails."""
         return self.path(affix)
 
     def pending(self, affix: str) -> PendingFile:
-        """Returns a file to write, which appears when published."""
+        """Returns a file to write, which gets its name when it is complete."""
         return PendingFile(self.path(affix), durable=False)
 
     def publish(self, affix: str, data: bytes) -> None:
-        """Writes and publishes a small file."""
+        """Writes a small file atomically."""
         with self.pending(affix) as file:
             file.write(data)
 
     def prepare(self) -> None:
-        """Creates the folder, and raises StorageError or IndexCacheError if it is not writable."""
+        """Creates the folder; raises StorageError or IndexCacheError if the folder is not writable."""
         with storage_errors("create", self.folder):
             os.makedirs(self.folder, exist_ok=True)
         if not os.access(self.folder, os.W_OK):
             raise StorageError(f"cannot write into `{self.folder}`")
 
     def exists(self) -> bool:
-        """Whether there is a description, which is written last; one stat."""
+        """Returns whether the description exists, which is written last; one stat."""
         return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
-        """Returns the arrays, mapped read-only, or None if there is no trusted entry; logs a warning for a bad one."""
+        """Returns the arrays like `load`, or None if the entry is missing or, with a logged warning, invalid."""
         if not self.exists():
             return None
         try:
             return self.load(specs, check, identity)
         except IndexCacheError as error:
-            logger.warning("cached index is rebuilt: %s", error.message)
+            logger.warning("rebuilding an invalid cached index: %s", error.message)
             return None
 
     def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
-        """Returns the arrays, mapped read-only, after checking dtype, shape, contents and data.
+        """Maps the arrays read-only, and validates dtype, shape, content and the identity of the data.
 
         Args:
             specs: dtype and shape of each array.
-            check: returns what is wrong with the contents, or None.
-            identity: identifies the data; compared with the record, which entries of the reference do not have.
+            check: returns a problem of the content, or None.
+            identity: returns the identity of the data, to compare with the record; entries of the reference have none.
 
         Raises:
-            IndexCacheError: a file is missing, truncated, or does not fit.
-            ChangedFileError: a file was replaced since it was loaded before, by other numbers.
+            IndexCacheError: a file is missing, truncated or invalid.
+            ChangedFileError: a file was replaced by other content since an earlier load.
         """
         versions: dict[str, FileVersion] = {}
         arrays = {name: self._load(name, spec, versions) for name, spec in specs.items()}
         watch = Watch(list(arrays.values()))
         self._check_versions(arrays, versions)
         if (problem := check(arrays)) is not None:
-            raise IndexCacheError(f"`{self.path('*.npy')}` does not fit the data: {problem}", hint=_REMOVE)
+            raise IndexCacheError(f"`{self.path('*.npy')}` does not match the data: {problem}", hint=_REMOVE)
         self._compare(arrays, identity)
         watch.check()
         self._versions = self._versions or versions
@@ -181,7 +182,7 @@ class IndexCache:
         self._checksums = self._checksums or checksums or {}
 
     def _check_versions(self, arrays: Arrays, versions: Mapping[str, FileVersion]) -> None:
-        """Compares files with those loaded before, or numbers of replaced ones with their checksums."""
+        """Raises if files were replaced since the first load, unless their content has the same checksum."""
         for name, found in versions.items():
             expected, path = self._versions.get(name), self.path(f"{name}.npy")
             if expected is None or expected.is_same(found):
@@ -190,7 +191,7 @@ class IndexCache:
                 expected.check(found, path)
 
     def _record(self) -> dict[str, Any] | None:
-        """Returns the record of data and arrays, made when the entry was built."""
+        """Returns the record of data and arrays; None if the reference built the entry."""
         path = self.path(IDENTITY)
         try:
             recorded = read_json(self.local_path(IDENTITY), most_bytes=_MOST_RECORD_BYTES)
@@ -201,11 +202,11 @@ class IndexCache:
         except (OSError, ValueError) as error:
             raise IndexCacheError(f"`{path}` cannot be read: {error}", hint=_REMOVE) from error
         if not isinstance(recorded, dict):
-            raise IndexCacheError(f"`{path}` is no JSON object", hint=_REMOVE)
+            raise IndexCacheError(f"`{path}` is not a JSON object", hint=_REMOVE)
         return recorded
 
     def _load(self, name: str, spec: ArraySpec, versions: dict[str, FileVersion]) -> NDArray[Any]:
-        if 0 in spec.shape:  # cannot be mapped, and holds nothing that could be wrong
+        if 0 in spec.shape:  # an empty array cannot be mapped
             return np.empty([length or 0 for length in spec.shape], dtype=spec.dtype)
         path = self.path(f"{name}.npy")
         try:
@@ -216,7 +217,7 @@ class IndexCache:
                 message = f"no file `{path}`"
                 hint = "build the index first, without deferred or fast loading"
                 raise IndexCacheError(message, hint=hint) from error
-            if not self.is_local:  # do not build for hours because a store does not answer
+            if not self.is_local:  # a store that does not respond must not cause hours of building
                 raise
             raise IndexCacheError(error.message, hint=error.hint) from error
         except (ValueError, TypeError, OverflowError) as error:
@@ -231,25 +232,25 @@ class IndexCache:
 
 
 def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
-    """Compares a record with what was found, by these names or all that either has."""
+    """Raises if recorded values differ from the values found; `names` limits the comparison."""
     if not isinstance(recorded, dict):
         raise IndexCacheError(f"`{path}` has no record of data and arrays", hint=_REMOVE)
     for name in sorted({*recorded, *found} if names is None else names):
         if recorded.get(name) != found.get(name):
             message = f"`{path}`: expected {name} {recorded.get(name)!r}, found {found.get(name)!r}"
-            raise IndexCacheError(message, hint=f"the data, an option or the file changed since; {_REMOVE}")
+            raise IndexCacheError(message, hint=f"the data, a setting or the file changed; {_REMOVE}")
 
 
 class IndexCacheWriter:
-    """Writes the arrays of an entry while others are built, and the description last.
+    """A context manager that writes arrays of a cache entry while others are built, and the description last.
 
     Args:
         cache: the entry.
-        description: the text behind the key.
+        description: text from which the key is computed.
         identity: identity of the data, for the record.
 
     Raises:
-        IndexCacheError: the folder cannot be written: on entry if that is known, else on exit. `add` never fails.
+        IndexCacheError: the folder cannot be written; raised on entry if known, else on exit, never by `add`.
     """
 
     def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None = None) -> None:
@@ -268,9 +269,9 @@ class IndexCacheWriter:
         return self
 
     def add(self, name: str, array: NDArray[Any]) -> None:
-        """Takes an array, which must not change any more."""
+        """Starts to write an array in the background; do not change the array afterwards."""
         self._hashes[name] = self._checksums[name] = ""  # keeps the order of names
-        if is_small(array) or self._may_be_lost(array):  # a thread would take longer to start
+        if is_small(array) or self._skips_fsync(array):  # writing it is faster than starting a thread
             self._at_exit.append((name, array))
             return
         if self._executor is None:
@@ -279,21 +280,21 @@ class IndexCacheWriter:
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name], self._checksums[name] = array_hash(array), array_checksum(array)
-        # `np.save` loses the reason when the disk is full, and `write_array` copies the array.
+        # `np.save` hides the error of a full disk, and `write_array` copies the array.
         header = npy_header(array)
         if is_small(array):
             self._cache.publish(f"{name}.npy", header + array.tobytes())
             return
         with self._cache.pending(f"{name}.npy") as file, storage_errors("write", file.path):
             numbers = array.reshape(-1).view(np.uint8).data
-            if self._may_be_lost(array):
+            if self._skips_fsync(array):
                 file.write(header)
                 file.write(numbers)
             else:
                 write_durably(file.stream, memoryview(header), numbers)
 
-    def _may_be_lost(self, array: NDArray[Any]) -> bool:
-        """Whether an array is renamed without fsync: a load compares all of it, and rebuilds a lost one."""
+    def _skips_fsync(self, array: NDArray[Any]) -> bool:
+        """Returns whether an array is renamed without fsync, as every load compares all its bytes."""
         return self._cache.is_local and array.nbytes <= _MOST_COMPARED_BYTES
 
     def __exit__(
@@ -318,12 +319,12 @@ def _cache_errors() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        hint = error.hint or "name a writable folder with `path_to_cache`"
+        hint = error.hint or "set `path_to_cache` to a writable folder"
         raise IndexCacheError(error.message, hint=hint) from error
 
 
 def is_small(array: NDArray[Any]) -> bool:
-    """Whether an array is kept in memory: the number of mappings is limited, and a run may have 10,000 datasets."""
+    """Returns whether an array is copied to memory, as mappings are limited and a run may have 10,000 datasets."""
     return array.nbytes <= _SMALL_BYTES
 
 
@@ -333,19 +334,19 @@ def array_checksum(array: NDArray[Any]) -> str:
 
 
 def array_hash(array: NDArray[Any]) -> str:
-    """Returns a hash of pieces of an array, or of all of a small one."""
+    """Returns a hash of pieces of a large array, or of all bytes of a small one."""
     return sampled_hash(array.reshape(-1).view(np.uint8))
 
 
 def array_in(data: Bytes) -> NDArray[Any]:
-    """Returns the array in a `.npy` file, a view; no pickles, no column order."""
+    """Returns a view of the array in a `.npy` file; accepts neither pickles nor Fortran order."""
     head = data[:_HEADER_BYTES].tobytes()
     end = 10 + int.from_bytes(head[8:10], "little")
-    said = _HEADER.fullmatch(head[10:end])
-    if head[:7] != b"\x93NUMPY\x01" or said is None:
-        raise ValueError(f"no `.npy` file of format version 1.0 with numbers in row order: {head[:end]!r}")
-    dtype, numbers = np.dtype(said["dtype"].decode()), data[end:]
-    shape = tuple(int(length) for length in said["shape"].split(b",") if length.strip())
+    header = _HEADER.fullmatch(head[10:end])
+    if head[:7] != b"\x93NUMPY\x01" or header is None:
+        raise ValueError(f"not a `.npy` file of version 1.0 with numbers in C order: {head[:end]!r}")
+    dtype, numbers = np.dtype(header["dtype"].decode()), data[end:]
+    shape = tuple(int(length) for length in header["shape"].split(b",") if length.strip())
     if len(numbers) != (num_bytes := dtype.itemsize * math.prod(shape)):
         raise ValueError(f"expected {num_bytes} bytes of numbers, found {len(numbers)}")
     return numbers.view(dtype).reshape(shape)
@@ -358,28 +359,28 @@ def npy_header(array: NDArray[Any]) -> bytes:
 
 
 def check_cache_folder(name: str, path: str) -> None:
-    """Raises a ConfigError unless the setting `name` is a local folder or the address of one in a bucket."""
+    """Raises ConfigError unless the setting `name` is a local folder or the address of a folder in a bucket."""
     if not is_remote(path):
         check_local_folder(name, path)
     elif parse_address(path, is_folder=True).scheme in _READ_ONLY:
         message = f"`{name}` must be a local folder or a folder in a bucket, got `{path}`"
-        raise ConfigError(message, hint="such as s3://bucket/indices")
+        raise ConfigError(message, hint="pass an address such as s3://bucket/indices")
 
 
 def index_cache(folder: str, base: str, settings: ObjectStorageSettings, *, compares_all: bool) -> IndexCache:
-    """Returns the `IndexCache` or `BucketIndexCache` of an entry."""
+    """Returns the cache entry `base` in a local folder or in a bucket."""
     if is_remote(folder):
         return BucketIndexCache(folder, base, settings, compares_all=compares_all)
     return IndexCache(folder, base, compares_all=compares_all)
 
 
-_known: dict[tuple[str, ObjectStorageSettings], set[str]] = {}  # descriptions by folder, which is listed once
+_known: dict[tuple[str, ObjectStorageSettings], set[str]] = {}  # addresses of descriptions; each folder is listed once
 _known_lock = threading.Lock()
 _warned_folders: set[str] = set()
 
 
 class BucketIndexCache(IndexCache):
-    """An `IndexCache` in a bucket, below the address `folder`."""
+    """A cache entry in a bucket, below the address `folder`."""
 
     is_local = False
 
@@ -406,14 +407,14 @@ class BucketIndexCache(IndexCache):
     def prepare(self) -> None:
         level = logging.INFO if self.folder in _warned_folders else logging.WARNING
         _warned_folders.add(self.folder)
-        logger.log(level, "`%s` has no entry %s: it is built here, and published there", self.folder, self.base)
+        logger.log(level, "`%s` has no entry %s: building and uploading it", self.folder, self.base)
         path = self.path("probe")
         try:
             with PendingObject(path, self._settings):
                 pass
         except AccessDeniedError as error:
-            message = f"`{self.folder}` has no entry {self.base}, and none may be written: {error.message}"
-            hint = "publish it with `tokenloom prepare-cache` and the same settings, or name a local `path_to_cache`"
+            message = f"`{self.folder}` has no entry {self.base}, and it cannot be written: {error.message}"
+            hint = "upload it with `tokenloom prepare-cache` and the same settings, or set a local `path_to_cache`"
             raise IndexCacheError(message, hint=hint) from error
         with suppress(StorageError):
             remove(path, settings=self._settings)

@@ -1,7 +1,7 @@
-"""Orders of conversations, packed into samples of one length, or one per sample.
+"""Orders of conversations, packed into samples or one per sample.
 
-Each epoch is a permutation of its own: every conversation comes once before any comes again, and a longer run begins
-like a shorter one.
+Each epoch is shuffled separately: every conversation occurs once per epoch, and a longer run begins with the samples of
+a shorter one.
 """
 
 from __future__ import annotations
@@ -23,59 +23,57 @@ from tokenloom.order.shuffles import document_index_dtype
 
 
 class ConversationSource(Protocol):
-    """The conversations that samples are made of."""
+    """The conversations from which an order makes samples."""
 
     @property
     def rows(self) -> Rows:
-        """The exposed conversations."""
-        ...
+        """The conversations of the split."""
 
     @property
     def num_sequences(self) -> int:
         """The number of conversations in the data."""
-        ...
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations to train on, integers[count], and the positions of each, int32[count]."""
-        ...
+        """Returns the conversations to train on and their slots: integers[count], int32[count]."""
 
 
 class ConversationOrder(StoredOrder):
-    """An `Order` whose samples are whole conversations; `num_samples` of None is one epoch."""
+    """The base class of orders of whole conversations; `num_samples` None stands for one epoch."""
 
     def __init__(self, source: ConversationSource, num_samples: int | None, *, seed: int, store: ArrayStore) -> None:
         self._source = source
-        self._wanted = num_samples
+        self._requested = num_samples
         self._seed = seed
         self._dtype = document_index_dtype(source.rows.largest)
         super().__init__(store)
 
     @abstractmethod
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays over the kept conversations."""
+        """Yields the arrays for the conversations to train on."""
 
     @abstractmethod
     def starts(self) -> NDArray[np.int64]:
-        """Returns the place in `document_index` at which each sample begins, and the end: int64[num_samples + 1]."""
+        """Returns int64[num_samples + 1]; sample i has `document_index[starts[i]:starts[i + 1]]`."""
 
     @property
     def num_samples(self) -> int:
-        """The number of samples; counted from the arrays if no number was given."""
-        return len(self.starts()) - 1 if self._wanted is None else self._wanted
+        """The number of samples; opens the arrays if no number was requested."""
+        return len(self.starts()) - 1 if self._requested is None else self._requested
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays; raises ConfigError if samples are wanted and no conversation is kept."""
+        """Yields the arrays; raises ConfigError if samples are requested and no conversation can be trained on."""
+        kept = self._source.kept()
         try:
-            yield from self._build(*self._source.kept())
+            yield from self._build(*kept)
         except ConfigError as error:
             raise ConfigError(f"{self.store.name}: {error.message}", hint=error.hint) from None
 
-    def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not fit this data, or None: O(1), the ends only."""
+    def mismatch(self, arrays: Arrays) -> str | None:
+        """Returns why arrays do not match the data, or None if their first and last entries match; O(1)."""
         stream, count = arrays["document_index"], self._source.num_sequences
         for sequence in stream[[0, -1]].tolist() if len(stream) else ():
             if not 0 <= sequence < count:
-                return f"it names conversation {sequence} of {count}"
+                return f"it refers to conversation {sequence} of {count}"
         return None
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -86,10 +84,10 @@ class ConversationOrder(StoredOrder):
 
         Returns:
             sequences: int64[num_conversations].
-            row_offsets: int64[count + 1]; sample i owns conversations [row_offsets[i], row_offsets[i + 1]).
+            row_offsets: int64[count + 1]; sample i has conversations [row_offsets[i], row_offsets[i + 1]).
 
         Raises:
-            IndexError: the arrays do not fit each other.
+            IndexError: the arrays are inconsistent.
         """
         all_starts = self.starts()
         starts = all_starts[positions]
@@ -100,7 +98,7 @@ class ConversationOrder(StoredOrder):
 
 
 class PackedConversations(ConversationOrder):
-    """Conversations in a shuffled stream, which fill samples of `capacity` positions from first to last."""
+    """An order that packs shuffled conversations into samples of `capacity` slots by next fit."""
 
     def __init__(
         self,
@@ -116,7 +114,7 @@ class PackedConversations(ConversationOrder):
         super().__init__(source, num_samples, seed=seed, store=store)
 
     def specs(self) -> dict[str, ArraySpec]:
-        num_starts = None if self._wanted is None else self._wanted + 1
+        num_starts = None if self._requested is None else self._requested + 1
         return {
             "document_index": ArraySpec(self._dtype, (None,)),
             "sample_index": ArraySpec(np.dtype(np.int64), (num_starts,)),
@@ -124,29 +122,29 @@ class PackedConversations(ConversationOrder):
 
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
         stream, starts = pack_conversations(
-            sequences, slots, self._wanted, capacity=self._capacity, most_sequences=self._most, seed=self._seed
+            sequences, slots, self._requested, capacity=self._capacity, most_sequences=self._most, seed=self._seed
         )
         yield "document_index", stream.astype(self._dtype)
         yield "sample_index", starts
 
-    def misfit(self, arrays: Arrays) -> str | None:
+    def mismatch(self, arrays: Arrays) -> str | None:
         starts, num_read = arrays["sample_index"], len(arrays["document_index"])
         if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
             return f"its samples do not cover the {num_read} conversations read"
-        return super().misfit(arrays)
+        return super().mismatch(arrays)
 
     def starts(self) -> NDArray[np.int64]:
         return self.arrays["sample_index"]
 
 
 class SingleConversations(ConversationOrder):
-    """Conversations in a shuffled stream, each a sample of its own."""
+    """An order of shuffled conversations, one per sample."""
 
     def specs(self) -> dict[str, ArraySpec]:
-        return {"document_index": ArraySpec(self._dtype, (self._wanted,))}
+        return {"document_index": ArraySpec(self._dtype, (self._requested,))}
 
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        yield "document_index", shuffle_conversations(sequences, self._wanted, seed=self._seed).astype(self._dtype)
+        yield "document_index", shuffle_conversations(sequences, self._requested, seed=self._seed).astype(self._dtype)
 
     def starts(self) -> NDArray[np.int64]:
         return np.arange(len(self.arrays["document_index"]) + 1, dtype=np.int64)
@@ -156,11 +154,11 @@ class SingleConversations(ConversationOrder):
 
 
 def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: int) -> NDArray[Any]:
-    """Returns the first `count` sequences of the shuffled epochs, or one epoch if that is None.
+    """Returns the first `count` sequences of the shuffled epochs, or one epoch if `count` is None.
 
-    `sequences` are integers[num_sequences]. Raises ConfigError if some are wanted and there are none.
+    `sequences` are integers[num_sequences]. Raises ConfigError if `sequences` is empty and `count` is above 0.
     """
-    parts, missing = [_no_sequences(sequences, count)], len(sequences) if count is None else count
+    parts, missing = [_empty_stream(sequences, count)], len(sequences) if count is None else count
     epochs = _shuffled_epochs(len(sequences), seed)
     while missing > 0:
         epoch = sequences[next(epochs)[:missing]].astype(parts[0].dtype)
@@ -178,31 +176,31 @@ def pack_conversations(
     most_sequences: int | None = None,
     seed: int,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Returns the shuffled sequences of the first `count` packs, and where in these each pack begins.
+    """Returns the shuffled sequences of the first `count` packs, and the starts of the packs.
 
-    Next fit: a sequence joins the last pack if it fits, else begins a new one; the next epoch continues where the last
-    one ended. O(sequences). A `count` of None is one epoch.
+    Packs by next fit: a sequence joins the current pack if it fits, else it begins the next pack. Packs may span
+    epochs. O(sequences).
 
     Args:
-        sequences: integers[num_sequences], those of one epoch.
-        slots: int32[num_sequences], positions of each, in [1, capacity].
-        count: number of packs.
-        capacity: positions of a pack.
-        most_sequences: most sequences of a pack; None for any number.
+        sequences: integers[num_sequences], the sequences of one epoch.
+        slots: int32[num_sequences], slots per sequence, in [1, capacity].
+        count: number of packs; None for one epoch.
+        capacity: slots per pack.
+        most_sequences: maximum number of sequences in a pack; None for no limit.
         seed: seed of the shuffles.
 
     Returns:
-        stream: [num_used], the sequences.
-        starts: int64[num_packs + 1], the position in the stream at which each pack begins, and the end.
+        stream: [num_used], the shuffled sequences.
+        starts: int64[num_packs + 1]; pack i has `stream[starts[i]:starts[i + 1]]`.
 
     Raises:
-        ConfigError: packs are wanted, and there are no sequences.
+        ConfigError: `sequences` is empty and `count` is above 0.
     """
-    stream = [_no_sequences(sequences, count)]
+    stream = [_empty_stream(sequences, count)]
     starts: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
     position, num_starts, row = 0, 0, (-1, 0)
     epochs = _shuffled_epochs(len(sequences), seed)
-    while count is None or num_starts <= count:  # a pack is complete once the next one begins
+    while count is None or num_starts <= count:  # a pack is complete when the next one begins
         order = next(epochs)
         begins, row = next_fit(slots[order], capacity=capacity, most_items=most_sequences, row=row)
         stream.append(sequences[order].astype(stream[0].dtype))
@@ -219,7 +217,7 @@ def pack_conversations(
 
 
 def _shuffled_epochs(count: int, seed: int) -> Iterator[NDArray[Any]]:
-    """Yields a permutation of [0, count) per epoch, without end."""
+    """Yields a permutation of [0, count) for each epoch, forever."""
     random = LegacyRandom(seed)
     while True:
         epoch = np.arange(count, dtype=document_index_dtype(count))
@@ -227,9 +225,9 @@ def _shuffled_epochs(count: int, seed: int) -> Iterator[NDArray[Any]]:
         yield epoch
 
 
-def _no_sequences(sequences: NDArray[Any], count: int | None) -> NDArray[Any]:
-    """Returns an empty stream, of the dtype that all sequences need."""
+def _empty_stream(sequences: NDArray[Any], count: int | None) -> NDArray[Any]:
+    """Returns an empty array with the dtype of a stream of `sequences`."""
     if count and not len(sequences):
-        message = f"{count} samples were asked for, but there is no conversation to train on"
-        raise ConfigError(message, hint="give this split more of them, or ask for no samples from it")
+        message = f"{count} samples are requested, but there is no conversation to train on"
+        raise ConfigError(message, hint="raise the weight of this split, or request 0 samples from it")
     return np.empty(0, dtype=document_index_dtype(int(sequences.max(initial=-1))))

@@ -1,4 +1,4 @@
-"""The documents that a dataset exposes: a range of rows, without memory per row, or a choice of them."""
+"""The documents of a split: a range of index rows, which needs no memory per row, or an array of rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BLOCK_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows of an index: consecutive ones, or a choice in any order.
+    """Rows of an index: consecutive rows, or selected rows in any order.
 
     Attributes:
-        chosen: a range, or integers[count] that are no range.
+        chosen: a range if the rows are consecutive, else integers[count].
         dtype: dtype of the rows as an array.
     """
 
@@ -27,7 +27,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: range | NDArray[Any]) -> Self:
-        """Returns rows, as a range where an array holds consecutive ones."""
+        """Returns the rows of a range or array; an array of consecutive rows becomes a range."""
         if isinstance(rows, range):
             narrow = rows.stop - 1 <= _INT32_MAX
             return cls(rows, np.dtype(np.int32 if narrow else np.int64))
@@ -41,24 +41,24 @@ class Rows:
 
     @property
     def consecutive(self) -> range | None:
-        """The rows as a range; None for a choice, or if there is none."""
+        """The rows as a range; None if they are not consecutive."""
         return self.chosen if isinstance(self.chosen, range) else None
 
     @property
     def largest(self) -> int:
-        """The largest row; -1 if there is none."""
+        """The largest row; -1 if there are no rows."""
         if isinstance(self.chosen, range):
             return self.chosen.stop - 1 if len(self.chosen) else -1
         return int(self.chosen.max(initial=-1))
 
     def array(self) -> NDArray[Any]:
-        """Returns the rows, integers[count]; a new array for a range."""
+        """Returns the rows as integers[count]; a new array for a range."""
         if isinstance(self.chosen, range):
             return np.arange(self.chosen.start, self.chosen.stop, dtype=self.dtype)
         return self.chosen
 
     def blocks_of(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """Yields the values of the rows, in order: one view for a range, copies of blocks for a choice."""
+        """Yields `values[rows]` in blocks: one view for a range, copies for selected rows."""
         if isinstance(self.chosen, range):
             yield values[self.chosen.start : self.chosen.stop]
             return
@@ -67,7 +67,7 @@ class Rows:
 
 
 def is_range(rows: NDArray[Any], *, block: int = _BLOCK_ROWS) -> bool:
-    """Whether rows are one or more consecutive integers."""
+    """Returns whether rows are one or more consecutive integers."""
     if not len(rows) or int(rows[-1]) - int(rows[0]) != len(rows) - 1:
         return False
     blocks = (rows[i : i + block + 1] for i in range(0, len(rows), block))
@@ -75,30 +75,27 @@ def is_range(rows: NDArray[Any], *, block: int = _BLOCK_ROWS) -> bool:
 
 
 class TokenSource(Protocol):
-    """The lengths of the data that an order needs; it never reads tokens."""
+    """Data whose lengths an order reads; an order never reads tokens."""
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
         """int32[num_sequences], tokens per sequence."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of tokens; for orders over blocks only."""
-        ...
+        """The dtype of tokens; only `BlockShuffle` needs it."""
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
-        """Returns the block of data of each sequence; for orders over blocks only."""
-        ...
+        """Returns the data block of each sequence; only `BlockShuffle` needs it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Documents:
-    """The documents of an order, with their lengths. A pickle is small: it opens the data again.
+    """The documents of a split, with their lengths. Pickles are small, as unpickling opens the data again.
 
     Attributes:
         source: the data, such as an `IndexedDataset`.
-        rows: the exposed rows.
+        rows: the index rows of the documents.
     """
 
     source: TokenSource
@@ -109,13 +106,13 @@ class Documents:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """int32[num_sequences], tokens per sequence of all data, indexed by rows."""
+        """int32[num_sequences], tokens per sequence of all data; index it with rows."""
         return self.source.sequence_lengths
 
     def length_blocks(self) -> Iterator[NDArray[np.int32]]:
-        """Yields the lengths of the exposed documents, in order."""
+        """Yields the lengths of the documents in blocks, in order."""
         return self.rows.blocks_of(self.lengths)
 
     def count_tokens(self) -> int:
-        """Returns the tokens of the exposed documents, without a second array of their size."""
+        """Returns the number of tokens of the documents, without a copy of all lengths."""
         return sum(int(part.sum(dtype=np.int64)) for part in self.length_blocks())

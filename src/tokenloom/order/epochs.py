@@ -1,4 +1,4 @@
-"""The number of epochs of a dataset, and whether the last one is shuffled apart."""
+"""Computes the number of epochs of a dataset, and whether the last epoch is shuffled separately."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tokenloom.numbers import checked_integer
 from tokenloom.order.windows import num_windows
 
 FINAL_EPOCH_THRESHOLD = 0.80
-"""The last epoch is shuffled apart if less than this share of it is needed; the reference's value."""
+"""The last epoch is shuffled separately if less than this fraction of it is needed; the reference's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPlan:
-    """How many samples come from how many epochs: a pure function of counts.
+    """The numbers of samples and epochs of a dataset.
 
     Attributes:
-        tokens_per_epoch: tokens of all exposed sequences.
-        num_epochs: passes over them, at least 1.
-        num_samples: windows (or packs) of all passes; at least those asked for.
-        num_samples_sans_final_epoch: those before the last pass if that is shuffled apart, else all.
-        separate_final_epoch: whether documents and samples of the last pass are shuffled apart.
+        tokens_per_epoch: tokens of all documents of the split.
+        num_epochs: number of epochs, at least 1.
+        num_samples: windows (or packs) of all epochs; at least the requested number.
+        num_samples_sans_final_epoch: samples before the final epoch if `separate_final_epoch`, else all samples.
+        separate_final_epoch: whether the final epoch is shuffled separately.
     """
 
     tokens_per_epoch: int
@@ -33,32 +33,32 @@ class EpochPlan:
 
 
 class Epochs(ABC):
-    """The number of samples and epochs of a dataset, by the samples asked for; `num_tokens` is that of an epoch."""
+    """The base class that computes the numbers of samples and epochs; `num_tokens` is the size of one epoch."""
 
     num_tokens: int
 
     @abstractmethod
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for `num_samples`, one for None or 0; raises ConfigError if there are no tokens."""
+        """Returns the plan for at least `num_samples` samples (None: one epoch); raises ConfigError without tokens."""
 
     @abstractmethod
     def passes(self, num_samples: int) -> float:
-        """Returns the number of passes over the tokens of `num_samples`."""
+        """Returns the number of epochs that `num_samples` samples cover, as a fraction."""
 
-    def num_samples(self, asked: int | None) -> int:
-        """Returns the number of samples; 0 without tokens."""
-        return 0 if asked and self.num_tokens == 0 else self.plan(asked).num_samples
+    def num_samples(self, requested: int | None) -> int:
+        """Returns the number of samples of the plan for `requested` samples; 0 without tokens."""
+        return 0 if requested and self.num_tokens == 0 else self.plan(requested).num_samples
 
-    def _check(self, asked: int | None) -> None:
-        if asked is not None:
-            checked_integer("num_samples", asked, at_least=0)
-        if asked and self.num_tokens == 0:
-            message = f"{asked} samples were asked for, but the documents hold no tokens"
-            raise ConfigError(message, hint="give this split more documents, or ask for no samples from it")
+    def _check(self, requested: int | None) -> None:
+        if requested is not None:
+            checked_integer("num_samples", requested, at_least=0)
+        if requested and self.num_tokens == 0:
+            message = f"the documents of the split have no tokens, but {requested} samples are requested"
+            raise ConfigError(message, hint="raise the weight of this split, or request 0 samples from it")
 
-    def _plan(self, num_epochs: int, asked: int | None, total: int, before_final: int, per_epoch: int) -> EpochPlan:
+    def _plan(self, num_epochs: int, requested: int | None, total: int, before_final: int, per_epoch: int) -> EpochPlan:
         needed = int(FINAL_EPOCH_THRESHOLD * per_epoch)
-        separate = num_epochs > 1 and asked is not None and asked - before_final < needed
+        separate = num_epochs > 1 and requested is not None and requested - before_final < needed
         return EpochPlan(
             tokens_per_epoch=self.num_tokens,
             num_epochs=num_epochs,
@@ -70,13 +70,13 @@ class Epochs(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEpochs(Epochs):
-    """Epochs that are one stream, cut into windows.
+    """The numbers of samples and epochs of windows over concatenated epochs.
 
     Attributes:
-        num_tokens: tokens of an epoch.
-        sequence_length: tokens from one window to the next.
-        extra: tokens read beyond that, 0 or 1.
-        keep_partial: whether a last, incomplete window counts.
+        num_tokens: tokens per epoch.
+        sequence_length: distance between the starts of windows, in tokens.
+        extra: tokens that a window reads beyond `sequence_length`, 0 or 1.
+        keep_partial: whether an incomplete last window counts.
     """
 
     num_tokens: int
@@ -85,7 +85,7 @@ class WindowEpochs(Epochs):
     keep_partial: bool
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """See `Epochs`; O(1)."""
+        """Returns the plan for at least `num_samples` samples, one epoch for None; O(1)."""
         self._check(num_samples)
         num_epochs = 1
         if num_samples:
@@ -93,10 +93,10 @@ class WindowEpochs(Epochs):
         return self.plan_of(num_epochs, num_samples)
 
     def plan_of(self, num_epochs: int, num_samples: int | None) -> EpochPlan:
-        """Returns the windows of `num_epochs`; raises ConfigError if `num_samples` do not end in the last one."""
+        """Returns the plan of `num_epochs` epochs; raises ConfigError if `num_samples` do not end in the last one."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-            raise ConfigError(f"{num_samples} samples do not take {num_epochs} epochs of {per_epoch}")
+            raise ConfigError(f"{num_samples} samples do not take {num_epochs} epochs of {per_epoch} samples")
         total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
         return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
 

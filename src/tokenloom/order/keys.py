@@ -1,4 +1,4 @@
-"""Keys of the index cache: the description of an index, and its hash."""
+"""Computes the descriptions and keys of cached indices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _INDENT = "    "
 
 
 def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the description of an index and its key, the MD5 of that text in hexadecimal.
+    """Returns the description of an index and its key, which is the MD5 of the description in hexadecimal.
 
-    The text is the reference's, to the byte, as both sides use the cache: `json.dumps(identifiers, indent=4)`, objects
-    replaced by their `unique_identifiers`. Built directly, as `json` would take most of a start over 1,000 datasets.
+    The description equals the reference's in every byte, as both share the cache: `json.dumps(identifiers, indent=4)`,
+    with objects replaced by their `unique_identifiers`. `json` itself would take most of a start over 1,000 datasets.
 
     Raises:
         ConfigError: an object has no `unique_identifiers`.
@@ -38,15 +38,15 @@ def _encode(value: Any, newline: str) -> str:
     if isinstance(value, (list, tuple)):
         items = [_encode(item, inner) for item in value]
         return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
-    if isinstance(value, (str, int, float)):  # of a subclass
+    if isinstance(value, (str, int, float)):  # instances of subclasses
         return json.dumps(value)
     if isinstance(value, np.integer):
         return repr(int(value))
     try:
         identifiers = value.unique_identifiers
     except AttributeError as error:
-        message = f"{type(value).__name__} has no `unique_identifiers`"
-        raise ConfigError(message, hint="they name a tokenizer in the keys of cached indices") from error
+        message = f"the tokenizer {type(value).__name__} has no `unique_identifiers`"
+        raise ConfigError(message, hint="add a dict that identifies it in the keys of cached indices") from error
     return _encode(identifiers, newline)
 
 
@@ -60,5 +60,5 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def _name(name: Any) -> str:
-    """Returns the name of a member as JSON, which makes names of numbers, None and truth values too."""
+    """Returns the key of a dict as a JSON name; numbers, None and booleans become names too."""
     return json.encoder.encode_basestring_ascii(name if isinstance(name, str) else json.dumps(name))

@@ -1,10 +1,10 @@
-"""Best-fit packs: whole documents in each sample, instead of windows that cut them anywhere.
+"""Best-fit packing: samples of whole documents, instead of windows that split documents anywhere.
 
-A document that fits into a sample, extra token included, is never cut. A longer one is cut as windows over it alone
-would cut it: pieces start at multiples of `sequence_length` and read the extra token further, so every token with a
-predecessor in its document is a label exactly once in an epoch.
+A document that fits into a sample, including the extra token, is never split. Longer documents are split into pieces
+that start at multiples of `sequence_length` and read the extra token beyond their end. So every token except the first
+of a document is a label exactly once per epoch.
 
-Best-fit decreasing: pieces in falling order of length, each into the row with the least room that can take it.
+The algorithm is best-fit decreasing: pieces in descending order of length, each into the fullest pack with enough room.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _INT32_MAX = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestFitReport:
-    """The result of best-fit packing for an epoch.
+    """The result of best-fit packing for one epoch.
 
     Attributes:
-        capacity: tokens of a pack, the extra token for the last label included.
-        num_documents, num_tokens: documents with tokens, and these.
-        num_packs: samples of an epoch.
-        num_pieces: spans of all packs: documents, or parts of longer ones.
-        num_split_documents: documents that are cut.
-        num_repeated_tokens: tokens that end one piece and begin the next.
-        num_padding_tokens: empty places.
-        fill: share of places with a token, in [0, 1]; 0 without packs.
-        documents_per_pack: mean pieces per pack; 0 without packs.
+        capacity: maximum number of tokens in a pack, including the extra token for the last label.
+        num_documents, num_tokens: number of documents with at least one token, and of their tokens.
+        num_packs: samples per epoch.
+        num_pieces: spans of all packs: whole documents, or pieces of long documents.
+        num_split_documents: documents longer than a pack, which are split.
+        num_repeated_tokens: tokens that are the last of one piece and the first of the next.
+        num_padding_tokens: slots without a token.
+        fill: fraction of slots with a token, in [0, 1]; 0 if there are no packs.
+        documents_per_pack: mean number of pieces per pack; 0 if there are no packs.
     """
 
     capacity: int
@@ -62,7 +62,7 @@ def best_fit_report(
     extra: int = 1,
     most_documents: int | None = None,
 ) -> BestFitReport:
-    """Returns the result of packing documents of these lengths, from one pass over the lengths.
+    """Computes the result of best-fit packing from the lengths of documents, in one pass.
 
     Example:
         >>> import numpy as np
@@ -71,10 +71,10 @@ def best_fit_report(
         (3, 1, 6, 0.75)
 
     Args:
-        lengths: int32[num_documents], tokens per document; or blocks of that.
-        sequence_length: tokens of a sample.
-        extra: tokens read beyond that, 0 or 1.
-        most_documents: most pieces of a pack; None for any number.
+        lengths: int32[num_documents], tokens per document; or an iterable of such arrays.
+        sequence_length: tokens per sample.
+        extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
+        most_documents: maximum number of pieces in a pack; None for no limit.
 
     Raises:
         IndexError: a length is negative.
@@ -106,13 +106,12 @@ def best_fit_report(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackEpochs(Epochs):
-    """Epochs that are packed one by one; `report` is that of one."""
+    """The numbers of samples and epochs of packs; `report` is the result of packing one epoch."""
 
     num_tokens: int
     report: BestFitReport
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """See `Epochs`."""
         self._check(num_samples)
         packs = self.report.num_packs
         num_epochs = max(1, -(-num_samples // packs)) if num_samples else 1
@@ -123,7 +122,7 @@ class PackEpochs(Epochs):
 
 
 def pack_dtype(largest: int, num_pieces: int) -> np.dtype[Any]:
-    """Returns the dtype of pack and piece index over rows up to `largest`."""
+    """Returns the dtype of a pack index and piece index whose largest row is `largest`."""
     wide = max(num_pieces, largest) > _INT32_MAX
     return np.dtype(np.int64 if wide else np.int32)
 
@@ -138,14 +137,14 @@ def build_best_fit(
     extra: int,
     most_documents: int | None = None,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yields the piece index and the pack index of all epochs, each shuffled and packed anew.
+    """Yields the piece index and the pack index of all epochs; each epoch is shuffled and packed separately.
 
-    `report` is that of one epoch; `random` is advanced by the shuffles.
+    `report` is the result of packing one epoch; the shuffles advance `random`.
 
     Yields:
-        piece_index: [epochs * pieces, 2], (document, first token) of each piece, pack by pack; a piece goes to the end
-            of its document, or as far as a pack has room.
-        pack_index: [epochs * packs + 1], the first piece of each pack, and the end.
+        piece_index: [epochs * pieces, 2], (document, first token) of each piece, sorted by pack; a piece ends with its
+            document or at the capacity of a pack.
+        pack_index: [epochs * packs + 1]; pack i has pieces [pack_index[i], pack_index[i + 1]).
     """
     num_pieces = plan.num_epochs * report.num_pieces
     largest = documents.rows.largest

@@ -1,6 +1,6 @@
-"""Policies of samples: windows over the stream of documents, or packs of whole documents.
+"""Policies that divide documents into samples: windows over concatenated documents, or packs of whole documents.
 
-A policy has settings only. Datasets and plans use it as an `OrderPolicy`, by its name; `register_policy` adds one.
+`window_policy` names a policy; `register_policy` adds one. A policy contains settings only.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tokenloom.order.shuffles import (
     document_index_dtype,
     shuffle_index_dtype,
 )
-from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_misfit
+from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_mismatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleShape:
-    """Settings of samples for all policies.
+    """The settings of samples that policies receive.
 
     Attributes:
-        sequence_length: tokens of a sample.
-        extra: tokens read beyond that, 0 or 1.
-        keep_partial: whether a last, incomplete window counts; every pack does.
-        blocks: how far samples mix, for remote data; None to mix all of them.
-        most_documents: most documents of a pack; None for any number.
+        sequence_length: tokens per sample.
+        extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
+        keep_partial: whether an incomplete last window counts; packs always count.
+        blocks: settings of the block shuffle for remote data; None for a full shuffle.
+        most_documents: maximum number of documents in a pack; None for no limit.
     """
 
     sequence_length: int
@@ -52,33 +52,31 @@ class SampleShape:
 
 
 class OrderPolicy(Protocol):
-    """Makes samples of documents."""
+    """A policy that divides documents into samples."""
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> Epochs:
-        """Returns the number of samples and epochs.
+        """Returns an object that computes the numbers of samples and epochs.
 
         Args:
-            num_tokens: tokens of the exposed documents.
-            lengths: tokens of each of them, in blocks; read only if needed.
+            num_tokens: total number of tokens of the documents.
+            lengths: tokens per document, in blocks; a policy may leave it unread.
         """
-        ...
 
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> SpanOrder:
-        """Returns the order of spans.
+        """Returns the order of the samples.
 
         Args:
-            documents: the exposed documents.
-            epochs: the result of `epochs` for them.
-            plan: its plan for the samples asked for.
+            documents: the documents of the split.
+            epochs: the result of `epochs` for these documents.
+            plan: the result of `epochs.plan` for the requested number of samples.
             seed: seed of the run.
-            store: where arrays are stored.
+            store: stores the arrays of the order.
 
         Raises:
-            IndexCacheError: arrays cannot be stored, or must exist and do not.
+            IndexCacheError: arrays cannot be stored, or the cache must exist and does not.
         """
-        ...
 
 
 PolicyFactory = Callable[[SampleShape], OrderPolicy]
@@ -88,18 +86,18 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
     """Registers a policy as a value of `GPTDatasetConfig.window_policy`.
 
     Args:
-        name: part of the keys of cached indices, so it must keep its meaning.
-        factory: makes the policy for a shape; raises ConfigError for one it does not support.
+        name: name of the policy. Keys of cached indices contain it, so the policy of a name must never change.
+        factory: creates the policy for a `SampleShape`; raises ConfigError for shapes that it does not support.
 
     Raises:
-        ConfigError: another policy has the name.
+        ConfigError: another policy has the same name.
     """
     if _POLICIES.setdefault(name, factory) is not factory:
-        raise ConfigError(f"a policy {name!r} is registered already")
+        raise ConfigError(f"policy {name!r} is already registered", hint="choose another name")
 
 
 def policy_of(name: str, shape: SampleShape) -> OrderPolicy:
-    """Returns the policy of a name; raises ConfigError if there is none, or it does not support the shape."""
+    """Creates the policy of a name; raises ConfigError if the name is unknown or the shape is not supported."""
     if (factory := _POLICIES.get(name)) is None:
         raise ConfigError(f"`window_policy` must be one of {', '.join(map(repr, policy_names()))}, got {name!r}")
     return factory(shape)
@@ -111,7 +109,7 @@ def policy_names() -> list[str]:
 
 
 class ArrayOrder(StoredOrder):
-    """A `SpanOrder` over arrays; `num_samples` is known without opening them."""
+    """A `SpanOrder` over stored arrays that knows `num_samples` without opening them."""
 
     def __init__(
         self,
@@ -134,17 +132,15 @@ class ArrayOrder(StoredOrder):
 
     @abstractmethod
     def _read(self, arrays: Arrays) -> SpanReader:
-        """Returns the reader of spans over arrays."""
+        """Returns a native reader of spans over the arrays."""
 
-    def misfit(self, arrays: Arrays) -> str | None:
-        return span_misfit(self._read(arrays), self.num_samples)
+    def mismatch(self, arrays: Arrays) -> str | None:
+        return span_mismatch(self._read(arrays), self.num_samples)
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """See `SpanOrder`."""
         return SpanBatch(*self.native_reader().spans(positions, keep_empty=keep_empty))
 
     def native_reader(self) -> SpanReader:
-        """See `SpanOrder`."""
         if self._reader is None:
             self._reader = self._read(self.arrays)
         return self._reader
@@ -154,7 +150,7 @@ class ArrayOrder(StoredOrder):
 
 
 class WindowOrder(ArrayOrder):
-    """The reference's order: all documents as one shuffled stream, cut every `sequence_length` tokens."""
+    """The reference's order: shuffled, concatenated documents, divided into windows of `sequence_length` tokens."""
 
     def specs(self) -> dict[str, ArraySpec]:
         num_documents, num_samples = self._plan.num_epochs * len(self._documents), self.num_samples
@@ -186,7 +182,7 @@ class WindowOrder(ArrayOrder):
 
 
 class BlockWindowOrder(WindowOrder):
-    """The same windows in an order that stays within some blocks of the data at a time; see `BlockShuffle`."""
+    """An order of windows that reads a few blocks of the data at a time; see `BlockShuffle`."""
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         documents, plan, seed = self._documents, self._plan, self._seed
@@ -210,7 +206,7 @@ class BlockWindowOrder(WindowOrder):
 
 
 class PackOrder(ArrayOrder):
-    """Whole documents packed into samples, long ones cut at `sequence_length`; see `order.packs`."""
+    """An order of best-fit packs of whole documents; see `order.packs`."""
 
     @property
     def _report(self) -> BestFitReport:
@@ -252,46 +248,39 @@ class PackOrder(ArrayOrder):
 
 @dataclass(frozen=True, slots=True)
 class ConcatWindows:
-    """The policy of windows over the stream of all documents, or of some blocks of it at a time."""
+    """The policy "concat": windows over concatenated documents, shuffled fully or by blocks."""
 
     shape: SampleShape
 
     def __post_init__(self) -> None:
         if self.shape.most_documents is not None:
-            message = "windows are cut by tokens alone, and have no `most_documents`"
-            hint = 'pack documents ("best_fit"), or bound conversations by `most_conversations`'
-            raise ConfigError(message, hint=hint)
+            hint = 'set `window_policy="best_fit"`, or `most_conversations` for conversations'
+            raise ConfigError('`most_documents`: not supported by `window_policy="concat"`', hint=hint)
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
-        """See `OrderPolicy`; needs no lengths."""
-        shape = self.shape
-        return WindowEpochs(
-            num_tokens=num_tokens,
-            sequence_length=shape.sequence_length,
-            extra=shape.extra,
-            keep_partial=shape.keep_partial,
-        )
+        """Returns the epochs of windows; does not read `lengths`."""
+        length, extra, keep_partial = self.shape.sequence_length, self.shape.extra, self.shape.keep_partial
+        return WindowEpochs(num_tokens=num_tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
 
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> WindowOrder:
-        """See `OrderPolicy`."""
         kind = WindowOrder if self.shape.blocks is None else BlockWindowOrder
         return kind(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 @dataclass(frozen=True, slots=True)
 class BestFitPacks:
-    """The policy of best-fit packs."""
+    """The policy "best_fit": packs of whole documents."""
 
     shape: SampleShape
 
     def __post_init__(self) -> None:
         if self.shape.blocks is not None:
-            raise ConfigError("`block_shuffle` and `window_policy='best_fit'` exclude each other")
+            raise ConfigError("`block_shuffle` and `window_policy='best_fit'` exclude each other", hint="remove one")
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> PackEpochs:
-        """See `OrderPolicy`; one pass over the lengths."""
+        """Returns the epochs of packs; reads all `lengths`."""
         length, extra, most = self.shape.sequence_length, self.shape.extra, self.shape.most_documents
         report = best_fit_report(lengths, sequence_length=length, extra=extra, most_documents=most)
         return PackEpochs(num_tokens=num_tokens, report=report)
@@ -299,9 +288,8 @@ class BestFitPacks:
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> PackOrder:
-        """See `OrderPolicy`."""
         return PackOrder(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 _POLICIES: dict[str, PolicyFactory] = {"concat": ConcatWindows, "best_fit": BestFitPacks}
-"""Policies by name, which is part of the keys of cached indices."""
+"""Policies by name; keys of cached indices contain the name."""

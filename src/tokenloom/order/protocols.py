@@ -1,4 +1,4 @@
-"""The protocols of orders, for datasets and blends: pure functions of positions, stored as arrays or computed."""
+"""Protocols of orders, which map positions to samples by a pure function, stored as arrays or computed."""
 
 from __future__ import annotations
 
@@ -12,65 +12,56 @@ from tokenloom.order.windows import SpanBatch
 
 
 class Order(Protocol):
-    """The base of all orders."""
+    """The attributes that all orders have."""
 
     @property
     def num_samples(self) -> int:
-        """The number of samples; positions are [0, num_samples). May open files."""
-        ...
+        """The number of samples; positions are in [0, num_samples). May open files."""
 
     @property
     def identity(self) -> str:
-        """A text that is equal for equal orders over the same data, in every process."""
-        ...
+        """A text that is equal in every process for equal orders over the same data."""
 
     @property
     def is_built(self) -> bool:
-        """Whether reading a sample builds nothing."""
-        ...
+        """Whether samples can be read without building arrays."""
 
     def check(self) -> None:
-        """Raises ChangedFileError if stored files changed; called after every read, so it must cost nothing."""
-        ...
+        """Raises ChangedFileError if stored files changed. Must be cheap, as every read calls it."""
 
     def verify(self) -> list[str]:
-        """Rebuilds the order, and returns a sentence for each difference."""
-        ...
+        """Rebuilds the order and returns one sentence for each difference from the order in use."""
 
 
 @runtime_checkable
 class SpanOrder(Order, Protocol):
-    """An order whose samples are spans of documents, for `GPTDataset`."""
+    """An order for `GPTDataset`: samples are spans of documents."""
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
         """Returns the spans of many samples.
 
         Args:
             positions: int64[count], each in [0, num_samples), in any order.
-            keep_empty: whether documents without tokens inside a sample have spans, too.
+            keep_empty: include spans of length 0 for empty documents within a sample.
 
         Raises:
-            IndexError: stored arrays do not fit the data.
+            IndexError: stored arrays do not match the data.
         """
-        ...
 
     def native_reader(self) -> SpanReader | None:
-        """Returns a reader for kernels, which then fill samples by themselves; None for `spans` only."""
-        ...
+        """Returns a reader with which kernels fill samples without Python; None if there is only `spans`."""
 
 
 @runtime_checkable
 class BlendOrder(Order, Protocol):
-    """An order over the samples of several datasets, for `BlendedDataset`."""
+    """An order for `BlendedDataset`: samples are samples of several datasets."""
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns dataset and sample of it at each position, integers[count] and int64[count].
+        """Returns the dataset number and the sample number in that dataset: integers[count], int64[count].
 
         Args:
             positions: int64[count], each in [0, num_samples), in any order.
         """
-        ...
 
     def locate_one(self, position: int) -> tuple[int, int]:
-        """Returns dataset and sample of it at one position."""
-        ...
+        """Returns the dataset number and the sample number in that dataset at one position."""

@@ -1,4 +1,4 @@
-"""Random numbers of a sample: a function of seed, sample and purpose, the same in any process and after a resume."""
+"""Random numbers per sample: a pure function of seed, sample and purpose, equal in every process and resumed run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """The purpose of numbers; part of the key, so a value keeps its meaning."""
+    """The purpose of random numbers. A value is part of the key, so its meaning never changes."""
 
     FILL_IN_THE_MIDDLE = 1
     DEALING = 2
@@ -16,10 +16,10 @@ class Purpose(IntEnum):
 
 
 class SampleRandom:
-    """A stream of random numbers for each (seed, sample, purpose).
+    """A stream of random numbers for one (seed, sample, purpose).
 
-    The counter-based generator Philox, with seed and purpose as its key and the sample in the high word of its counter;
-    its raw 64-bit words are the same in every version of NumPy.
+    Uses raw 64-bit words of the counter-based generator Philox, which are equal in every version of NumPy. Seed and
+    purpose are the key; the sample is the high word of the counter.
 
     Example:
         >>> first, second = (SampleRandom(1234, 7, Purpose.FILL_IN_THE_MIDDLE) for _ in range(2))
@@ -28,7 +28,7 @@ class SampleRandom:
 
     Args:
         seed: seed in [0, 2**64).
-        sample: its position in the dataset, in [0, 2**64).
+        sample: position of the sample in the dataset, in [0, 2**64).
         purpose: purpose of the numbers.
     """
 
@@ -38,11 +38,11 @@ class SampleRandom:
         self._words = np.random.Philox(key=key, counter=counter)
 
     def below(self, stop: int) -> int:
-        """Returns an integer in [0, stop); uniform to within stop / 2**64."""
+        """Returns an integer in [0, stop), uniform up to an error of stop / 2**64."""
         return (self._word() * stop) >> 64
 
     def chance(self, rate: float) -> bool:
-        """Returns True with probability `rate`: never for 0, always for 1."""
+        """Returns True with probability `rate` in [0, 1]."""
         return (self._word() >> 11) * 2.0**-53 < rate
 
     def _word(self) -> int:

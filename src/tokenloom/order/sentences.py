@@ -1,4 +1,4 @@
-"""Orders of sentences, for BERT and T5: a sample is a run of whole sentences of one document."""
+"""The order of BERT and T5 datasets: each sample is a range of sentences of one document."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from tokenloom import _native
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.order.arrays import ArrayStore, StoredOrder, warn_of_short
+from tokenloom.order.arrays import ArrayStore, StoredOrder, warn_short
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Rows
 from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
 
 UNLIMITED = 2**63 - 1
-_MOST_EPOCHS = 2**31 - 2  # the reference's bound
+_MOST_EPOCHS = 2**31 - 2  # the reference's limit
 _UINT32_MAX = np.iinfo(np.uint32).max
 _CHECKED_SAMPLES = 32
 
 
 def mapping_dtype(num_sentences: int) -> np.dtype[Any]:
-    """Returns the dtype of a mapping over data of that many sentences."""
+    """Returns the dtype of a mapping over `num_sentences` sentences."""
     return np.dtype(np.uint32 if num_sentences <= _UINT32_MAX else np.uint64)
 
 
@@ -40,11 +40,11 @@ def build_mapping(
     seed: int,
     min_sentences: int,
 ) -> NDArray[Any]:
-    """Returns the sentences and the target length of each sample, shuffled, as the reference's function of this name.
+    """Returns the sentences and target lengths of shuffled samples, like the reference's function of the same name.
 
-    A sample takes sentences of a document up to its target length, and at least `min_sentences`; a single last sentence
-    joins the sample before it. Documents of several sentences, one of them longer than 512 tokens, are skipped. One
-    target in round(1 / short_sequence_probability) is short: at least 2 tokens.
+    A sample takes consecutive sentences of a document until it reaches its target length, and at least `min_sentences`;
+    a single remaining sentence joins the last sample. Documents of several sentences are skipped if one of them is
+    longer than 512 tokens. One target in round(1 / short_sequence_probability) is shorter, down to 2 tokens.
 
     Example:
         >>> rows = build_mapping(
@@ -55,21 +55,21 @@ def build_mapping(
         [[0, 3, 8], [3, 5, 8]]
 
     Args:
-        document_indices: int64[num_documents + 1], the first sentence of each document, and the end.
-        sequence_lengths: int32[num_sentences], tokens per sentence, of all data.
-        num_epochs: most passes over the documents.
-        max_num_samples: no further pass begins at this number; None for no limit.
-        max_sequence_length: target length in tokens; at least 2 if there are short ones.
+        document_indices: int64[num_documents + 1]; document i has sentences [indices[i], indices[i + 1]).
+        sequence_lengths: int32[num_sentences], tokens per sentence of all data.
+        num_epochs: maximum number of epochs.
+        max_num_samples: begin no epoch after this number of samples; None for no limit.
+        max_sequence_length: target length in tokens; at least 2 with short targets.
         short_sequence_probability: probability of a shorter target, in [0, 1].
         seed: seed in [0, 2**32).
-        min_sentences: fewest sentences in a sample.
+        min_sentences: minimum number of sentences in a sample.
 
     Returns:
-        uint32 (or uint64)[num_samples, 3]: first sentence, one past the last, target length. The last pass is complete.
+        uint32 (or uint64)[num_samples, 3]: first sentence, last sentence + 1, target length. All epochs are complete.
 
     Raises:
-        ConfigError: a number is out of its range.
-        IndexError: the documents own sentences that do not exist.
+        ConfigError: an argument is out of range.
+        IndexError: `document_indices` refers to sentences that do not exist.
     """
     limit = _checked_limit(seed, num_epochs, max_num_samples)
     checked_integer("max_sequence_length", max_sequence_length, at_least=2 if short_sequence_probability else 1)
@@ -100,22 +100,22 @@ def build_blocks_mapping(
     seed: int,
     use_one_sentence_blocks: bool = False,
 ) -> NDArray[Any]:
-    """Returns blocks of sentences for retrieval, shuffled, as the reference's function of this name.
+    """Returns shuffled blocks of sentences for retrieval, like the reference's function of the same name.
 
-    As `build_mapping`, with room for the title of the document in each block, and without short targets.
+    Works like `build_mapping`, but leaves room for the title of the document in each block, and has no short targets.
 
     Args:
         document_indices, sequence_lengths, num_epochs, max_num_samples, seed: see `build_mapping`.
-        title_lengths: int32[num_documents], tokens of each document's title.
-        max_sequence_length: tokens of a block and its title.
-        use_one_sentence_blocks: whether a block may have one sentence; else two or more.
+        title_lengths: int32[num_documents], tokens of the title of each document.
+        max_sequence_length: maximum number of tokens of a block and its title.
+        use_one_sentence_blocks: allow blocks of one sentence; False needs at least two.
 
     Returns:
-        uint32 (or uint64)[num_blocks, 4]: first sentence, one past the last, document, number of the block in its pass.
+        uint32 (or uint64)[num_blocks, 4]: first sentence, last sentence + 1, document, block number in its epoch.
 
     Raises:
-        ConfigError: a number is out of its range.
-        IndexError: the documents own sentences that do not exist.
+        ConfigError: an argument is out of range.
+        IndexError: `document_indices` refers to sentences that do not exist.
     """
     limit = _checked_limit(seed, num_epochs, max_num_samples)
     checked_integer("max_sequence_length", max_sequence_length, at_least=1)
@@ -139,56 +139,52 @@ def _checked_limit(seed: int, num_epochs: int, max_num_samples: int | None) -> i
     return UNLIMITED if max_num_samples is None else checked_integer("max_num_samples", max_num_samples, at_least=0)
 
 
-def sentence_misfit(
+def sentence_mismatch(
     mapping: NDArray[Any], document_indices: NDArray[np.int64], *, max_sequence_length: int
 ) -> str | None:
-    """Returns why a mapping does not fit these documents, or None, from a few samples: each is in one document."""
+    """Returns why a mapping does not match the documents, or None if a few samples are within one document each."""
     count = len(mapping)
     for row in spread_evenly(count, _CHECKED_SAMPLES):
         start, stop, target = (int(value) for value in mapping[row])
         document = bisect.bisect_right(document_indices, start) - 1
         inside = 0 <= document < len(document_indices) - 1 and start < stop <= document_indices[document + 1]
         if not inside:
-            return f"sample {row} takes sentences [{start}, {stop}), which are not in one document of this split"
+            return f"sample {row} has sentences [{start}, {stop}), which are not in one document of this split"
         if not 0 < target <= max_sequence_length:
             return f"sample {row} has a target of {target} tokens, which must be in [1, {max_sequence_length}]"
     return None
 
 
 class SentenceSource(Protocol):
-    """Data of one sequence per sentence."""
+    """Data with one sequence per sentence."""
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
         """int32[num_sentences], tokens per sentence."""
-        ...
 
     @property
     def document_indices(self) -> NDArray[np.int64]:
-        """int64[num_documents + 1], the first sentence of each document, and the end."""
-        ...
+        """int64[num_documents + 1]; document i has sentences [indices[i], indices[i + 1])."""
 
     def __len__(self) -> int:
         """Returns the number of sentences."""
-        ...
 
     def check_index(self) -> None:
         """Raises if the file of the lengths changed."""
-        ...
 
 
 class SentenceOrder(StoredOrder):
-    """An `Order` over a mapping of sentences.
+    """A `StoredOrder` whose samples are ranges of sentences.
 
     Args:
         source: the data.
-        rows: the exposed documents; consecutive.
-        num_samples: least number of samples, over as many passes as needed; None for one pass.
-        longest_text: most tokens of text in a sample.
+        rows: the documents of the split; consecutive.
+        num_samples: minimum number of samples, from as many epochs as needed; None for one epoch.
+        longest_text: maximum number of text tokens in a sample.
         short_probability: probability of a sample with a shorter target.
         seed: seed of the run.
-        min_sentences: fewest sentences in a sample.
-        store: where the mapping is stored.
+        min_sentences: minimum number of sentences in a sample.
+        store: stores the mapping.
 
     Raises:
         ConfigError: the documents are not consecutive.
@@ -208,15 +204,15 @@ class SentenceOrder(StoredOrder):
     ) -> None:
         self.source: SentenceSource = source
         self._rows = rows
-        self._wanted = num_samples
+        self._requested = num_samples
         self._longest_text = longest_text
         self._short_probability = short_probability
         self._seed = seed
         self._min_sentences = min_sentences
-        self._was_seen = False
+        self._is_checked = False
         exposed, count = rows.consecutive, len(source.document_indices) - 1
         if len(rows) and (exposed is None or exposed.start < 0 or exposed.stop > count):
-            raise ConfigError(f"{store.name}: documents must be consecutive, and below {count}")
+            raise ConfigError(f"{store.name}: documents must be consecutive and in [0, {count})")
         super().__init__(store)
         if self.opened is not None:
             self.mapping()
@@ -230,41 +226,41 @@ class SentenceOrder(StoredOrder):
         return {"sample_index": ArraySpec(mapping_dtype(len(self.source)), (None, 3))}
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the mapping; raises ConfigError if samples are wanted and no document gives one."""
+        """Yields the mapping; raises ConfigError if samples are requested and no document gives one."""
         rows = build_mapping(
             self._boundaries,
             self.source.sequence_lengths,
-            num_epochs=1 if self._wanted is None else _MOST_EPOCHS,
-            max_num_samples=self._wanted,
+            num_epochs=1 if self._requested is None else _MOST_EPOCHS,
+            max_num_samples=self._requested,
             max_sequence_length=self._longest_text,
             short_sequence_probability=self._short_probability,
             seed=self._seed,
             min_sentences=self._min_sentences,
         )
-        if self._wanted and not len(rows):
-            hint = "write one sequence per sentence, or give this split more documents"
+        if self._requested and not len(rows):
+            hint = "tokenize with `split_sentences`, or raise the weight of this split"
             raise ConfigError(self._no_samples(), hint=hint)
         yield "sample_index", rows
 
-    def misfit(self, arrays: Arrays) -> str | None:
+    def mismatch(self, arrays: Arrays) -> str | None:
         found = len(arrays["sample_index"])
-        if self._wanted is not None and found < self._wanted:
-            return f"it holds {found} samples, fewer than the {self._wanted} asked for"
-        return sentence_misfit(arrays["sample_index"], self._boundaries, max_sequence_length=self._longest_text)
+        if self._requested is not None and found < self._requested:
+            return f"it has {found} samples, but {self._requested} are requested"
+        return sentence_mismatch(arrays["sample_index"], self._boundaries, max_sequence_length=self._longest_text)
 
     def _no_samples(self) -> str:
         return (
             f"{self.store.name}: none of {len(self._rows)} documents gives a sample: each has fewer than "
-            f"{self._min_sentences} sentences, or several and one of them longer than 512 tokens"
+            f"{self._min_sentences} sentences, or several sentences and one longer than 512 tokens"
         )
 
     def mapping(self) -> NDArray[Any]:
-        """Returns uint32[num_samples, 3]: first sentence, one past the last, target length; warns if empty."""
+        """Returns uint32[num_samples, 3]: first sentence, last sentence + 1, target length; warns if empty."""
         rows = self.arrays["sample_index"]
-        if not self._was_seen:
-            self._was_seen = True
-            if self._wanted is None and not len(rows):
-                warn_of_short(self._no_samples())
+        if not self._is_checked:
+            self._is_checked = True
+            if self._requested is None and not len(rows):
+                warn_short(self._no_samples())
         return rows
 
     @property
@@ -273,16 +269,16 @@ class SentenceOrder(StoredOrder):
         return len(self.mapping())
 
     def sentences(self, positions: NDArray[np.int64]) -> tuple[SpanBatch, NDArray[np.int64]]:
-        """Returns the sentences of samples, and the most tokens that each keeps of them: int64[count].
+        """Returns the sentences of samples, and the maximum number of tokens of each sample, int64[count].
 
         Raises:
-            IndexError: the mapping does not fit the data.
+            IndexError: the mapping does not match the data.
         """
         samples = self.mapping()[positions].astype(np.int64)
         starts, stops, targets = samples[:, 0], samples[:, 1], samples[:, 2]
         counts = stops - starts
         if ((counts < 0) | (stops > len(self.source))).any():
-            raise IndexError(f"it takes sentences that are none of the {len(self.source)} of the data")
+            raise IndexError(f"it has sentences beyond the {len(self.source)} sentences of the data")
         offsets = np.zeros(len(samples) + 1, dtype=np.int64)
         np.cumsum(counts, out=offsets[1:])
         sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)

@@ -1,4 +1,4 @@
-"""The shuffles of the reference's order: documents, then samples, by one `numpy.random.RandomState(seed)`."""
+"""The reference's shuffles of documents, then samples, by one `numpy.random.RandomState(seed)`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _UINT32_MAX = np.iinfo(np.uint32).max
 
 
 def document_index_dtype(largest: int) -> np.dtype[Any]:
-    """Returns the dtype of a document index over rows up to `largest`."""
+    """Returns the dtype of a document index whose largest row is `largest`."""
     return np.dtype(np.int32 if largest <= _INT32_MAX else np.int64)
 
 
 def shuffle_index_dtype(num_samples: int) -> np.dtype[Any]:
-    """Returns the dtype of a shuffle index."""
+    """Returns the dtype of a shuffle index of `num_samples` samples."""
     return np.dtype(np.uint32 if num_samples < _UINT32_MAX - 1 else np.int64)
 
 
@@ -34,14 +34,14 @@ def build_document_and_sample_index(
     window_length: int,
     extra: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the stream of documents, and where its windows start, see `kernels.build_sample_index`.
+    """Returns the shuffled documents of all epochs, and the starts of windows, see `kernels.build_sample_index`.
 
-    All epochs are shuffled together; if the plan separates the final epoch, it is shuffled apart, at the end.
+    All epochs are shuffled together, or all but the final one if the plan separates it.
 
     Args:
-        documents, plan: the exposed documents; numbers of epochs and samples.
-        random: advanced by the shuffles.
-        window_length, extra: tokens from one window's start to the next; tokens read beyond that, 0 or 1.
+        documents, plan: the documents of the split; the numbers of epochs and samples.
+        random: the generator, advanced by the shuffles.
+        window_length, extra: distance between the starts of windows in tokens; tokens read beyond it, 0 or 1.
     """
     count = len(documents)
     stream = np.empty(plan.num_epochs * count, dtype=document_index_dtype(documents.rows.largest))
@@ -60,7 +60,7 @@ def build_document_and_sample_index(
 
 
 def build_shuffle_index(plan: EpochPlan, random: LegacyRandom) -> NDArray[Any]:
-    """Returns the window of each sample: a permutation of [0, num_samples), the final epoch's apart if separate."""
+    """Returns the window of each sample: a permutation of [0, num_samples), with a separate final epoch if planned."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random.shuffle(shuffled[: plan.num_samples_sans_final_epoch])
     if plan.separate_final_epoch:

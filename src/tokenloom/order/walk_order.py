@@ -1,6 +1,6 @@
-"""Computed orders of spans, windows or packs of walks through a source, and their root keys.
+"""The computed order of runs: spans, windows or packs along shuffled walks through a source, and the keys of shuffles.
 
-See `native/walks.hpp` and `native/pack_walks.hpp`.
+`native/walks.hpp` and `native/pack_walks.hpp` define the algorithm.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tokenloom.order.windows import SpanBatch
 Result = TypeVar("Result")
 
 _ALGORITHM = "tokenloom order 1"  # part of all keys
-_NO_END = 1 << 62  # numbers of samples are those of walks and windows, with gaps and without a last one
+_NO_END = 1 << 62  # sample numbers encode walk and window, so they have gaps and no end
 _MOST_THREADS = 16
-_WALKS_PER_THREAD = 128  # a walk takes 1 us or more, a thread 50 us to start
+_WALKS_PER_THREAD = 128  # a walk takes at least 1 us, a thread 50 us to start
 
 
 class Occurrences(NamedTuple):
-    """Spans of documents in walks, int64[num_occurrences] each; `slots` are tokens of the sample before a span."""
+    """Spans of documents in walks, int64[num_occurrences] each; `slots` is the number of tokens before the span."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -40,14 +40,14 @@ class Occurrences(NamedTuple):
 
 
 class WalkOrder:
-    """A computed `SpanOrder` whose samples have the numbers `walk << WINDOW_BITS | window`.
+    """A `SpanOrder` that is computed, not stored; its sample numbers are `walk << WINDOW_BITS | window`.
 
-    Pairs are opened when needed. Spans of denied documents have the number -1 - document.
+    Opens pairs when a sample needs them. Spans of a denied document have the document number -1 - document.
 
     Args:
         pairs: the pairs of the source.
-        reader: result of `make_walk_reader` over their documents.
-        identity: see `Order`.
+        reader: the result of `make_walk_reader` for the documents of the pairs.
+        identity: see `Order.identity`.
     """
 
     num_samples = _NO_END
@@ -61,36 +61,38 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Adds walks from `first_walk` on, over pairs [first_pair, last_pair), of `num_windows` each; idempotent."""
+        """Adds walks, numbered from `first_walk`, of `num_windows` windows over pairs [first_pair, last_pair).
+
+        Idempotent.
+        """
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
-        """Does nothing: kernels check the files that they read."""
+        """Does nothing, as kernels check the files that they read."""
 
     def verify(self) -> list[str]:
-        """Returns nothing: no arrays are stored."""
+        """Returns an empty list, as no arrays are stored."""
         return []
 
     def native_reader(self) -> WalkReader | PackWalkReader:
-        """See `SpanOrder`; the reader raises `SectionNeeded`, see `with_pairs`."""
+        """Returns the reader for kernels, which raises `SectionNeeded` for unopened pairs; see `with_pairs`."""
         return self._reader
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """See `SpanOrder`."""
         found = with_pairs(self._pairs, lambda: self._reader.spans(positions, keep_empty=keep_empty))
         return SpanBatch(*found)
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the conversations of samples, see `ConversationOrder`."""
+        """Returns the conversations of samples and their row offsets, as `ConversationOrder` does."""
         found = self.spans(positions, keep_empty=False)
         return found.documents, found.row_offsets
 
     def occurrences(self, walks: NDArray[np.int64], documents: NDArray[np.int64]) -> Occurrences:
-        """Returns where documents are read in walks, walk by walk, at 2 us per walk and 1 ns per 1,024 documents.
+        """Finds all spans of documents in walks, sorted by walk; takes 2 us per walk and 1 ns per 1,024 documents.
 
         Args:
-            walks: int64[num_walks], numbers of walks that were added.
-            documents: int64[num_documents], rising.
+            walks: int64[num_walks], numbers of added walks.
+            documents: int64[num_documents], in ascending order.
         """
         with_pairs(self._pairs, lambda: self._reader.occurrences(walks[:0], documents))  # opens the pairs
         num_threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS, len(walks) // _WALKS_PER_THREAD)
@@ -103,27 +105,27 @@ class WalkOrder:
         return Occurrences(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def with_pairs(pairs: JoinedPairs, ask: Callable[[], Result]) -> Result:
-    """Calls a kernel, and opens the pairs that it needs; raises their errors."""
+def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
+    """Calls a kernel, and again after opening each pair that the kernel needs; errors of opening propagate."""
     while True:
         try:
-            return ask()
+            return call()
         except SectionNeeded as needed:
             number = needed.args[0]
-        pairs.open(number)  # out here: its errors have no context of the kernel's
+        pairs.open(number)  # outside of `except`, so that its errors have no kernel error as context
 
 
 def root_key(seed: int, name: str) -> Key:
-    """Returns the key of a name: the first 16 bytes of a SHA-256 over the version of the order, seed and name."""
+    """Returns the first 16 bytes of the SHA-256 of the order version, seed and name, as a key."""
     digest = hashlib.sha256(f"{_ALGORITHM}\0{seed}\0{name}".encode()).digest()
     return Key(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little"))
 
 
 def source_key(seed: int, source: str) -> Key:
-    """Returns the key from which all permutations of a source are derived."""
+    """Returns the key that all permutations of a source derive from."""
     return root_key(seed, f"source {source}")
 
 
 def mixing_key(seed: int) -> Key:
-    """Returns the key from which the permutations of mixing blocks are derived."""
+    """Returns the key that the permutations of mixing blocks derive from."""
     return root_key(seed, "mixing")

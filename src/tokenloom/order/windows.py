@@ -1,4 +1,4 @@
-"""Fixed-length windows over a stream of documents: their number, and their spans."""
+"""Windows of fixed length over concatenated documents: their number, and the spans of documents in them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 
 
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
-    """Returns the number of windows of a stream, exact. (The reference counts partial windows in 32-bit float.)
+    """Returns the exact number of windows over `num_tokens` tokens; the reference counts partial windows in float32.
 
     Args:
-        num_tokens: tokens of the stream.
-        window_length: tokens from one window's start to the next.
-        extra: tokens read beyond that, 0 or 1.
-        keep_partial: whether a last, incomplete window counts.
+        num_tokens: total number of tokens.
+        window_length: distance between the starts of windows, in tokens.
+        extra: tokens that a window reads beyond `window_length`, 0 or 1.
+        keep_partial: whether an incomplete last window counts.
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
 
 
 def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
-    """Returns the dtype of a sample index over that many stream entries."""
+    """Returns the dtype of a sample index over a document index of `num_documents` entries."""
     return np.dtype(np.int32 if num_documents <= _INT32_MAX else np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """The pieces of documents of a sample, in order; none is empty.
+    """The pieces of documents in a sample, in order, without empty pieces.
 
     Attributes:
-        documents: int64[num_spans], the row in the `.idx` file (a sequence of the format; a document of GPT data).
-        starts: int64[num_spans], the first token, from the document's start.
+        documents: int64[num_spans], row of the `.idx` file: a sequence of the format, a document of GPT data.
+        starts: int64[num_spans], offset of the first token in its document.
         lengths: int64[num_spans], number of tokens.
     """
 
@@ -53,23 +53,23 @@ class Spans:
 
     @property
     def stops(self) -> NDArray[np.int64]:
-        """int64[num_spans], one past the last token."""
+        """int64[num_spans], offset of the last token in its document, plus 1."""
         return self.starts + self.lengths
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all spans."""
+        """The number of tokens of all spans."""
         return int(self.lengths.sum())
 
     @property
     def boundaries(self) -> NDArray[np.int64]:
-        """int64[num_spans + 1], the start of each span in the sample, and the end."""
+        """int64[num_spans + 1]; span i has tokens [boundaries[i], boundaries[i + 1]) of the sample."""
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanBatch:
-    """The spans of several samples: sample i owns rows [row_offsets[i], row_offsets[i + 1])."""
+    """The spans of several samples; sample i has entries [row_offsets[i], row_offsets[i + 1])."""
 
     documents: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -77,7 +77,7 @@ class SpanBatch:
     row_offsets: NDArray[np.int64]
 
     def __getitem__(self, row: int) -> Spans:
-        """Returns the spans of one sample; views."""
+        """Returns the spans of one sample, as views."""
         begin, end = int(self.row_offsets[row]), int(self.row_offsets[row + 1])
         return Spans(self.documents[begin:end], self.starts[begin:end], self.lengths[begin:end])
 
@@ -88,11 +88,11 @@ class SpanBatch:
         return len(self.row_offsets) - 1
 
 
-def span_misfit(reader: SpanReader, num_samples: int) -> str | None:
-    """Returns why indices do not fit their data, or None, from a few samples, O(1).
+def span_mismatch(reader: SpanReader, num_samples: int) -> str | None:
+    """Returns why indices do not match their data, or None if a few samples match; O(1).
 
-    The reader checks that a window's documents have exactly its tokens, and a pack's no more than its capacity; for
-    replaced data, that fails for nearly every sample.
+    The reader checks that windows have the right number of tokens, and packs at most their capacity. After the data
+    were replaced, nearly every sample fails this check.
     """
     samples = spread_evenly(num_samples, _CHECKED_SAMPLES)
     try:

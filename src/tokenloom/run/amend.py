@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Item, Key, Table
 
-from tokenloom.datasets.blends import by_turns
+from tokenloom.datasets.blends import parse_alternating
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of

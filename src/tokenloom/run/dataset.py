@@ -513,14 +513,14 @@ class Member:
         if lock.dataset == "fim":  # two sources have the same sample numbers, so they need different seeds
             config = replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
-        self.taken: TakenOfPairs | None = None
+        self.taken: JoinedConversations | None = None
         kind = class_of(lock.dataset)
         length, extra, num_packs = config.sequence_length, config.num_extra_tokens, None
         if lock.dataset in CONVERSATIONS:
             packs = data.num_packs(length)
             documents = data.documents_of([NOT_KNOWN] * len(packs) if kind.shares_samples else packs)
-            self.taken = kind.taken_of(data.pairs, config, name=data.source.name)
-            self.taken.tell(documents, shares_samples=kind.shares_samples)
+            self.taken = kind.joined_conversations(data.pairs, config, name=data.source.name)
+            self.taken.report_slots(documents, shares_samples=kind.shares_samples)
             length, extra, num_packs = (length, 0, packs) if kind.shares_samples else (1, 0, None)
         else:
             documents = data.documents

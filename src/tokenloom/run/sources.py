@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.datasets.data_match import Kind, mismatch, misread
+from tokenloom.datasets.data_match import Kind, kind_mismatch, mismatch
 from tokenloom.errors import (
     AccessDeniedError,
     ConfigError,
@@ -233,7 +233,7 @@ def _with_packs(
     def count(opened: IndexedDataset, number: int, length: int) -> int:
         documents, capacity, extra = opened.sequence_lengths, length, extra_tokens(settings)
         if kind is not None:
-            documents = kind.count_places(opened, config_of(settings.dataset, settings.samples, length))
+            documents = kind.count_slots(opened, config_of(settings.dataset, settings.samples, length))
             capacity, extra = (length if kind.shares_samples else 1), 0
         return count_packs_of(
             documents,

@@ -57,5 +57,5 @@ def test_arrays_of_a_class_or_assigned_ones_decide(parts):
 def test_arrays_that_name_what_is_not_there_are_an_error(parts):
     blend = BlendedDataset(parts, [1.0, 1.0], 6, parts[0].config)
     blend.dataset_sample_index = np.full(6, 99)
-    with pytest.raises(IndexCacheError, match="names sample 99"):
+    with pytest.raises(IndexCacheError, match="has sample 99"):
         blend[0]

@@ -178,7 +178,7 @@ def test_arrays_are_none_until_the_first_sample_where_that_is_deferred(tmp_path)
 
 
 def test_made_up_data_need_a_config_that_names_none(tmp_path):
-    with pytest.raises(AssertionError, match="made-up data"):
+    with pytest.raises(AssertionError, match="mock data"):
         make(MockGPTDataset, tmp_path)
 
 

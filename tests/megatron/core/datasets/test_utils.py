@@ -35,6 +35,6 @@ def test_blends_are_those_of_the_reference(blend):
 
 
 def test_weights_that_are_half_there_are_refused():
-    with pytest.raises(ConfigError, match="must be weights and prefixes by turns"):
+    with pytest.raises(ConfigError, match="must be alternating weights and prefixes"):
         utils.get_blend_from_list(["1", "a", "x", "b"])
     assert utils.get_blend_from_list([["1", "a"], ["0.5", "b"]]) == (["a", "b"], [1.0, 0.5])

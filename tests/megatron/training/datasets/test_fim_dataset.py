@@ -160,5 +160,5 @@ def test_what_is_missing_is_named(prefix):
         make(prefix, fim_extra_tokens={"prefix": 90, "suffix": 92})
     tokenizer = Own()
     del tokenizer.tokenize
-    with pytest.raises(AssertionError, match="no `tokenize` on the tokenizer, Own"):
+    with pytest.raises(AssertionError, match="the tokenizer Own has no `tokenize`"):
         make(prefix, tokenizer=tokenizer)

@@ -45,7 +45,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return arrays["dataset_index"].copy(), arrays["dataset_sample_index"].copy()
 
     def _index(self, name: str) -> Any:
-        index, sample_index = self._everything()
+        index, sample_index = self._all_located()
         return index if name == "dataset_index" else sample_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:

@@ -43,8 +43,8 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         return self._build_blended_dataset_splits()
 
     @property
-    def _looks_first(self) -> bool:
-        return super()._looks_first and not overrides(self.cls, "_build_document_sample_shuffle_indices")
+    def _loads_first(self) -> bool:
+        return super()._loads_first and not overrides(self.cls, "_build_document_sample_shuffle_indices")
 
     def _build_blended_dataset_splits(self) -> list[Any]:
         """Returns the train, valid and test datasets; a hook."""

@@ -105,7 +105,7 @@ class _GivenArrays(StoredOrder):
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         return iter(self._given.items())
 
-    def misfit(self, arrays: Arrays) -> None:
+    def mismatch(self, arrays: Arrays) -> None:
         return None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tokenloom.datasets.tensors import whole
+from tokenloom.datasets.tensors import batch_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.loading import samplers
 from tokenloom.loading.loader import loader_arguments

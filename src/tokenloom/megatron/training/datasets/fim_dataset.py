@@ -115,7 +115,7 @@ class GPTFIMDataset(GPTDataset):
         if not self.np_rng.binomial(1, self.fim_rate):
             return sequence
         pieces = [sequence[:0]]
-        for fragment, split in fim.parted(sequence, self.fim_split_sample):
+        for fragment, split in fim.split_at(sequence, self.fim_split_sample):
             if len(fragment) or not len(split):
                 pieces += [self._fim_permute_sequence(fragment, self.fragment_fim_rate), split]
         return np.concatenate(pieces)
