@@ -101,6 +101,7 @@ class Settings:
     """As much of `RunSettings` as decides segments."""
 
     stages: tuple[StageSettings, ...]
+    order: int = 1
     seed: int = 1
     mixing_block: int = 1
     windows: str = "concat"

@@ -16,7 +16,7 @@ from tokenloom.run.settings import (
     DenialSettings,
     SourceSettings,
     StageSettings,
-    located,
+    join_path,
     located_tokenizer,
     name_of,
     parse_run,
@@ -72,12 +72,12 @@ def test_what_a_small_file_leaves_out():
 
 def test_paths_are_relative_to_the_file():
     settings = parse_run(RUN, path="jobs[1]/run.toml")
-    assert located("takedown.txt", settings.folder) == "jobs[1]/takedown.txt"
-    assert located("web/*_document", settings.folder) == "jobs[[]1]/web/*_document"
-    assert located("/data/web", settings.folder) == "/data/web"
-    assert located("s3://corpus/code/*", settings.folder) == "s3://corpus/code/*"
+    assert join_path("takedown.txt", settings.folder) == "jobs[1]/takedown.txt"
+    assert join_path("web/*_document", settings.folder) == "jobs[[]1]/web/*_document"
+    assert join_path("/data/web", settings.folder) == "/data/web"
+    assert join_path("s3://corpus/code/*", settings.folder) == "s3://corpus/code/*"
     assert located_tokenizer("tokenizer.json", settings.folder) == "jobs[1]/tokenizer.json"
-    assert located("web", parse_run(RUN, path="run.toml").folder) == "web"
+    assert join_path("web", parse_run(RUN, path="run.toml").folder) == "web"
     assert located_tokenizer("null:100", "jobs") == "null:100"
 
 
@@ -101,7 +101,7 @@ WRONG = [
     ("seed = 1234", 'seed = "1234"', "seed: must be an integer, got '1234'", "write it without quotes"),
     ("seed = 1234", "seed = 1\nsed = 1", "sed: unknown key", "did you mean `seed`?"),
     ("seed = 1234", "seed = 1\ntokens = 1", "tokens: unknown key", "write it in a `[[stages]]` table"),
-    ("[samples]", "[source]\n[samples]", "source: unknown key", "write `[sources]`"),
+    ("[samples]", "[source]\n[samples]", "source: unknown key", "did you mean `sources`?"),
     ('"tokenizer.json"', '""', "tokenizer: must be a non-empty string, got ''", None),
     ('"shuffled"', '"shufled"', 'documents: must be one of "shuffled", "file", got', "did you mean `shuffled`?"),
     ("1024", "0", "mixing_block: must be in [1, ", None),
@@ -113,8 +113,8 @@ WRONG = [
     ("eod_mask_loss = false", "random_seed = 1", "samples.random_seed: unknown key", "write `seed` at the top"),
     ("eod_mask_loss = false", "fim_rate = 0.5", "samples.fim_rate: unknown key", None),
     ('web = { data = "data/web/*_document"', "web = { dat = 1", "sources.web.dat: unknown key", "`data`?"),
-    ('data = "data/web/*_document", ', "", "sources.web.data: required key is missing", "write `web = "),
-    ('"data/web/*_document"', "[]", "sources.web.data: must be a path or a list of paths, got an empty list", None),
+    ('data = "data/web/*_document", ', "", "sources.web.data: required, but missing", "write `web = "),
+    ('"data/web/*_document"', "[]", "sources.web.data: required, but missing or empty", None),
     ('"data/web/*_document"', '""', "sources.web.data: must be a path or a list of paths, got ''", None),
     ('"data/web/*_document"', '"s3://me:word@a/b"', "sources.web.data: ", None),
     ('"0.1%"', "5", "sources.web.holdout: must be above 0% and at most 50%, got 5", 'write "5%"'),
@@ -123,7 +123,7 @@ WRONG = [
     ('wiki = "data/wiki"', "wiki = 1", "sources.wiki: must be a table, got 1", None),
     ('wiki = "data/wiki"', '"a\\nb" = "a"', 'sources."a\\nb": must be a name of at most 200 printable', None),
     ('name = "main"', 'name = "long"', "stages.3.name: stage 1 already has the name 'long'", None),
-    ("sequence_length = 4096", "", "stages.1.sequence_length: required key is missing", "4096"),
+    ("sequence_length = 4096", "", "stages.1.sequence_length: required, but missing", "4096"),
     ("sequence_length = 4096", "sequence_length = 0", "stages.1.sequence_length: must be in [1, 2**31), got 0", None),
     ("sequence_length = 4096", "seed = 1", "stages.1.seed: unknown key", "at the top of the file"),
     ('tokens = "900B"', "tokens = 4095", "stages.1.tokens: must be at least one sample, 4096, got 4095", None),
@@ -131,25 +131,25 @@ WRONG = [
     ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples: cannot be combined with `tokens`", "one of"),
     ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights: cannot be combined with `passes`", "one of"),
     ('tokens = "900B"', "", 'stages.1: has no size, but only the last stage may be endless', "write one of"),
-    ("weights = { web = 8, code = 2, wiki = 0 }", "", "stages.1.weights: required key is missing", "web = 1"),
+    ("weights = { web = 8, code = 2, wiki = 0 }", "", "stages.1.weights: required, but missing", "web = 1"),
     ("web = 8", "wbe = 8", "stages.1.weights.wbe: not in [sources]", "did you mean `web`?"),
     ("web = 8", "web = -8", "stages.1.weights.web: must be a finite number of at least 0, got -8", None),
     ("{ wiki = 1 }", "{ wiki = 0 }", "stages.4.weights: at least one source needs a number above 0", None),
     ("{ wiki = 1 }", "1", "stages.4.weights: must be a table, got 1", "write `weights = { web = 1, code = 1 }`"),
     ("from = 120000", "from = -1", "denied.1.from: must be in [0, 2**60)", None),
-    ('documents = "takedown.txt"', "", "denied.1.documents: required key is missing", None),
+    ('documents = "takedown.txt"', "", "denied.1.documents: required, but missing", None),
     ('"web:12"', '"wbe:1"', "denied.2.documents: 'wbe:1': the run has no source 'wbe'", "did you mean `web`?"),
     ('"web:12"', "12", "denied.2.documents: must be a file name or a list such as", None),
 ]
 MISSING = [
     ("", "file is empty", "create it with `tokenloom run init`"),
-    (SMALL.replace("order = 1", ""), "order: required key is missing", "write `order = 1`"),
-    (SMALL.split("[[")[0], "stages: required key is missing", "[[stages]]"),
-    (SMALL.split("[")[0], "sources: required key is missing", "below `[sources]`"),
+    (SMALL.replace("order = 1", ""), "order: required, but missing", "write `order = 1`"),
+    (SMALL.split("[[")[0], "stages: required, but missing", "[[stages]]"),
+    (SMALL.split("[")[0], "sources: required, but missing", "below `[sources]`"),
     (SMALL.replace("[[stages]]", "[stages]"), "stages: must be a list of tables, got a table", "[[stages]]"),
     (SMALL.replace("[sources]", "[[sources]]"), "sources: must be a table, got a list", "web ="),
     ("denied = 1\n" + SMALL, "denied: must be a list of tables, got 1", "[[denied]]"),
-    ("stages = []\n" + SMALL.split("[[")[0], "stages: required key is missing", "[[stages]]"),
+    ("stages = []\n" + SMALL.split("[[")[0], "stages: required, but missing", "[[stages]]"),
 ]
 # fmt: on
 

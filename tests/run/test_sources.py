@@ -230,7 +230,7 @@ def test_sources_of_two_kinds_are_refused(tmp_path, has_manifest):
 
 def found(folder, data):
     settings = settings_of(folder, f"web = {data}")
-    return [os.path.relpath(prefix, folder) for prefix in find_pairs(settings.sources[0], settings)]
+    return [os.path.relpath(prefix, folder) for prefix in find_pairs(settings.sources[0], settings.folder)]
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_objects_of_a_store(bucket, tmp_path):
 
     def prefixes(entry):
         settings = settings_of(tmp_path, f'web = "{bucket.url(entry)}"')
-        return [each.removeprefix(bucket.url("data/")) for each in find_pairs(settings.sources[0], settings)]
+        return [each.removeprefix(bucket.url("data/")) for each in find_pairs(settings.sources[0], settings.folder)]
 
     assert prefixes("data/web/a") == ["web/a"]
     assert prefixes("data/web/*") == prefixes("data/web/") == ["web/a"]

@@ -54,8 +54,7 @@ from tokenloom.run.toml_file import as_key, as_text, did_you_mean, read_text, we
 from tokenloom.storage.publishing import OutputLock
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 
-_Body = list[tuple[Key | None, Item]]
-"""Keys and values of a table in file order; comments and blank lines have key None."""
+_Body = list[tuple[Key | None, Item]]  # a table in file order; comments and blank lines have key None
 
 
 def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
@@ -120,7 +119,6 @@ class _Edit:
         self._tables.insert(number, new[0])
 
     def add_source(self, source: SourceSettings) -> None:
-        """Adds a source after the others."""
         table = self._document["sources"]
         body = table.value.body if isinstance(table, Table) else []
         if body and all(key is None or key.is_dotted() or not isinstance(item, Table) for key, item in body):
@@ -132,7 +130,6 @@ class _Edit:
             self.append(f"[sources.{as_key(source.name)}]", f"data = {_value(*source.data)}")
 
     def append(self, *lines: str) -> None:
-        """Appends a table to the file."""
         self.lines += lines
         self._document.body.extend(_body_of(["", *lines]))
 
@@ -162,7 +159,6 @@ class _Edit:
 
     @property
     def _tables(self) -> AoT:
-        """The stages as `tomlkit` tables."""
         stages = self._document["stages"]
         if not isinstance(stages, AoT):
             self._refuse("stages can be edited only if they are `[[stages]]` tables")
@@ -190,7 +186,6 @@ def _take_trailing(body: _Body) -> _Body:
 
 
 def stage_lines(stage: StageSettings) -> list[str]:
-    """Returns the lines of a stage below `[[stages]]`."""
     tokens = () if stage.tokens is None else (f"tokens = {stage.tokens:_}",)
     first = _lines({"name": stage.name, "sequence_length": stage.sequence_length})
     shares = {key: each and dict(each) for key, each in (("passes", stage.passes), ("weights", stage.weights))}
@@ -199,14 +194,12 @@ def stage_lines(stage: StageSettings) -> list[str]:
 
 
 def source_value(source: SourceSettings) -> str:
-    """Returns the TOML value of a source."""
     data = source.data[0] if len(source.data) == 1 else source.data
     holdout = None if source.holdout is None else f"{_value(source.holdout * 100)}%"
     return _value({"data": data, "holdout": holdout, "max_passes": source.max_passes})
 
 
 def denial_lines(denial: DenialSettings) -> list[str]:
-    """Returns the lines of a denial below `[[denied]]`."""
     listed = [f"{source}:{number}" for source, number in denial.documents]
     documents = listed if denial.file is None else denial.file
     return _lines({"documents": documents, "from": denial.start, "reason": denial.reason})
@@ -225,7 +218,7 @@ def _value(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_value, value))}]"
     if not isinstance(value, Fraction):
-        return str(value)
+        return str(value).lower()
     return f"{Context(prec=100).divide(Decimal(value.numerator), Decimal(value.denominator)):f}"
 
 
@@ -259,69 +252,57 @@ def draft_text(
 ) -> str:
     """Returns the text of a new `run.toml` with comments.
 
-    Args:
-        data: prefixes, globs or folders, relative to the working directory; each becomes a source.
-        path: path of the new file.
-        weights: weight of each source; if empty, weights are proportional to the number of tokens.
-        tokens, samples: size of the stage, at most one. Without a size, data without weights are read once and data
-            with weights endlessly.
-        holdout: share of each source's documents to hold out.
-        settings: values of [samples].
+    Each entry of `data`, a path relative to the working directory, becomes a source. Without `weights`, sources are
+    weighted by their tokens; without `tokens` or `samples` also, they are read once. `settings` are values of
+    [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
     if tokenizer and os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
         tokenizer = from_folder(tokenizer, folder)
-    lines = []
-    for name, entry in zip(names, data, strict=True):
-        source = SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=holdout)
-        lines.append(f"{as_key(name)} = {source_value(source)}")
-    samples_lines = "".join(f"{name} = {str(value).lower()}\n" for name, value in settings.items())
-
-    def text_of(**shares: Any) -> str:
-        sizes: Any = {"sequence_length": sequence_length, "tokens": tokens, "samples": samples}
-        return _TEXT.format(
-            seed=f"seed = {seed}",
-            tokenizer="" if tokenizer is None else f"{f'tokenizer = {_value(tokenizer)}':<24}  # of the data\n",
-            samples=f"\n[samples]\n{samples_lines}" if settings else "",
-            sources="\n".join(lines),
-            stage="\n".join(stage_lines(StageSettings(name="main", **sizes, **shares))),
-        )
-
-    shares = tuple(zip(names, weights or (Fraction(1),) * len(names), strict=True))
+    named = zip(names, data, strict=True)
+    sources = [SourceSettings(name=name, data=(from_folder(each, folder),), holdout=holdout) for name, each in named]
     is_sized = tokens is not None or samples is not None
-    text = text_of(**{"weights" if weights or is_sized else "passes": shares})
-    run = parse_run(text, path=path)
-    if not is_sized or weights or len(names) == 1:
-        return text
-    prefixes = [find_pairs(source, run) for source in run.sources]
-    counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
-    if 0 in counts:
-        raise ConfigError(f"`{data[counts.index(0)]}` has no tokens", hint="remove it")
-    in_proportion = whole_weights(zip(names, map(Fraction, counts), strict=True))
-    return text_of(weights=tuple((name, Fraction(weight)) for name, weight in in_proportion))
+    shares = list(zip(names, weights or [Fraction(1)] * len(names), strict=True))
+    if is_sized and not weights and len(names) > 1:
+        prefixes = [find_pairs(source, folder) for source in sources]
+        counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
+        if 0 in counts:
+            raise ConfigError(f"`{data[counts.index(0)]}` has no tokens", hint="remove it")
+        in_proportion = whole_weights(zip(names, map(Fraction, counts), strict=True))
+        shares = [(name, Fraction(weight)) for name, weight in in_proportion]
+    sizes: Any = {"sequence_length": sequence_length, "tokens": tokens, "samples": samples}
+    sizes["weights" if weights or is_sized else "passes"] = tuple(shares)
+    text = _TEXT.format(
+        seed=f"seed = {seed}",
+        tokenizer="" if tokenizer is None else f"{f'tokenizer = {_value(tokenizer)}':<24}  # of the data\n",
+        samples="".join(f"{line}\n" for line in ["", "[samples]", *_lines(settings)]) if settings else "",
+        sources="\n".join(f"{as_key(source.name)} = {source_value(source)}" for source in sources),
+        stage="\n".join(stage_lines(StageSettings(name="main", **sizes))),
+    )
+    parse_run(text, path=path)
+    return text
 
 
 _TEXT = """\
-# What a training run reads, from its first sample to its last. The order is
-# computed from this file and run.lock, which `tokenloom run lock` writes. Until
-# training begins, change it as you like; then with `tokenloom run amend`, and
-# nothing that was read will move.
+# What a training run reads, from its first sample to its last. This file and
+# run.lock, which `tokenloom run lock` writes, decide the order. Edit this file
+# freely until training begins; later change it with `tokenloom run amend`,
+# which keeps the samples that were read.
 
 order = 1                 # version of the order
-{seed:<24}  # of everything random
+{seed:<24}  # seed of all shuffling
 {tokenizer}documents = "shuffled"    # "file": as on disk, one range per sample
-windows = "concat"        # "best_fit": whole documents, packed
-mix = "random"            # "even": sources by turns
+windows = "concat"        # "best_fit": packs of whole documents
+mix = "random"            # "even": sources alternate evenly
 {samples}
-# A source is data under one name: a prefix, glob, folder, catalogue, or a list
-# of these, relative to this file. `holdout = "0.1%"` keeps documents for
-# validation, `max_passes = 4` limits how often it is read.
+# A source is a name for data: a prefix, glob, folder, catalogue, or a list of
+# these, relative to this file. `holdout = "0.1%"` keeps documents for
+# validation; `max_passes = 4` limits how often the source is read.
 [sources]
 {sources}
 
-# A stage is a stretch of the run, as long as its `tokens`, `samples` or
-# `passes` say; the last may have none of these, and goes on for ever. Weights
-# are shares of the samples.
+# `tokens`, `samples` or `passes` set the size of a stage; the last stage may be
+# endless. Weights are shares of the samples.
 [[stages]]
 {stage}
 """
@@ -370,13 +351,11 @@ class Amendment:
 
     @property
     def has_stage(self) -> bool:
-        """Whether a new stage begins."""
         settings = self.weights or None, self.stage_name, self.sequence_length, self.tokens, self.samples
         return any(each is not None for each in settings)
 
     @property
     def denies(self) -> bool:
-        """Whether documents are denied."""
         return self.denied is not None or bool(self.denied_documents)
 
 
@@ -396,11 +375,7 @@ def amend_run(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Amended:
-    """Changes a run from a position on; with `write=False` a dry run.
-
-    Raises:
-        ConfigError: nothing would change, or an earlier position would. Both files stay unchanged.
-    """
+    """Changes a run from a position on; with `write=False` a dry run. If it fails, both files stay unchanged."""
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():
         old, before = read_lock(lock_path(path)), read_text(path)
@@ -432,8 +407,7 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
         message = "nothing to change: no stage, source, documents to deny, or new data"
         raise ConfigError(message, hint="name a change, such as `--weights web=5,code=5`")
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
-        message = f"`{path}` changed after it was locked"
-        raise ConfigError(message, hint="run `tokenloom run lock` first; or add new data with --grow")
+        raise ConfigError(f"`{path}` changed after it was locked", hint="run `tokenloom run lock`, or pass --grow")
     if known := next((source.name for source in settings.sources if source.name in amendment.sources), None):
         raise ConfigError(f"`{path}` already has a source {known!r}", hint="choose another name")
     if position < old.consumed:
@@ -471,8 +445,7 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     path, stages, position = settings.path, list(settings.stages), amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
     if segment.stage not in (known := [stage.name for stage in stages]):
-        message = f"stage {segment.stage!r} is in the lock but not in `{path}`"
-        raise ConfigError(message, hint=f"run `tokenloom run lock {path}` first")
+        raise ConfigError(f"stage {segment.stage!r} is in the lock, not in `{path}`", hint="run `tokenloom run lock`")
     number = known.index(segment.stage)
     current = stages[number]
     start = min(each.start for each in old.segments if each.stage == current.name)
@@ -512,11 +485,8 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     return (*stages[: number + 1], new, *stages[number + 1 :])
 
 
-AHEAD = 1 << 20
-"""Number of positions whose changes are listed if the run is endless."""
-
-Documents = Mapping[int, NDArray[np.int64]]
-"""Document numbers in ascending order, by source number."""
+AHEAD = 1 << 20  # number of positions whose changes are listed if the run is endless
+Documents = Mapping[int, NDArray[np.int64]]  # document numbers in ascending order, by source number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -524,11 +494,8 @@ class Denied:
     """The result of a denial.
 
     Attributes:
-        documents: all documents named by the denial.
-        again: documents already denied at that position.
-        held_out: held-out documents, which training never reads; validation reads padding instead.
-        changed: spans before `stop` that become padding.
-        stop: the position where the listing ends.
+        documents: all documents named by the denial; `again` and `held_out` are those already denied or held out.
+        changed: spans before position `stop` that become padding.
         seen: spans before the denial's position; None if not requested.
         digests: order digests before the denial's position, by the old and the new lock.
         order_digests: order digests before `stop` without denials, by the old and the new lock.
@@ -546,7 +513,6 @@ class Denied:
 
     @property
     def nothing_else_moved(self) -> bool:
-        """Whether both pairs of digests are equal."""
         return self.digests[0] == self.digests[1] and self.order_digests[0] == self.order_digests[1]
 
 
@@ -561,12 +527,8 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` to `run.toml` and locks the run again; see `amend_run`.
 
-    The listing of changes ends at `until`, by default at the end of the run, or after `AHEAD` positions if the run is
-    endless. `since_start` also lists where the documents were read before the denial.
-
-    Raises:
-        ConfigError: a document or record does not exist, a source that is still read would lose all documents, or the
-            position was consumed. Both files stay unchanged.
+    The listing of changes ends at `until`, by default at the end of the run or after `AHEAD` positions. `since_start`
+    also lists where the documents were read before the denial.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")
@@ -600,7 +562,6 @@ def deny_documents(
 
 
 def _added(locked: LockedRun) -> dict[int, NDArray[np.int64]]:
-    """Returns the documents of all new denials."""
     assert locked.old is not None
     found: dict[int, set[int]] = {}
     for denial in Counter(locked.lock.denials) - Counter(locked.old.denials):

@@ -82,7 +82,6 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
 
 
 def _decided(lock: RunLock, position: int) -> str:
-    """Describes the segment at a position in words."""
     number = sum(segment.start <= position for segment in lock.segments) - 1
     return f"a sample of {_stages(lock)[number]}, in blocks of {lock.mixing_block}"
 
@@ -107,13 +106,8 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 class LockChanges:
     """The differences between a lock and an older lock.
 
-    Attributes:
-        new_data: sources with their new pairs only.
-        new_sources: names of new sources.
-        gone: names of removed sources.
-        new_segments: new or changed segments.
-        num_denied: number of documents denied now, or from an earlier position.
-        others: names of other changed settings.
+    `new_data` are sources with only their new pairs, `gone` names of removed sources, `others` names of other changed
+    settings. `num_denied` counts documents denied only by the new lock or from an earlier position.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -124,12 +118,10 @@ class LockChanges:
     others: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Returns whether the locks differ."""
         return bool(self.new_data or self.gone or self.new_segments or self.num_denied or self.others)
 
 
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
-    """Returns the differences between a lock and an older lock."""
     was, denied = _first_denied(old), _first_denied(new)
     before = {source.name: Counter(map(_named_content, source.pairs)) for source in old.sources}
     names, known = {source.name for source in new.sources}, {_facts(old, segment) for segment in old.segments}
@@ -206,13 +198,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Token counts of one source in two runs.
-
-    Attributes:
-        data_before, data_after: tokens of the source in each run.
-        common_data: tokens of the first run's pairs that the second run has in any source.
-        names_after: sources of the second run that contain these pairs.
-    """
+    """Tokens of a source in each run, and of its pairs in both runs; the second has these in sources `names_after`."""
 
     name: str
     data_before: int
@@ -232,8 +218,6 @@ class RunDifferences:
         position: first position that is decided differently or that only one run has; None if the runs are equal.
         before, after: the sample's place in each run; None after the end of a run, and in a stored order.
         reason: what differs at `position`, in words; None if one run ends there.
-        settings: all different settings.
-        sources: token counts of each source.
     """
 
     runs: tuple[str, str]
@@ -248,7 +232,6 @@ class RunDifferences:
 
     @property
     def are_equal(self) -> bool:
-        """Whether the runs are equal at all compared positions."""
         return self.position is None
 
 
@@ -327,7 +310,6 @@ def _some(names: list[str]) -> str:
 
 
 def _stages(lock: RunLock) -> list[str]:
-    """Describes each segment in words."""
     told = []
     for segment in lock.segments:
         shares = ", ".join(f"{name}: {share}" for name, share in lock.ratio_of(segment))

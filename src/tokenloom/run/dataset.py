@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from tokenloom.blending.array_order import number_type
 from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.datasets.base import positions_and_fillers
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.data_match import Kind, check_kind
+from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.ledger import SlotCounts
 from tokenloom.datasets.outputs import INTEGERS, BatchLayout, recycled_empty
 from tokenloom.datasets.protocols import Positions
@@ -34,8 +34,8 @@ from tokenloom.order.windows import Spans
 from tokenloom.run.digest import KnownOrder, order_digest, run_identity
 from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import LockedPair, LockedSource, LockedTokenizer, RunLock
-from tokenloom.run.progress import Walk
-from tokenloom.run.settings import CONVERSATIONS, KINDS, class_of, most_in_pack
+from tokenloom.run.progress import Walk, tokens_of
+from tokenloom.run.settings import CONVERSATIONS, KINDS, class_of, data_kind, most_in_pack
 from tokenloom.run.sources import check_opened
 from tokenloom.run.timeline import Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
@@ -63,16 +63,15 @@ class Place:
 
 def place_at(timeline: Timeline, position: int) -> Place:
     """Returns the place of a position, which must be in the run."""
-    found = timeline.locate(np.array([position], dtype=np.int64))
-    segment = timeline.lock.segments[int(found.segments[0])]
-    source, walk = int(found.sources[0]), int(found.walks[0])
+    number, source, walk, window = (int(each[0]) for each in timeline.locate(np.array([position], dtype=np.int64)))
+    segment = timeline.lock.segments[number]
     return Place(
         position=position,
         stage=segment.stage,
         source=timeline.lock.sources[source].name,
         pass_number=timeline.walk_of(source, walk).pass_number,
         walk=walk,
-        window=int(found.windows[0]),
+        window=window,
         sequence_length=segment.sequence_length,
     )
 
@@ -146,19 +145,18 @@ class RunDataset(Composite):
 
         A denied document d has the number -1 - d.
         """
-        group = self._group(idx)
-        spans: Spans = group.ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
+        spans: Spans = self._group(idx).ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
     def _shares(self, positions: NDArray[np.int64]) -> list[Share]:
         """Groups the samples of a batch by source and denial level."""
-        located = self._lookups.at(positions)
-        numbers, sources = located.numbers, located.sources.tolist()
+        length, source_numbers, numbers = self._lookups.at(positions)
+        sources = source_numbers.tolist()
         denies = bool(self._denied)
+        rows: dict[tuple[int, int], Any] = {}
         if not denies and sources and sources.count(sources[0]) == len(sources):
-            rows: dict[tuple[int, int], Any] = {(sources[0], 0): None}
+            rows[sources[0], 0] = None
         else:
-            rows = {}
             for row, (source, position) in enumerate(zip(sources, positions.tolist(), strict=True)):
                 level = self._denied.level(source, position) if denies else 0
                 rows.setdefault((source, level), []).append(row)
@@ -167,7 +165,7 @@ class RunDataset(Composite):
             at = None if chosen is None else np.array(chosen, dtype=np.int64)
             own = numbers if at is None else numbers[at]
             walks = set((own >> WINDOW_BITS).tolist())
-            groups.append(Share(source, own, at, self.member(source, located.length, level, walks).ask))
+            groups.append(Share(source, own, at, self.member(source, length, level, walks).ask))
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
@@ -194,8 +192,8 @@ class RunDataset(Composite):
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
         """Yields the samples of each segment and source, and their rows among the positions, int64[count].
 
-        Positions may be in any order, and samples may differ in length. `segments` are the segments of the positions,
-        if known.
+        Positions may be in any order, and samples may differ in length. `segments`, if known, are those of the
+        positions.
         """
         if segments is None:
             segments = self.timeline.locate(positions).segments
@@ -298,8 +296,7 @@ class RunDataset(Composite):
         known, _ = self._known(np.arange(len(self)) if positions is None else positions)
         if self.lock.dataset != "varlen":
             lengths = np.array([segment.sequence_length for segment in self.lock.segments], dtype=np.int64)
-            found: NDArray[np.int64] = lengths[self.timeline.locate(known).segments]
-            return found
+            return np.take(lengths, self.timeline.locate(known).segments)
         answers = np.empty(len(known), dtype=np.int64)
         for rows, group in self.groups_of(known):
             answers[rows] = group.ask(question)
@@ -368,19 +365,12 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
     }
 
 
-_NEAR = 2048
-"""Batches whose positions are closer than this are looked up in chunks."""
-
-_KEPT = 4
-"""Cached chunks: usually enough for one per reading thread."""
+_NEAR = 2048  # batches whose positions are closer than this are looked up in chunks
+_KEPT = 4  # cached chunks: usually enough for one per reading thread
 
 
-class Samples(NamedTuple):
-    """Samples of `length` tokens: int32[count] sources, and int64[count] numbers, `walk << WINDOW_BITS | window`."""
-
-    length: int
-    sources: NDArray[np.int32]
-    numbers: NDArray[np.int64]
+Samples = tuple[int, NDArray[np.int32], NDArray[np.int64]]
+"""Sequence length of samples, int32[count] sources, and int64[count] numbers, `walk << WINDOW_BITS | window`."""
 
 
 class Lookups:
@@ -399,14 +389,14 @@ class Lookups:
         up at once.
         """
         if not len(positions):
-            return Samples(0, np.empty(0, np.int32), positions)
+            return 0, np.empty(0, np.int32), positions
         first, last = bounds_of(positions)
         asked, self._asked = self._asked, last
         if last - first < _NEAR and abs(first - asked) < _NEAR:
             start = first - first % _NEAR
             with suppress(ConfigError):  # only other positions of the chunk may have another length
                 length, sources, numbers = self._chunk(start)
-                return Samples(length, sources[positions - start], numbers[positions - start])
+                return length, sources[positions - start], numbers[positions - start]
         return self._look_up(positions)
 
     def _look_up_chunk(self, start: int) -> Samples:
@@ -423,7 +413,7 @@ class Lookups:
                     stage = f"stage {other.stage!r}, from position {other.start} on"
                     message = f"a batch mixes samples of {lengths} ({stage})"
                     raise ConfigError(message, hint="start stages of another sequence length where a batch starts")
-        return Samples(first.sequence_length, found.sources, sample_numbers(found.walks, found.windows))
+        return first.sequence_length, found.sources, sample_numbers(found.walks, found.windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,11 +452,10 @@ class SourceData:
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
-        self.held: bool = held
-        """Whether held-out documents are read, in file order, instead of the others."""
+        self.held: bool = held  # whether held-out documents are read, in file order, instead of the others
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
-        self._reads: Kind = "conversations" if lock.dataset in CONVERSATIONS else "documents"
+        self._reads = data_kind(lock.dataset)
         self.pairs: JoinedPairs = JoinedPairs(
             [
                 PairToJoin(prefix=pair.prefix, num_sequences=pair.num_documents, check=partial(self._check, pair))
@@ -484,23 +473,19 @@ class SourceData:
 
     @cached_property
     def documents(self) -> SourceDocuments:
-        """The documents that are read."""
-        pairs = self.source.pairs
-        tokens = [pair.held_tokens if self.held else pair.num_tokens - pair.held_tokens for pair in pairs]
-        documents = self.documents_of(tokens)
-        self.pairs.connect(documents)
+        documents = self.documents_of(
+            [each.held_tokens if self.held else tokens_of(each) for each in self.source.pairs]
+        )
+        self.pairs.tell(documents)
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
         """Returns the documents that are read; `sizes` has the tokens or packs of each pair."""
-        rows = [
-            (pair.num_documents, size, pair.held_blocks, pair.held_documents)
-            for pair, size in zip(self.source.pairs, sizes, strict=True)
-        ]
+        both = zip(self.source.pairs, sizes, strict=True)
+        rows = [(pair.num_documents, size, pair.held_blocks, pair.held_documents) for pair, size in both]
         return make_source_documents(rows, key=self._key, reads_held=self.held)
 
     def num_packs(self, sequence_length: int) -> list[int]:
-        """Returns the number of packs per walk of each pair."""
         return [dict(pair.packs)[sequence_length] for pair in self.source.pairs]
 
 
@@ -532,12 +517,11 @@ class Member:
             extra=extra,
             denied=denied,
             num_packs=num_packs,
-            most_pieces=most_in_pack(lock.dataset, lock.samples),
+            most_pieces=most_in_pack(lock),
         )
         self.order: WalkOrder = WalkOrder(data.pairs, reader, identity=identity)
-        self.dataset: Any
         if self.taken is not None:
-            self.dataset = kind.in_order(self.taken, self.order)
+            self.dataset: Any = kind.in_order(self.taken, self.order)
         else:
             self.dataset = kind.in_order(data.pairs, self.order, config, name=data.source.name)
         self.walks: set[int] = set()
@@ -553,7 +537,6 @@ class Member:
 
 
 _KNOWN = ("loaded", "eos", "special_tokens_dict")
-"""Attributes that are missing without loading the tokenizer."""
 
 
 class RunTokenizer:
@@ -566,7 +549,6 @@ class RunTokenizer:
 
     @property
     def eod(self) -> int:
-        """The end-of-document id."""
         if self._locked is None or self._locked.eod is None:
             what = "run.toml has no `tokenizer`, so" if self._locked is None else f"tokenizer {self._locked.name!r} has"
             hint = "remove `reset_position_ids`, `reset_attention_mask` and `eod_mask_loss`, or change `tokenizer`"
@@ -582,14 +564,11 @@ class RunTokenizer:
 
     @cached_property
     def loaded(self) -> Any:
-        """The loaded tokenizer."""
         if self._located is None:
-            message = "text is needed, but run.toml has no `tokenizer`"
-            raise ConfigError(message, hint="set `tokenizer` in run.toml to the tokenizer of the data")
+            raise ConfigError("text is needed, but run.toml has no `tokenizer`", hint="set `tokenizer` in run.toml")
         return load_tokenizer(self._located)
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of the loaded tokenizer, such as `tokenize`."""
         if name.startswith("_") or name in _KNOWN:
             raise AttributeError(name)
         return getattr(self.loaded, name)

@@ -57,13 +57,7 @@ def run_identity(lock: RunLock) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOrder:
-    """The order of a run as loader states record it.
-
-    Attributes:
-        run: identity of the run.
-        digest_at: returns the order digest before a position.
-        why: text appended to the error if digests differ.
-    """
+    """The order of a run as loader states record it. `why` is appended to the error if digests differ."""
 
     run: str
     num_samples: int
@@ -93,8 +87,7 @@ class KnownOrder:
 def check_position(lock: RunLock, position: int) -> None:
     """Raises an error unless `position` is in [0, end of the run]."""
     if not 0 <= position <= lock.end:
-        message = f"position {position} out of range: the run has {lock.end} samples"
-        raise ConfigError(message, hint="lengthen the last stage or add a stage")
+        raise ConfigError(f"position {position} out of range: the run has {lock.end} samples", hint="add a stage")
 
 
 def _add(hashed: Any, facts: object) -> None:
@@ -102,7 +95,6 @@ def _add(hashed: Any, facts: object) -> None:
 
 
 def _ids(lock: RunLock) -> list[object]:
-    """Returns the tokenizer ids that samples depend on."""
     if lock.tokenizer is None:
         return []
     if lock.dataset == "fim":
@@ -112,11 +104,7 @@ def _ids(lock: RunLock) -> list[object]:
 
 
 def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, ...]:
-    """Returns everything but weights that decides the positions of a segment before `position`.
-
-    The size matters only within the last mixing block. Stretch length and planned size matter if stages of several
-    lengths share passes.
-    """
+    """Returns what decides a segment before `position`, without weights; of the size, only the last mixing block."""
     stop = min(position, segment.stop or position) - segment.start
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
     length = min(lock.mixing_block, mixed_size(segment) - block)

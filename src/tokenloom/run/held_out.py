@@ -64,7 +64,6 @@ def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64
 
 
 def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, number: int) -> int:
-    """Counts the tokens of all held-out documents of a pair."""
     held = held_numbers(pair, key=key, number=number)
     if pair.held_blocks:
         starts = np.arange(0, pair.num_documents, BLOCK_DOCUMENTS)
@@ -133,17 +132,13 @@ def check_not_emptied(lock: RunLock) -> None:
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
-    """Returns the held-out documents as the lock of their own run.
-
-    Each window occurs once. Sources are mixed in proportion to their held-out windows.
-    """
+    """Returns the held-out documents as the lock of their own run: each window once, sources mixed by windows."""
     if lock.dataset in CONVERSATIONS:
         message = f"runs of conversations have no holdout, got dataset {lock.dataset!r}"
         raise ConfigError(message, hint="put validation conversations into a source without a weight")
     by_name = {source.name: number for number, source in enumerate(lock.sources)}
     if unknown := [name for name in names if name not in by_name]:
-        message = f"the run has no source {quoted(unknown[0])}"
-        raise ConfigError(message, hint=f"name one of {', '.join(by_name)}")
+        raise ConfigError(f"the run has no source {quoted(unknown[0])}", hint=f"name one of {', '.join(by_name)}")
     nothing: Any = {"held_tokens": 0, "held_blocks": 0, "held_documents": 0, "since": 0}
     sources = []
     for each in lock.sources:

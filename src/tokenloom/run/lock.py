@@ -30,18 +30,11 @@ from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.secrets import admit
 
 Int64s = NDArray[np.int64]
-
-VERSION = 1
-"""Version of the `run.lock` format."""
-
-MEGATRON_ORDER = 0
-"""`RunLock.order` of a run in the reference's order, which has no versions."""
-
-MOST_SAMPLES = 1 << 60
-"""Maximum number of positions of a run; sums of a few such numbers fit into 64 bits."""
-
-BLOCK_DOCUMENTS = 256
-"""Documents per block. Blocks are held out as a whole, and shuffling permutes within blocks."""
+Integers = Sequence[int] | NDArray[np.integer[Any]]
+VERSION = 1  # version of the `run.lock` format
+MEGATRON_ORDER = 0  # `RunLock.order` of a run in the reference's order, which has no versions
+MOST_SAMPLES = 1 << 60  # maximum number of positions of a run; sums of a few such numbers fit into 64 bits
+BLOCK_DOCUMENTS = 256  # documents per block. Blocks are held out as a whole, and shuffling permutes within blocks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +79,10 @@ class LockedSource:
 
     @property
     def num_documents(self) -> int:
-        """Number of documents in all pairs."""
         return sum(pair.num_documents for pair in self.pairs)
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in all pairs."""
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
@@ -131,7 +122,6 @@ class LockedSegment:
 
     @property
     def stop(self) -> int | None:
-        """One past the last position; None if endless."""
         return None if self.num_samples is None else self.start + self.num_samples
 
 
@@ -223,12 +213,10 @@ class RunLock:
 
 
 _FIRST_LINE = re.compile(rb'\{"format": "tokenloom run lock", "version": (\d{1,9}), "sha256": "([0-9a-f]{64})",\r?\n')
-
 _LOCK_AGAIN = "restore it; or remove it and run `tokenloom run lock`, which forgets the consumed positions"
 
 
 def lock_path(run_path: str) -> str:
-    """Returns the path of the lock that belongs to a `run.toml`."""
     folder, name = os.path.split(run_path)
     return os.path.join(folder, f"{os.path.splitext(name)[0]}.lock")
 
@@ -264,7 +252,6 @@ def read_lock_if_there(path: str) -> RunLock | None:
 
 
 def lock_bytes(lock: RunLock, *, path: str) -> bytes:
-    """Serializes a lock to the bytes of its file."""
     content = "\n".join(_lines(lock, path)).encode()
     digest = hashlib.sha256(content).hexdigest()
     first = json.dumps({"format": "tokenloom run lock", "version": VERSION, "sha256": digest})
@@ -272,7 +259,6 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
 
 
 def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
-    """Parses the bytes of a lock file."""
     _check_whole(data, path)
     try:
         # decoded without a copy, whose memory would never return to the system
@@ -313,20 +299,20 @@ def _lines(lock: RunLock, path: str) -> Iterator[str]:
     yield '"sources": ['
     for number, source in enumerate(lock.sources):
         yield f'{{"name": {_json(source.name)}, "max_passes": {_json(source.max_passes)}, "pairs": ['
-        yield from _separated([_json(_pair_members(pair, path)) for pair in source.pairs])
+        yield from _rows([_pair_members(pair, path) for pair in source.pairs])
         yield "]}" if number == len(lock.sources) - 1 else "]},"
     yield '],\n"segments": ['
-    yield from _separated([_json(members_of(segment)) for segment in lock.segments])
+    yield from _rows([members_of(segment) for segment in lock.segments])
     yield '],\n"denials": ['
-    yield from _separated([_json({"start": denial.start, "documents": denial.documents}) for denial in lock.denials])
+    yield from _rows([members_of(denial) for denial in lock.denials])
     yield "]}\n"
 
 
 _json = partial(json.dumps, allow_nan=False)
 
 
-def _separated(rows: list[str]) -> list[str]:
-    return [*(f"{row}," for row in rows[:-1]), *rows[-1:]]
+def _rows(rows: list[Any]) -> list[str]:
+    return [",\n".join(map(_json, rows))] if rows else []
 
 
 _HEAD = (

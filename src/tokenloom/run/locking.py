@@ -45,7 +45,7 @@ from tokenloom.run.settings import (
     DocumentName,
     RunSettings,
     StageSettings,
-    located,
+    join_path,
     located_tokenizer,
     parse_name,
     read_run,
@@ -85,8 +85,7 @@ class LockedRun:
     dropped: tuple[str, ...] = ()
 
 
-DROPS = ("consumed", "denials")
-"""Parts of an old lock that `lock_run` can drop."""
+DROPS = ("consumed", "denials")  # parts of an old lock that `lock_run` can drop
 
 
 def lock_run(
@@ -139,54 +138,38 @@ def _locked(
     kept = 0 if old is None else max(known, amended)
     read = old if kept else None  # if no position was read, nothing of the old lock must stay
     new, named = _with_data(settings, read, since=kept if at is None else begin, reading=reading)
-    if settings.order == "megatron":
-        [stage] = settings.stages
-        shares = dict(stage.weights or ())
-        weights = [(number, shares[each.name]) for number, each in enumerate(new.sources) if each.name in shares]
-        segment = LockedSegment(
-            stage=stage.name,
-            start=0,
-            num_samples=stage.num_samples,
-            sequence_length=stage.sequence_length,
-            weights=tuple(whole_weights(weights)),
-        )
-        resolved = Resolved(segments=(segment,))
-    else:
-        resolved = resolve(settings, new.sources, read, kept)
+    resolved = resolve(settings, new.sources, read, kept)
     new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short, consumed=known, amended=amended)
     check_not_emptied(new)
-    locked = LockedRun(
-        lock=new,
-        old=old,
-        exhausted=resolved.exhausted,
-        is_stopped=resolved.stopped,
-        empty_records=tuple(dict.fromkeys(each for found in named for each in found.empty_records)),
-        unknown_pairs=tuple(dict.fromkeys(each for found in named for each in found.unknown_pairs)),
-    )
-    if old is None:
-        return locked
-    dropped = tuple(dropped_denials(old, new))
-    check_past(old, new, max(known, begin))
-    moved = first_moved(old, new, min(old.end, new.end))
+    moved, dropped = None, tuple[str, ...]()
+    if old is not None:
+        check_past(old, new, max(known, begin))
+        moved, dropped = first_moved(old, new, min(old.end, new.end)), tuple(dropped_denials(old, new))
     if dropped and "denials" not in drop:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         names = ", ".join(dropped[:_MOST_NAMED]) + more
         message = f"`{settings.path}` removes denials of the lock, or moves them later: {names}"
         raise ConfigError(message, hint="restore `[[denied]]`; or drop them with `tokenloom run lock --drop denials`")
-    if moved is not None and consumed is None and at is None and not old.consumed:
+    if moved is not None and consumed is None and at is None and not known:
         message = f"position {moved.position} may already be consumed: {moved.before} would become {moved.after}"
         hint = "pass the number of consumed samples with `--consumed-samples`; 0 if training has not begun"
         raise ConfigError(message, hint=hint)
-    return replace(locked, moved=moved, dropped=dropped)
+    return LockedRun(
+        lock=new,
+        old=old,
+        moved=moved,
+        exhausted=resolved.exhausted,
+        is_stopped=resolved.stopped,
+        empty_records=tuple(dict.fromkeys(each for found in named for each in found.empty_records)),
+        unknown_pairs=tuple(dict.fromkeys(each for found in named for each in found.unknown_pairs)),
+        dropped=dropped,
+    )
 
 
 def _with_data(
     settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
 ) -> tuple[RunLock, list[NamedDocuments]]:
-    """Returns the new lock without segments, and the documents of each `[[denied]]`.
-
-    `read` is the old lock; None if nothing of it must stay. New pairs begin at position `since`.
-    """
+    """Returns the lock without segments, and the documents of each `[[denied]]`; keeps the old lock `read`."""
     tokenizer = locked = None
     if settings.tokenizer is not None:
         tokenizer = load_tokenizer(located_tokenizer(settings.tokenizer, settings.folder))
@@ -215,11 +198,9 @@ def _with_data(
 
 
 def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) -> LockedTokenizer:
-    """Returns the lock entry of a tokenizer."""
     fingerprint, vocab_size = fingerprint_of(tokenizer), optional_number(tokenizer, "vocab_size")
     if fingerprint is None or vocab_size is None:
-        message = f"tokenizer `{name}` has no `sha256` or no `vocab_size`"
-        raise TokenizerError(message, hint="name a tokenizer that `load_tokenizer` supports")
+        raise TokenizerError(f"tokenizer `{name}` has no `sha256` or no `vocab_size`", hint="name another tokenizer")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
         pad = pad_token_id(tokenizer, allow_ambiguous=allow_ambiguous_pad)
@@ -236,10 +217,7 @@ def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) ->
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns the denials in ascending order of positions, and the documents of each `[[denied]]`.
-
-    A record's documents in pairs added later are denied from the start of these pairs, so no past position changes.
-    """
+    """Returns the denials in ascending order of positions, and the documents of each `[[denied]]`."""
     denials, named = [], []
     for denial in settings.denied:
         found = resolve_names(_listed(denial, settings), sources, object_storage=reading.object_storage)
@@ -247,6 +225,7 @@ def _denied(
         by_start: dict[int, dict[int, list[int]]] = {denial.start: {}}
         for source, documents in found.by_source:
             for document, pair in zip(documents, sources[source].locate(documents)[0].tolist(), strict=True):
+                # A record's documents are denied from the start of their pair, so growth changes no past position.
                 since = sources[source].pairs[pair].since if (source, document) in found.of_records else 0
                 by_start.setdefault(max(denial.start, since), {}).setdefault(source, []).append(document)
         for start, by_source in by_start.items():
@@ -259,7 +238,7 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
     yield from denial.documents
     if denial.file is None:
         return
-    path = located(denial.file, settings.folder)
+    path = join_path(denial.file, settings.folder)
     names = [source.name for source in settings.sources]
     lines = read_text(path, missing="create it: one document per line, such as `web:12345`").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -284,8 +263,7 @@ def write_both(path: str, text: str, lock: RunLock) -> None:
             file.discard()
 
 
-Weights = tuple[tuple[int, int], ...]
-"""(source number, weight above 0) in ascending order of sources."""
+Weights = tuple[tuple[int, int], ...]  # (source number, weight above 0) in ascending order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +295,10 @@ def resolve(
         message = f"consumed must be at most {old.end}, the samples of the run, got {consumed}"
         raise ConfigError(message, hint="check that this is the lock of the run that was trained")
     resolving = _Resolving(settings, sources, old, consumed)
+    if settings.order == "megatron":
+        [stage] = settings.stages
+        weights, size = resolving.weights_and_size(stage)
+        return Resolved(segments=(replace(resolving.endless_segment(stage, weights), num_samples=size),))
     stopped = next((stage for stage in settings.stages if not resolving.add_stage(stage)), None)
     is_meant = stopped is None or (stopped is settings.stages[-1] and stopped.is_endless)
     return Resolved(
@@ -349,14 +331,13 @@ class _Resolving:
 
     @property
     def position(self) -> int:
-        """Start of the next segment."""
         stop = self.segments[-1].stop if self.segments else 0
         assert stop is not None  # no stage follows an endless one
         return stop
 
     def add_stage(self, stage: StageSettings) -> bool:
         """Adds the segments of a stage; returns False if a cap ends the run in the stage."""
-        weights, size = self._weights_and_size(stage)
+        weights, size = self.weights_and_size(stage)
         stop = None if size is None else self.position + size
         if stop is not None and stop > MOST_SAMPLES:
             raise ConfigError(f"stage {stage.name!r} ends at position {stop}; the maximum is 2**60")
@@ -375,7 +356,9 @@ class _Resolving:
         if not kept or (gone and read is None and stage.on_exhausted == "stop"):
             return False
         if read is None:
-            segment = replace(self._segment(stage, kept), exhausted=tuple(sorted(gone)) if self._has_caps else None)
+            segment = replace(
+                self.endless_segment(stage, kept), exhausted=tuple(sorted(gone)) if self._has_caps else None
+            )
         else:
             segment = replace(read, sequence_length=stage.sequence_length, weights=kept)
         entered = self._progress.enter(segment)
@@ -394,7 +377,7 @@ class _Resolving:
             self._progress.leave(entered, segment, self._progress.mixed(segment))
         return True
 
-    def _weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
+    def weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
         """Returns weights and number of samples of a stage; `passes` become quotas of at least one window."""
         if stage.passes is None:
             assert stage.weights is not None
@@ -416,16 +399,14 @@ class _Resolving:
         return set() if stage.on_exhausted == "repeat" else self._exhausted(stage, sources)
 
     def _exhausted(self, stage: StageSettings, sources: Collection[int]) -> set[int]:
-        """Returns the sources that have reached their current caps."""
         caps = {each: cap for each in sorted(sources) if (cap := self._sources[each].max_passes) is not None}
         if not caps:
             return set()
-        only = self._segment(stage, tuple((each, 1) for each in caps))
+        only = self.endless_segment(stage, tuple((each, 1) for each in caps))
         entered = self._progress.copy().enter(only, checks_sizes=False)
         return {each for leaf, (each, cap) in enumerate(caps.items()) if not entered.takes_within(leaf, cap)}
 
-    def _segment(self, stage: StageSettings, weights: Weights) -> LockedSegment:
-        """Returns an endless segment at the current position."""
+    def endless_segment(self, stage: StageSettings, weights: Weights) -> LockedSegment:
         return LockedSegment(
             stage=stage.name,
             start=self.position,
@@ -498,10 +479,7 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns the stretch length of each stage by name; None if the stage shares its passes with no other length.
-
-    The stretch length is the longest of the following lengths, as long as each two of them divide one another.
-    """
+    """Returns each stage's stretch length: the longest of the following lengths, while each two divide one another."""
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):
         longest, is_alone = stage.sequence_length, True

@@ -6,7 +6,7 @@ in the same mixing block. Segments of an endless stage have no sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,14 +19,12 @@ from tokenloom.kernels.mixture import Mixture
 from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import check_position
-from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.progress import Entered, Int64s, Progress, are_packs, mixed_size, num_taken, planned_size
+from tokenloom.run.lock import Int64s, Integers, LockedSegment, RunLock
+from tokenloom.run.progress import Entered, Progress, are_packs, mixed_size, num_taken, planned_size
 from tokenloom.run.timeline import Timeline
 
 Float64s = NDArray[np.float64]
-
-MOST_PASS_ENDS = 5
-"""Maximum number of pass ends listed per segment and source."""
+MOST_PASS_ENDS = 5  # maximum number of pass ends listed per segment and source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,6 @@ class PlannedReading:
         begun_before, begun_after: number of passes begun before and after the segment.
         left_before, left_after: samples left of the current pass before and after the segment.
         taken_over: samples left of a pass that a segment of another sequence length began.
-        walks: walks that begin in the segment.
         num_pass_ends, pass_ends: number of passes that end here, and the positions of the first ends before mixing.
     """
 
@@ -88,8 +85,7 @@ class PlannedSource:
     """What becomes of the tokens of a source: `offered_tokens` = `seen` + `unseen` + `uncovered`.
 
     Attributes:
-        num_passes, num_walks: number of passes and walks begun.
-        offered_tokens: tokens of these walks; if windows are packs, slots of the packs.
+        offered_tokens: tokens of the walks begun; if windows are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
         unseen_tokens, unseen_samples: tokens in samples left of a pass when another sequence length or the end of the
             run follows, and the number of these samples per phase.
@@ -110,11 +106,9 @@ class PlannedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCap:
-    """Where a source reaches `max_passes`.
+    """The position, before mixing, where a source reaches `max_passes`; None if it does not.
 
-    Attributes:
-        position: first position at which another pass would begin, before mixing; None if the cap is not reached.
-        follows: "stop" if the run ends, "renormalise" if other sources continue, "repeat" if the source continues.
+    `follows` is "stop" if the run ends, "renormalise" if other sources continue, "repeat" if the source continues.
     """
 
     source: str
@@ -226,11 +220,10 @@ class _Planning:
         )
 
     def source(self, number: int) -> PlannedSource:
-        """Returns the token counts of a source over all segments added so far."""
         num_walks = seen = slots = offered = 0
         left: dict[int, tuple[int, int]] = {}
         for entered, reading in self._read[number]:
-            length = entered.sequence_length
+            length = entered.segment.sequence_length
             if reading.taken_over:
                 samples, before = left.popitem()[1]
                 slots += reading.taken_over * length - samples * before
@@ -287,7 +280,6 @@ class _Planning:
         return [(count, tuple(islice(found, named))) for count, named in counts]
 
     def _note_caps(self, entered: Entered, mixture: Mixture, segment: LockedSegment) -> None:
-        """Records the caps that are reached within a segment or at its end."""
         later = next((dict(each.weights) for each in self._lock.segments if each.start == segment.stop), None)
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         for leaf, source in enumerate(entered.sources.tolist()):
@@ -317,8 +309,7 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
     return replace(lock, segments=tuple(segments))
 
 
-NUM_POINTS = 200
-"""Maximum number of default points of a history, besides stage starts and the end."""
+NUM_POINTS = 200  # maximum number of default points of a history, besides stage starts and the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,14 +353,11 @@ class RunHistory:
         return f"RunHistory({len(self.positions)} points, positions {positions}, {len(self.sources)} sources)"
 
 
-def history_of(
-    lock: RunLock,
-    read_before: Callable[[Int64s], tuple[Int64s, Float64s]],
-    positions: Sequence[int] | NDArray[np.integer[Any]] | None = None,
-    *,
-    until: int | None = None,
-) -> RunHistory:
-    """Returns the history of a run; see `Run.history`. `read_before` returns samples and passes before positions."""
+ReadBefore = Callable[[Int64s], tuple[Int64s, Float64s]]  # returns samples and passes before positions
+
+
+def history_of(lock: RunLock, read_before: ReadBefore, positions: Integers | None, *, until: int | None) -> RunHistory:
+    """Returns the history of a run; see `Run.history`."""
     points = _points(lock, until) if positions is None else _checked(lock, positions)
     samples, passes = read_before(points)
     last = points.max(initial=0)
@@ -416,7 +404,7 @@ def _points(lock: RunLock, until: int | None) -> Int64s:
     return np.unique([*even.tolist(), *starts.tolist(), stop])
 
 
-def _checked(lock: RunLock, positions: Sequence[int] | NDArray[np.integer[Any]]) -> Int64s:
+def _checked(lock: RunLock, positions: Integers) -> Int64s:
     points = np.asarray(positions)
     is_whole = points.ndim == 1 and (points.dtype.kind in "iu" or not len(points))
     if not is_whole or (np.diff(points, prepend=-1) <= 0).any():

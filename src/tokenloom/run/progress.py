@@ -1,21 +1,18 @@
 """The progress of each source: which windows it gave before a segment, and therefore which it gives in the segment.
 
-Segments are entered and left in order. A segment that ends with a whole mixing block takes consecutive windows of each
-source. A segment cut within a mixing block leaves over windows of the rest of that block, and each source gives these
-first in later segments. So no window is lost or repeated, and nothing before the cut changes.
+Segments are entered and left in order. A segment cut within a mixing block leaves over windows of the rest of that
+block, and each source gives these first in later segments. So no window is lost or repeated, and nothing before the cut
+changes.
 
 A *phase* is a series of segments of one sequence length. If the lock knows in advance that another length follows,
 passes continue into it: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
-whole stretches as it is planned to read, and the next segment begins a walk over the rest of the pass, which skips
-less than one of its windows. Otherwise each phase begins a new walk of every source: after an unplanned change of
-length, for packs, and for a pass that new pairs have joined.
+whole stretches as planned, and the next segment begins a walk over the rest of the pass. Otherwise each phase begins a
+new walk of every source.
 
-When a source gained pairs since it was last read, there are three cases. If its pass is complete, the next walk covers
-all pairs. If part of its pass is left, a walk over the new pairs is merged with the rest so that both end together. If
-the new pairs are too small for a window, they wait for the next walk.
+If a source gained pairs while part of its pass was left, a walk over the new pairs is merged with the rest so that both
+end together. New pairs that are too small for a window wait for the next walk.
 
-So a source gives regular walks in ascending order (`Entered`), and before them the windows of a finite map
-(`TakeMap`): windows left over by a cut, the rest of a walk, or the rest of a pass merged with a walk over new pairs.
+So a source gives regular walks in ascending order (`Entered`), and before them the windows of a finite map (`TakeMap`).
 """
 
 from __future__ import annotations
@@ -35,25 +32,15 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels.mixture import MixedStage, Mixture
 from tokenloom.kernels.walks import WHOLE_PASS, PassPart
 from tokenloom.order.walk_order import mixing_key
-from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.lock import MOST_SAMPLES, Int64s, LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.settings import CONVERSATIONS, RunSettings
 
-MOST_WALKS = 1 << 22
-"""Maximum number of walks of a source in a run."""
+MOST_WALKS = 1 << 22  # maximum number of walks of a source in a run
+MOST_WINDOWS = 1 << 40  # maximum number of windows per walk; a sample's number is `walk << 40 | window`
 
-MOST_WINDOWS = 1 << 40
-"""Maximum number of windows per walk: the number of a sample in its source is `walk << 40 | window`."""
-
-
-Int64s = NDArray[np.int64]
-
-Windows = tuple[Int64s, Int64s]
-"""Walk numbers, and window numbers in these walks."""
-
+Windows = tuple[Int64s, Int64s]  # walk numbers, and window numbers in these walks
 T = TypeVar("T")
-
-WindowRange = tuple[int, int, int]
-"""(walk, first window, one past the last window)."""
+WindowRange = tuple[int, int, int]  # (walk, first window, one past the last window)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +58,6 @@ class TakeMap:
 
     @classmethod
     def of(cls, *ranges: WindowRange) -> TakeMap:
-        """Returns the map of consecutive window ranges."""
         return cls(np.array(ranges, dtype=np.int64).reshape(-1, 3))
 
     @classmethod
@@ -191,22 +177,17 @@ class Entered:
     Arrays are int64[num_leaves]; a leaf is the index of a source in the segment.
 
     Attributes:
-        phase: number of the phase.
+        segment: the segment as it was entered; its end may change later.
         sources: source numbers in ascending order.
-        walks: number of the first regular walk.
+        walks, passes: walk number and pass number of the first regular walk.
         offsets: next window of the first regular walk; 0 if the walk has not begun.
-        num_windows, num_pairs: windows and pairs per regular walk.
-        passes: pass number of the first regular walk.
-        early: by leaf, takes before the regular walks; all belong to passes already begun.
-        early_counts: number of takes in `early`.
+        num_windows, num_pairs, num_tokens: size of a regular walk; tokens only if the segment has stretches.
+        early, early_counts: by leaf, takes before the regular walks, all of passes already begun; and their number.
         unread: by leaf, see `Progress.unread`.
         taken_over: by leaf, windows in the rest of a pass that began with another sequence length.
-        stretch_length: stretch length of the segment; 0 for None.
-        num_tokens: tokens per regular walk, if the segment has stretches.
     """
 
-    start: int
-    sequence_length: int
+    segment: LockedSegment
     phase: int
     sources: Int64s
     walks: Int64s
@@ -218,21 +199,19 @@ class Entered:
     early_counts: Int64s
     unread: Mapping[int, Fraction]
     taken_over: Mapping[int, int]
-    stretch_length: int
     num_tokens: Int64s
 
     def regular_walk(self, leaf: int, number: int) -> Walk:
-        """Returns the regular walk with a number."""
-        part = WHOLE_PASS
-        if self.stretch_length:
-            part = PassPart(num_tokens=int(self.num_tokens[leaf]), stretch_length=self.stretch_length)
+        part, length = WHOLE_PASS, self.segment.stretch_length
+        if length is not None:
+            part = PassPart(num_tokens=int(self.num_tokens[leaf]), stretch_length=length)
         return Walk(
             number=number,
             first_pair=0,
             last_pair=int(self.num_pairs[leaf]),
             num_windows=int(self.num_windows[leaf]),
             pass_number=int(self.passes[leaf]) + number - int(self.walks[leaf]),
-            sequence_length=self.sequence_length,
+            sequence_length=self.segment.sequence_length,
             part=part,
         )
 
@@ -262,15 +241,11 @@ class Entered:
         return np.where(early >= 0, early, np.where(found >= 0, found + self.early_counts[leaf], -1))
 
     def left_of_pass(self, leaf: int) -> int:
-        """Returns the number of windows left of the current pass."""
         offset = int(self.offsets[leaf])
         return int(self.early_counts[leaf]) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
-        """Returns the number of windows that a source may give before it exceeds `max_passes`.
-
-        Windows that a change of length left unread do not count as read.
-        """
+        """Returns how many windows a source may give before it exceeds `max_passes`; unread windows do not count."""
         size, left, unread = int(self.num_windows[leaf]), self.left_of_pass(leaf), self.unread.get(leaf)
         passes = max_passes - int(self.passes[leaf]) - (int(self.offsets[leaf]) > 0)
         if not unread:  # a pass that has begun is read to its end even if the cap was lowered
@@ -296,8 +271,7 @@ class Progress:
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.special: dict[tuple[int, int], Walk] = {}
         """Walks that are not regular, by source and number: over new pairs alone, or over a part of a pass."""
-        self.unread: dict[int, Fraction] = {}
-        """By source, the number of passes left unread by changes of length."""
+        self.unread: dict[int, Fraction] = {}  # by source, the number of passes left unread by changes of length
         self._sources = sources
         self._block = settings.mixing_block
         self._key = mixing_key(settings.seed)
@@ -307,28 +281,22 @@ class Progress:
         self._phases = np.full(count, -1, dtype=np.int64)
         self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
         self._early: dict[int, TakeMap] = {}
-        self._rests: dict[int, Walk] = {}
-        """By source, the rest of its pass after the early takes, as an unread walk."""
-        self._planned: dict[int, int] = {}
-        """By source, the regular walk that the planned end of the segment interrupts."""
+        self._rests: dict[int, Walk] = {}  # by source, the rest of its pass after the early takes, as an unread walk
+        self._planned: dict[int, int] = {}  # by source, the regular walk that the planned end of the segment interrupts
 
     def mixed(self, segment: LockedSegment) -> MixedStage:
-        """Returns the mixture of a segment."""
         weights = [weight for _, weight in segment.weights]
         return MixedStage(weights, segment.start, mixed_size(segment), self._block, self._key)
 
     def num_begun(self, source: int) -> int:
-        """Returns the number of passes begun over a source."""
         return int(self._passes[source]) + (int(self._offsets[source]) > 0)
 
     def left_of_pass(self, source: int) -> int:
-        """Returns the number of windows left of the current pass of a source."""
         offset, rest = int(self._offsets[source]), self._rests.get(source)
         left = int(self._num_windows[source]) - offset if offset else 0
         return left + len(self._early.get(source, _NOTHING)) + (0 if rest is None else rest.num_windows)
 
     def copy(self) -> Progress:
-        """Returns an independent copy."""
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (dict, np.ndarray)):
@@ -343,12 +311,11 @@ class Progress:
 
     def enter(self, segment: LockedSegment, *, checks_sizes: bool = True) -> Entered:
         """Returns the windows that sources give from the start of a segment; the segment's end need not be known."""
-        start, sequence_length = segment.start, segment.sequence_length
         sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
-        if sequence_length != self._sequence_length:
-            self._sequence_length = sequence_length
+        if segment.sequence_length != self._sequence_length:
+            self._sequence_length = segment.sequence_length
             self._phase += 1
-        num_pairs = self.sizes.num_pairs(sources, start)
+        num_pairs = self.sizes.num_pairs(sources, segment.start)
         new = self._phases[sources] != self._phase
         taken_over = {}
         for leaf in np.flatnonzero(new).tolist() if self._rests else ():
@@ -362,7 +329,7 @@ class Progress:
         for source, last_pair in zip(sources[grown].tolist(), num_pairs[grown].tolist(), strict=True):
             self._grow(source, last_pair)
         if checks_sizes:
-            self._check_sizes(segment.stage, start, sources)
+            self._check_sizes(segment, sources)
         early = _by_leaf(self._early, sources)
         for leaf, source in enumerate(sources.tolist()) if self._rests else ():
             if (rest := self._rests.get(source)) is not None:
@@ -374,8 +341,7 @@ class Progress:
         early_counts = np.zeros(len(sources), dtype=np.int64)
         early_counts[list(early)] = list(map(len, early.values()))
         return Entered(
-            start=start,
-            sequence_length=sequence_length,
+            segment=segment,
             phase=self._phase,
             sources=sources,
             walks=self._walks[sources],
@@ -387,7 +353,6 @@ class Progress:
             early_counts=early_counts,
             unread=_by_leaf(self.unread, sources),
             taken_over=taken_over,
-            stretch_length=segment.stretch_length or 0,
             num_tokens=self._covered(sources) if segment.stretch_length else sources[:0],
         )
 
@@ -479,7 +444,6 @@ class Progress:
         return rest.num_windows
 
     def _covered(self, sources: Int64s) -> Int64s:
-        """Returns the tokens that regular walks of sources cover."""
         both = zip(sources.tolist(), self._num_pairs[sources].tolist(), strict=True)
         tokens = [self.sizes.tokens(source, 0, last) for source, last in both]
         return np.array(tokens, dtype=np.int64) - self.sizes.extra
@@ -502,6 +466,8 @@ class Progress:
     def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
         for source in sources.tolist():
             self._give_up(source)
+            self._early.pop(source, None)
+            self._rests.pop(source, None)
         begun = self._offsets[sources] > 0
         self._walks[sources] += begun
         self._passes[sources] += begun
@@ -509,9 +475,6 @@ class Progress:
         self._num_pairs[sources] = num_pairs
         self._num_windows[sources] = self.sizes.of_sources(sources, num_pairs, self._sequence_length)
         self._phases[sources] = self._phase
-        for source in sources.tolist() if self._early or self._rests else ():
-            self._early.pop(source, None)
-            self._rests.pop(source, None)
 
     def _grow(self, source: int, last_pair: int) -> None:
         left = self._set_aside(source)
@@ -532,15 +495,14 @@ class Progress:
         self._num_pairs[source] = last_pair
         self._num_windows[source] = self.sizes.windows(source, 0, last_pair, self._sequence_length)
 
-    def _check_sizes(self, stage: str, start: int, sources: Int64s) -> None:
+    def _check_sizes(self, segment: LockedSegment, sources: Int64s) -> None:
         sizes = self._num_windows[sources]
         for number in sources[(sizes <= 0) | (sizes >= MOST_WINDOWS)].tolist():
             size, num_pairs = int(self._num_windows[number]), int(self._num_pairs[number])
             tokens = f"{self.sizes.tokens(number, 0, num_pairs)} tokens in {num_pairs} pairs"
-            source = f"source {self._sources[number].name!r} at position {start} (stage {stage!r})"
-            message = (
-                f"{source} has {size} samples of {self._sequence_length} tokens, expected 1 to 2**40: it has {tokens}"
-            )
+            source = f"source {self._sources[number].name!r} at position {segment.start} (stage {segment.stage!r})"
+            samples = f"{size} samples of {self._sequence_length} tokens, expected 1 to 2**40"
+            message = f"{source} has {samples}: it has {tokens}"
             hint = None if size else "add data, shorten `sequence_length`, or remove the source from the stage"
             raise ConfigError(message, hint=hint)
 
@@ -551,7 +513,6 @@ def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
 
 
 def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
-    """Returns the error of a source that exceeds `MOST_WALKS`."""
     message = f"source {source!r} would be read {walk} times up to {where}; the maximum is 2**22"
     return ConfigError(message, hint="lower the weight of the source, or add data to it")
 
@@ -577,10 +538,7 @@ def given_out(segment: LockedSegment, block: int) -> int:
 
 
 def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
-    """Returns the takes of each leaf before position `offset` of a segment, int64[num_leaves].
-
-    The cost grows with the number of leaves and the size of a mixing block.
-    """
+    """Returns the takes of each leaf before position `offset` of a segment, int64[num_leaves]."""
     first = offset if offset == len(mixed) else offset - offset % block
     leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
     counts = mixed.counts(first)
@@ -588,17 +546,13 @@ def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
-    """Returns the takes that a cut leaves over, and the number of takes used up.
-
-    Takes after the last one read count as never given.
-    """
+    """Returns the takes that a cut leaves over, and the number used up. Takes after the last one read stay unused."""
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
     return takes[:unread], count - (len(takes) - unread)
 
 
 def extra_tokens(settings: RunSettings | RunLock) -> int:
-    """Returns the number of tokens that a sample reads beyond its sequence length."""
     return 0 if settings.samples.get("add_extra_token_to_sequence", True) is False else 1
 
 
@@ -654,5 +608,4 @@ class WalkSizes:
 
 
 def tokens_of(pair: LockedPair) -> int:
-    """Returns the number of tokens of a pair that are not held out."""
     return pair.num_tokens - pair.held_tokens

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
 from tokenloom.forks import cached_property
@@ -19,7 +18,7 @@ from tokenloom.rendering.card import HasFacts
 from tokenloom.run.dataset import Place, Reading, RunDataset, RunTokenizer, lock_facts, place_at
 from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
-from tokenloom.run.lock import RunLock, lock_path
+from tokenloom.run.lock import Integers, RunLock, lock_path
 from tokenloom.run.settings import CONVERSATIONS, located_tokenizer, parse_name, read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.setting_types import checked_path
@@ -28,14 +27,13 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
     from tokenloom.run.audit.ledger import RunLedger
-    from tokenloom.run.audit.trace import Documents, SpanTable
+    from tokenloom.run.audit.trace import SpanTable
     from tokenloom.run.plan import RunHistory, RunPlan
     from tokenloom.run.stored import StoredOrder
 
 # Modules that training does not need are imported where they are used: this saves 0.1 s, half of a start.
 
-_POSITIONS_AT_ONCE = 1 << 16
-"""Positions traced at a time."""
+_POSITIONS_AT_ONCE = 1 << 16  # positions traced at a time
 
 
 class Run(HasFacts):
@@ -207,7 +205,7 @@ class Run(HasFacts):
     def _asked(self) -> Any:  # cached so that pairs stay open
         return self.dataset()
 
-    def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
+    def trace(self, positions: Integers) -> SpanTable:
         """Returns a table of the document spans at positions, one row per span; reads no tokens.
 
         Pairs are opened on demand and stay open. `SpanTable.with_steps` adds steps and ranks; `SpanTable.with_origins`
@@ -237,7 +235,7 @@ class Run(HasFacts):
         found = resolve_names(parsed, self.lock.sources, object_storage=self._reading.object_storage)
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
-    def occurrences(self, documents: Mapping[int, Documents], *, start: int = 0, stop: int | None = None) -> SpanTable:
+    def occurrences(self, documents: Mapping[int, Integers], *, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns the table of `when` for document numbers by source number."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
@@ -280,8 +278,7 @@ class Run(HasFacts):
             reads_data: whether to read data where loss depends on tokens; if False, these slots are not counted.
         """
         if (position := self.num_samples if until is None else until) is None:
-            message = "the run is endless, so its ledger needs an end"
-            raise ConfigError(message, hint="pass a position or step at which the ledger ends")
+            raise ConfigError("the run is endless, so its ledger needs an end", hint="pass a position or a step")
         check_position(self.lock, position)
         with task("ledger", unit="samples") as advance:
             report = advance if reads_data else None
@@ -291,9 +288,7 @@ class Run(HasFacts):
 
             return LedgerCount(self.dataset(), report).ledger(position)
 
-    def history(
-        self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
-    ) -> RunHistory:
+    def history(self, positions: Integers | None = None, *, until: int | None = None) -> RunHistory:
         """Returns exact samples and passes of each source before positions, as arrays.
 
         Args:

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.data_match import Kind
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
@@ -49,15 +50,11 @@ from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 from tokenloom.tokenizers.load import local_file
 
 Key = TypeVar("Key")
-
 DocumentName = tuple[str, int]
 """A source name and a document number from 0, or an input file path and a record number from 1."""
 
 _NUMBER = re.compile("[0-9]{1,18}")
-
-NEWEST_ORDER = 1
-"""The newest version of the order that this version of tokenloom implements."""
-
+NEWEST_ORDER = 1  # the newest version of the order that this version of tokenloom implements
 _MIXING_BLOCK = 1024
 
 
@@ -66,7 +63,7 @@ class SourceSettings:
     """One named source of data.
 
     Attributes:
-        data: prefixes, globs, folders or catalogues, as written in the file; `located` resolves them.
+        data: prefixes, globs, folders or catalogues, as written in the file; `join_path` resolves them.
         holdout: share of the source's documents that training never reads, in (0, 1/2].
         max_passes: maximum number of passes over the source; None if unlimited.
     """
@@ -77,8 +74,7 @@ class SourceSettings:
     max_passes: int | None = None
 
 
-Shares = tuple[tuple[str, Fraction], ...]
-"""(source name, number above 0) for each source, in the order of the sources."""
+Shares = tuple[tuple[str, Fraction], ...]  # (source name, number above 0) for each source, in the order of the sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +101,6 @@ class StageSettings:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the stage has no size."""
         return self.tokens is None and self.samples is None and self.passes is None
 
     @property
@@ -171,14 +166,10 @@ class RunSettings:
 
     @property
     def content_sha256(self) -> str:
-        """SHA-256 of `content()` in hex."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns the settings as JSON values, without comments, layout and the order of sources.
-
-        Weights are reduced to the smallest integers of the same ratio.
-        """
+        """Returns the settings as JSON values, without comments, layout and order of sources; weights are reduced."""
         content = asdict(self)
         del content["path"], content["sha256"]
         content["sources"] = {source.pop("name"): source for source in content["sources"]}
@@ -195,11 +186,11 @@ class RunSettings:
 def located_tokenizer(name: str, folder: str) -> str:
     """Returns the run's tokenizer as an argument for `load_tokenizer`: local paths are resolved against `folder`."""
     is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
-    found = located(name, folder) if is_file else name
+    found = join_path(name, folder) if is_file else name
     return name if not os.path.exists(found) and local_file(name) is not None else found
 
 
-def located(name: str, folder: str) -> str:
+def join_path(name: str, folder: str) -> str:
     """Joins a relative local path or glob to `folder`, the folder of `run.toml`; returns other names unchanged."""
     if is_remote(name) or not folder:
         return name
@@ -220,13 +211,11 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Reads and validates a `run.toml`."""
     recover(lock_path(os.fspath(path)))
     return parse_run(read_text(path), path=os.fspath(path))
 
 
 def name_of(value: Any) -> str:
-    """Validates the name of a source or a stage."""
     name = text(value)
     if name.strip() != name or not name.isprintable() or len(name) > 200:
         refuse("a name of at most 200 printable characters without blanks around it", name)
@@ -258,13 +247,12 @@ def _like_file(name: str) -> bool:
     return "/" in name or "." in name
 
 
-def _order(value: Any) -> int | Literal["megatron"]:
+def _order(value: Any) -> Any:
     if value != "megatron" and (type(value) is not int or value != NEWEST_ORDER):
         is_newer = type(value) is int and value > NEWEST_ORDER
         hint = "upgrade tokenloom: a newer version wrote it" if is_newer else f"write `order = {NEWEST_ORDER}`"
         refuse(f'{NEWEST_ORDER} or "megatron"', value, hint=hint)
-    order: int | Literal["megatron"] = value
-    return order
+    return value
 
 
 def _data(value: Any) -> tuple[str, ...]:
@@ -293,19 +281,14 @@ KINDS: Mapping[str, type[GPTDatasetConfig]] = {
 }
 """The dataset settings class for each value of `dataset`."""
 
-CONVERSATIONS = ("sft", "varlen")
-"""Values of `dataset` whose samples are whole conversations."""
+CONVERSATIONS = ("sft", "varlen")  # values of `dataset` whose samples are whole conversations
 
-DEFAULTS: Mapping[str, Any] = {
-    "reset_position_ids": False,
-    "reset_attention_mask": False,
-    "eod_mask_loss": False,
-    "create_attention_mask": False,
-}
+DEFAULTS: Mapping[str, Any] = dict.fromkeys(
+    ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"), False
+)
 """Defaults of [samples] that override those of the dataset class."""
 
-WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
-"""Settings of [samples] that change no sample: they only allow data to be read."""
+WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")  # settings of [samples] that change no sample
 
 _HINTS = (
     ("write `seed` at the top of the file", "random_seed"),
@@ -322,11 +305,10 @@ _HINTS = (
     ("remove it", "drop_last_partial_validation_sequence", "sequences_per_dataset", "mock_dataset_config"),
     ("remove it: the data are already tokenized", "chat_template", "schema", "skip_bad_lines"),
 )
-NOT_HERE = {name: hint for hint, *names in _HINTS for name in names}
-"""Settings of the dataset classes that [samples] does not accept, each with a hint."""
+NOT_HERE = {name: hint for hint, *names in _HINTS for name in names}  # settings that [samples] does not accept
 
+# The length of a sample of conversations is a multiple of these.
 _PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
-"""Settings whose product divides the length of every conversation sample."""
 
 TOP_KEYS: Mapping[str, Convert[Any] | None] = {
     "order": _order,
@@ -366,9 +348,6 @@ _ELSEWHERE = {
     **dict.fromkeys(SOURCE_KEYS, "write it in a source, such as `[sources.web]`"),
     "seed": "write it at the top of the file, before the first [table]",
     "weight": "write `weights = { web = 8, code = 2 }` in a stage",
-    "stage": "write `[[stages]]`",
-    "source": "write `[sources]`",
-    "deny": "write `[[denied]]`",
 }
 """Hints for keys that users often write into the wrong table."""
 
@@ -383,11 +362,11 @@ _NOT_IN_MEGATRON = (
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
-    """Parses and validates the text of a `run.toml`."""
     top = parse_toml(text, path=path)
     if not top.values:
         top.refuse(None, "file is empty", hint="create it with `tokenloom run init`")
     required = {"order": f"write `order = {NEWEST_ORDER}`", "seed": "write `seed = 1234`"}
+    required |= {"sources": _SOURCE_EXAMPLE, "stages": _STAGE_EXAMPLE}
     given = top.read_all(TOP_KEYS, required=required, elsewhere=_ELSEWHERE)
     dataset, windows, mix = given.get("dataset", "gpt"), given.get("windows", "concat"), given.get("mix", "random")
     block: int = given.get("mixing_block", _MIXING_BLOCK if mix == "random" else 1)
@@ -399,9 +378,6 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         top.refuse("windows", message, hint="remove it")
     sources = top.table("sources", hint=_SOURCE_EXAMPLE)
     stages = top.tables("stages", hint=_STAGE_EXAMPLE)
-    for key, found, example in (("sources", sources.values, _SOURCE_EXAMPLE), ("stages", stages, _STAGE_EXAMPLE)):
-        if not found:
-            top.refuse(key, MISSING, hint=example)
     denied = top.tables("denied", hint="begin each denial with a line `[[denied]]`")
     settings = RunSettings(
         **{name: value for name, value in given.items() if name not in ("mix", "mixing_block")},
@@ -456,24 +432,15 @@ def _stage(table: Table, name: str, length: int | None, sources: Collection[str]
     if given.get("tokens", given["sequence_length"]) < given["sequence_length"]:
         table.refuse("tokens", f"must be at least one sample, {given['sequence_length']}, got {given['tokens']}")
     key = "passes" if "passes" in table.values else "weights"
+    example = f"write `{key} = {{ {', '.join(f'{as_key(name)} = 1' for name in list(sources)[:2])} }}`"
     if key not in table.values:
-        table.refuse(key, MISSING, hint=f"write `weights = {{ {as_key(next(iter(sources)))} = 1 }}`")
-    given[key] = _shares(table, key, sources)
+        table.refuse(key, MISSING, hint=example)
+    shares = table.table(key, hint=example)
+    found = shares.read_all(dict.fromkeys(sources, weight_of), unknown="not in [sources]")
+    given[key] = tuple((name, share) for name, share in found.items() if share)
+    if not given[key]:
+        table.refuse(key, "at least one source needs a number above 0")
     return StageSettings(**given)
-
-
-def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
-    example = ", ".join(f"{as_key(name)} = 1" for name, _ in zip(sources, range(2), strict=False))
-    table = stage.table(key, hint=f"write `{key} = {{ {example} }}`")
-    for name in table.values:
-        if name not in sources:
-            hint = did_you_mean(name, sources) or f"name one of {', '.join(list(sources)[:10])}"
-            table.refuse(name, "not in [sources]", hint=hint)
-    found = {name: table.read(name, weight_of) for name in table.values}
-    shares = tuple((name, found[name]) for name in sources if found.get(name))
-    if not shares:
-        stage.refuse(key, "at least one source needs a number above 0")
-    return shares
 
 
 def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
@@ -486,7 +453,6 @@ def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
 
 
 def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: Sequence[Table]) -> None:
-    """Raises an error for settings that `order = "megatron"` cannot follow."""
     of_sources = [sources.table(name) for name, value in sources.values.items() if isinstance(value, dict)]
     for table in (top, top.table("samples"), *of_sources, *stages):
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
@@ -500,16 +466,11 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
 
 
 _OURS = 'with `order = "megatron"`'
-
-_ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str)
-"""A placeholder for the tokenizer while settings are validated."""
+_ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str)  # a placeholder for validation
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class.
-
-    Returns the values by name, sorted. Class defaults are left out; `DEFAULTS` are filled in.
-    """
+    """Validates [samples] with the dataset class; returns all values that are not class defaults, and `DEFAULTS`."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -530,7 +491,6 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 
 
 def class_of(dataset: str) -> Any:
-    """Returns the dataset class for a value of `dataset`."""
     if dataset in CONVERSATIONS:  # imported here since starts of other runs need not load it
         from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 
@@ -538,9 +498,14 @@ def class_of(dataset: str) -> Any:
     return {"gpt": GPTDataset, "fim": GPTFIMDataset}[dataset]
 
 
-def most_in_pack(dataset: str, samples: Mapping[str, Any]) -> int | None:
+def data_kind(dataset: str) -> Kind:
+    """Returns the kind of data that a value of `dataset` reads."""
+    return "conversations" if dataset in CONVERSATIONS else "documents"
+
+
+def most_in_pack(run: RunSettings | RunLock) -> int | None:
     """Returns the maximum number of documents or conversations per pack; None if unlimited."""
-    return samples.get("most_conversations" if dataset in CONVERSATIONS else "most_documents")
+    return run.samples.get(f"most_{data_kind(run.dataset)}")
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
@@ -549,7 +514,6 @@ def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) ->
 
 
 def _plain(value: Any) -> Any:
-    """Converts a TOML value to JSON values."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -562,20 +526,16 @@ def _plain(value: Any) -> Any:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Reads the lock of a run and checks that it matches `run.toml`; returns None if there is no lock.
-
-    Reads again if another process replaced both files meanwhile.
-    """
+    """Reads the lock and checks that it matches `run.toml`; None if missing. Retries while another process writes."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)
         try:
-            lock = read_lock_if_there(key)
-            if lock is not None:
+            if (lock := read_lock_if_there(key)) is not None:
                 _check_unchanged(path, lock)
         except (ConfigError, OSError):
             if _identity_at(key) == before and not os.path.lexists(journal_path(key)):
-                raise  # else another process replaced both meanwhile
+                raise
         else:
             return lock
 

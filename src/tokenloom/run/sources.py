@@ -36,15 +36,7 @@ from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import are_packs, extra_tokens
-from tokenloom.run.settings import (
-    CONVERSATIONS,
-    RunSettings,
-    SourceSettings,
-    class_of,
-    config_of,
-    located,
-    most_in_pack,
-)
+from tokenloom.run.settings import RunSettings, SourceSettings, class_of, config_of, data_kind, join_path, most_in_pack
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists, objects_below
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -65,16 +57,14 @@ def lock_sources(
     longer in the settings stays, unread. New pairs are appended in the order found and begin at position `at`.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
-    prefixes = {each.name: find_pairs(each, settings) for each in settings.sources}
+    prefixes = {each.name: find_pairs(each, settings.folder) for each in settings.sources}
     known = {name: [pair.prefix for pair in source.pairs] for name, source in sources.items()}
     owners: dict[str, str] = {}
     for name, prefix in ((name, prefix) for name, found in (known | prefixes).items() for prefix in found):
         if (owner := owners.setdefault(place_of(prefix), name)) != name:
-            message = f"`{prefix}` is in two sources, {owner!r} and {name!r}"
-            raise ConfigError(message, hint="remove it from one; a locked pair stays in its source")
-    reads: Kind | None = "conversations" if settings.dataset in CONVERSATIONS else "documents"
-    if allow_data_mismatch or settings.samples.get("allow_data_mismatch"):
-        reads = None
+            raise ConfigError(f"`{prefix}` is in two sources, {owner!r} and {name!r}", hint="remove it from one")
+    accepts_any = allow_data_mismatch or settings.samples.get("allow_data_mismatch")
+    reads = None if accepts_any else data_kind(settings.dataset)
     everything = list(chain.from_iterable(prefixes.values()))
     with task("lock", unit="pairs", total=len(everything)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
 
@@ -98,8 +88,7 @@ def lock_sources(
     tokenizers = {pair.fingerprint: pair.prefix for source in sources.values() for pair in source.pairs}
     tokenizers.pop(None, None)
     if len(tokenizers) > 1:
-        message = f"sources mix two tokenizers, by sha256: {_two(tokenizers)}"
-        raise TokenizerError(message, hint="tokenize one of the pairs again")
+        raise TokenizerError(f"sources mix two tokenizers, by sha256: {_two(tokenizers)}", hint="tokenize one again")
     return tuple(sources.values())
 
 
@@ -147,7 +136,6 @@ def lock_pair(
 
 
 def facts_of(pair: IndexedDataset) -> LockedPair:
-    """Returns the facts of an opened pair."""
     header = pair.index.header
     return LockedPair(
         prefix=pair.path_prefix,
@@ -160,7 +148,6 @@ def facts_of(pair: IndexedDataset) -> LockedPair:
 
 
 def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
-    """Returns the error of a file that changed after it was locked."""
     hint = "restore the data; or, before training begins, remove the lock and run `tokenloom run lock`"
     return DatasetFormatError(f"`{path}` changed after it was locked: expected {expected}, found {found}", hint=hint)
 
@@ -197,7 +184,6 @@ def _lock_source(
     at: int,
     object_storage: ObjectStorageSettings | None,
 ) -> LockedSource:
-    """Returns a locked source: pairs of the old lock, then new pairs."""
     kept, new = _match_pairs(settings.name, found, () if old is None else old.pairs)
     if new and kept and kept[-1].since > at:
         since, prefix = kept[-1].since, new[0].prefix
@@ -215,8 +201,7 @@ def _lock_source(
             tokens = held_tokens(pair, lengths, key=source_key(seed, settings.name), number=len(pairs))
         pairs.append(replace(pair, held_tokens=tokens, since=at))
     if not sum(pair.num_tokens for pair in pairs):
-        message = f"source {settings.name!r} has no tokens in {len(pairs)} pairs"
-        raise ConfigError(message, hint="remove the source, or write its data again")
+        raise ConfigError(f"source {settings.name!r} has no tokens in {len(pairs)} pairs", hint="remove it or add data")
     return LockedSource(name=settings.name, pairs=tuple(pairs), max_passes=settings.max_passes)
 
 
@@ -228,7 +213,7 @@ def _with_packs(
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
     decide = ("seed", "dataset", "windows", "samples")
     is_known = old is not None and all(getattr(old, name) == getattr(settings, name) for name in decide)
-    kind = class_of(settings.dataset) if settings.dataset in CONVERSATIONS else None
+    kind = class_of(settings.dataset) if data_kind(settings.dataset) == "conversations" else None
 
     def count(opened: IndexedDataset, number: int, length: int) -> int:
         documents, capacity, extra = opened.sequence_lengths, length, extra_tokens(settings)
@@ -244,7 +229,7 @@ def _with_packs(
             held_blocks=source.pairs[number].held_blocks,
             held_documents=source.pairs[number].held_documents,
             reads_held=False,
-            most_pieces=most_in_pack(settings.dataset, settings.samples),
+            most_pieces=most_in_pack(settings),
         )
 
     pairs = []
@@ -290,14 +275,12 @@ def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_b
             raise ConfigError(f"{where} must stay {held}, got {share}", hint="restore the locked `holdout`")
 
 
-NUM_THREADS = 16
-"""Threads that open pairs in parallel: remote pairs cost a few round trips each."""
+NUM_THREADS = 16  # threads that open pairs in parallel: remote pairs cost a few round trips each
 
 
-def find_pairs(source: SourceSettings, settings: RunSettings) -> list[str]:
+def find_pairs(source: SourceSettings, folder: str) -> list[str]:
     """Returns the prefixes of a source's pairs in the order of `data`, then by name or in a catalogue's order."""
-    entries = [located(entry, settings.folder) for entry in source.data]
-    found = [prefix for entry in entries for prefix in _datasets_of(entry, source.name)]
+    found = [prefix for entry in source.data for prefix in _datasets_of(join_path(entry, folder), source.name)]
     with ThreadPoolExecutor(NUM_THREADS) as executor:
         are_far = any(map(is_remote, found))  # local pairs open faster than threads start
         pairs = list(chain.from_iterable((executor.map if are_far else map)(_pairs_of, found)))
@@ -327,8 +310,7 @@ def _datasets_of(entry: str, source: str) -> list[str]:
     else:
         files = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}
     if not files:
-        message = f"source {source!r}: {entry!r} matches no pair"
-        raise DatasetNotFoundError(message, hint="check the pattern: a pair is PREFIX.bin and PREFIX.idx")
+        raise DatasetNotFoundError(f"source {source!r}: {entry!r} matches no pair", hint="check the pattern")
     prefixes = sorted(set(map(prefix_of, files)))
     for each in prefixes:
         tokens = bin_path(each) if bin_path(each) in files else catalogue_path(each)

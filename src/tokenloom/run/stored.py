@@ -31,24 +31,12 @@ from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.policies import ArrayOrder
 from tokenloom.run.audit.ledger import LedgerRow, LedgerStage, Report, RunLedger, chunks_of, not_counted
-from tokenloom.run.audit.trace import (
-    Asked,
-    Documents,
-    PairRows,
-    SpanTable,
-    checked_documents,
-    checked_positions,
-    checked_range,
-    members_of,
-    spans_of,
-    trace_stored,
-)
+from tokenloom.run.audit.trace import PairRows, SpanTable, checked_documents, checked_range, members_of, trace_stored
 from tokenloom.run.changes import WHOLE, stored_order_facts
 from tokenloom.run.dataset import Reading, RunTokenizer, run_config
 from tokenloom.run.digest import KnownOrder, run_identity
-from tokenloom.run.lock import LockedPair, RunLock
+from tokenloom.run.lock import Int64s, Integers, LockedPair, RunLock
 from tokenloom.run.plan import Float64s
-from tokenloom.run.progress import Int64s
 from tokenloom.run.settings import RunSettings, class_of, read_run
 from tokenloom.run.sources import check_opened
 
@@ -64,7 +52,6 @@ def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> Known
 
 
 def _digest_at(digest: str, num_samples: int, position: int) -> str:
-    """Returns the digest of no samples at position 0, else of the whole order."""
     if not 0 <= position <= num_samples:
         message = f"position {position} out of range: the run has {num_samples} samples"
         raise ConfigError(message, hint="begin another run: a run in the reference's order cannot be lengthened")
@@ -144,13 +131,12 @@ class StoredOrder:
         if order is not None:
             order.check()
 
-    def trace(self, positions: Asked) -> SpanTable:
+    def trace(self, positions: Integers) -> SpanTable:
         """Returns the spans at positions like `trace_dataset`, with the sources of the run."""
-        asked = checked_positions(positions, self._asked)
         firsts = [(source, int(self._pair_rows.first_documents[pair])) for _, pair, source in self._members]
-        return spans_of(asked, trace_stored(self._asked, asked, firsts), lock=self.lock, pair_rows=self._pair_rows)
+        return trace_stored(self._asked, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
-    def positions_reading(self, source: int, documents: Documents, *, start: int, stop: int | None) -> Int64s:
+    def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
         """Returns the positions in [start, stop) that may read documents of a source, at about 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._asked), start, stop)
@@ -165,10 +151,7 @@ class StoredOrder:
         return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns samples of each source before points, and tokens read divided by tokens of the source.
-
-        The cost grows with the last point: a second for 10^8 positions.
-        """
+        """Returns samples of each source before points, and tokens read divided by tokens of the source."""
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
         sources = [source for _, _, source in self._members]
         read = np.zeros(len(sources), dtype=np.int64)
@@ -202,8 +185,7 @@ class StoredOrder:
         return RunLedger(position=position, stages=(stage,) if position else (), sources=sources)
 
 
-_ROWS_AT_ONCE = 1 << 22
-"""Index rows read at a time."""
+_ROWS_AT_ONCE = 1 << 22  # index rows read at a time
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
@@ -258,10 +240,7 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
-    """Returns the pairs of a blend in the order of the lock, and their weights; no weights for a single pair.
-
-    The pairs of a source divide its weight by their tokens; pairs without tokens are skipped.
-    """
+    """Returns the pairs with tokens in lock order, and their parts of the sources' weights; None for a single pair."""
     shares = dict(settings.stages[0].weights or ())
     pairs: list[LockedPair] = []
     weights: list[float] = []

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.forks import READING_LOCK
 from tokenloom.kernels.mixture import MixedStage
-from tokenloom.run.lock import RunLock
-from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Int64s, Progress, Walk, given_out, too_many_walks
+from tokenloom.run.lock import Int64s, RunLock
+from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Progress, Walk, given_out, too_many_walks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Located:
+class Located(NamedTuple):
     """The segment, source, walk and window of each position, in the order of the positions."""
 
     segments: NDArray[np.int32]
@@ -31,13 +31,9 @@ class Located:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnteredSegment:
-    """A segment whose sources' progress is known.
+    """The windows that each source gives in a segment, and its mixture.
 
-    Attributes:
-        entered: the windows that each source gives in the segment.
-        mixed: the mixture of the sources.
-        given: int64[num_leaves], takes of each source up to the end of the last mixing block.
-        sources: int32[num_leaves], source numbers in ascending order.
+    `given` is int64[num_leaves], the takes of each source up to the end of the last mixing block.
     """
 
     entered: Entered
@@ -62,7 +58,6 @@ class Timeline:
         return Timeline, (self.lock,)
 
     def locate(self, positions: Int64s) -> Located:
-        """Returns segment, source, walk and window at each position."""
         positions = np.ascontiguousarray(positions, dtype=np.int64)
         stop = self.lock.end
         first, last = bounds_of(positions) if len(positions) else (0, -1)
@@ -71,19 +66,17 @@ class Timeline:
             raise IndexError(f"position {wrong} out of range: the run has {stop} samples")
         number = int(np.searchsorted(self._starts, first, side="right")) - 1
         if first <= last < self._end_of(first):  # the common case: all in one segment
-            sources, walks, windows = self._locate(number, positions)
-            segments = np.full(len(positions), number, dtype=np.int32)
-            return Located(segments=segments, sources=sources, walks=walks, windows=windows)
+            return Located(np.full(len(positions), number, dtype=np.int32), *self._locate(number, positions))
         segments = np.searchsorted(self._starts, positions, side="right").astype(np.int32) - np.int32(1)
         sources, walks, windows = np.empty_like(segments), np.empty_like(positions), np.empty_like(positions)
         for number in np.unique(segments).tolist():
             here = np.flatnonzero(segments == number)
             sources[here], walks[here], windows[here] = self._locate(number, positions[here])
-        return Located(segments=segments, sources=sources, walks=walks, windows=windows)
+        return Located(segments, sources, walks, windows)
 
     def _locate(self, number: int, positions: Int64s) -> tuple[NDArray[np.int32], Int64s, Int64s]:
         segment = self.segment(number)
-        leaves, takes = segment.mixed.locate(positions - segment.entered.start)
+        leaves, takes = segment.mixed.locate(positions - segment.entered.segment.start)
         walks, windows = segment.entered.locate(leaves, takes)
         sources = segment.sources[leaves]
         if (walk := int(walks.max())) >= MOST_WALKS:
@@ -99,17 +92,16 @@ class Timeline:
         for segment, leaf in self._readings(source):
             if not len(left):
                 break
-            if segment.entered.sequence_length == sequence_length:
+            if segment.entered.segment.sequence_length == sequence_length:
                 takes = segment.entered.takes(leaf, walks[left], windows[left])
                 here = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
                 leaves = np.full(len(here), leaf, dtype=np.int32)
-                positions = segment.mixed.offsets(leaves, takes[here]) + segment.entered.start
-                found[left[here]] = np.where(positions < self._end_of(segment.entered.start), positions, -1)
+                positions = segment.mixed.offsets(leaves, takes[here]) + segment.entered.segment.start
+                found[left[here]] = np.where(positions < self._end_of(segment.entered.segment.start), positions, -1)
                 left = left[found[left] < 0]
         return found
 
     def walk_of(self, source: int, walk: int) -> Walk:
-        """Returns the walk of a source by its number."""
         regular = None
         for segment, leaf in self._readings(source):
             if segment.entered.walks[leaf] <= walk:
@@ -155,7 +147,6 @@ _FEW = 128
 
 
 def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:
-    """Returns the minimum and maximum of positions."""
     if positions.size <= _FEW and positions.ndim == 1:  # faster than NumPy for so few
         numbers = positions.tolist()
         return min(numbers), max(numbers)

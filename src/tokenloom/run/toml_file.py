@@ -49,8 +49,7 @@ def parse_toml(text: str, *, path: str) -> Table:
     return Table(path=path, where=(), values=values)
 
 
-Convert = Callable[[Any], T]
-"""Converts a value, or raises a `ConfigError` that does not name the key."""
+Convert = Callable[[Any], T]  # converts a value, or raises a `ConfigError` that does not name the key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,6 @@ class Table:
         raise ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint) from cause
 
     def read(self, key: str, convert: Convert[T]) -> T:
-        """Converts the value of an existing key."""
         try:
             return convert(self.values[key])
         except ConfigError as error:
@@ -81,20 +79,22 @@ class Table:
         *,
         required: Mapping[str, str] = MappingProxyType({}),
         elsewhere: Mapping[str, str] = MappingProxyType({}),
+        unknown: str = "unknown key",
     ) -> dict[str, Any]:
-        """Converts all values and returns them by key; an unknown key is an error.
+        """Converts all values and returns them in the order of `keys`.
 
         Args:
             keys: converter of each allowed key; None for keys that the caller reads itself.
-            required: keys that must exist, each with the hint of its error.
+            required: keys that must exist and not be empty, each with the hint of its error.
             elsewhere: hints for keys that belong into another table.
+            unknown: error for keys that are not in `keys`.
         """
         for key in self.values:
             if key not in keys:
-                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"write one of {', '.join(keys)}"
-                self.refuse(key, "unknown key", hint=hint)
+                hint = elsewhere.get(key) or did_you_mean(key, keys) or f"write one of {', '.join(list(keys)[:20])}"
+                self.refuse(key, unknown, hint=hint)
         for key, example in required.items():
-            if key not in self.values:
+            if self.values.get(key) in (None, [], {}):
                 self.refuse(key, MISSING, hint=example)
         return {key: self.read(key, convert) for key, convert in keys.items() if convert and key in self.values}
 
@@ -113,24 +113,20 @@ class Table:
         return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
 
 
-MISSING = "required key is missing"
+MISSING = "required, but missing or empty"
 
 
 def refuse(expected: str, value: object, *, hint: str | None = None) -> NoReturn:
-    """Raises the error of an invalid value."""
     raise ConfigError(f"must be {expected}, got {shown(value)}", hint=hint)
 
 
 def text(value: Any) -> str:
-    """Validates a non-empty string."""
     if type(value) is not str or not value.strip():
         refuse("a non-empty string", value)
     return value
 
 
 def integer(at_least: int, below: int) -> Convert[int]:
-    """Returns a converter that validates an integer in [at_least, below)."""
-
     def convert(value: Any) -> int:
         if type(value) is not int:
             is_quoted = type(value) is str and re.fullmatch("[0-9_]+", value)
@@ -144,8 +140,6 @@ def integer(at_least: int, below: int) -> Convert[int]:
 
 
 def choice(*options: str) -> Convert[str]:
-    """Returns a converter that validates one of `options`."""
-
     def convert(value: Any) -> str:
         if type(value) is not str or value not in options:
             refuse(f"one of {listed(options)}", value, hint=did_you_mean(value, options))
@@ -166,12 +160,10 @@ def listed(options: Iterable[str]) -> str:
 
 
 def as_key(name: str) -> str:
-    """Formats a name as a TOML key."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else as_text(name)
 
 
 def as_text(value: str) -> str:
-    """Formats a string as a TOML value in one line."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -195,12 +187,10 @@ _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
 _COUNT = re.compile(r"([0-9](?:_?[0-9]){0,40}(?:\.[0-9]{1,20})?) ?([KMBGT]?)")
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,20})?) ?%")
 _SUFFIXES = "K is 10^3, M 10^6, B or G 10^9, T 10^12"
-_MOST_DIGITS = 30
-"""Maximum number of digits before and after the decimal point of a weight."""
+_MOST_DIGITS = 30  # maximum number of digits before and after the decimal point of a weight
 
 
 def count_of(value: object) -> int:
-    """Parses a count of tokens or samples in [1, 2**63)."""
     number, hint = _exact(value), f'write 1000000 or "900B"; {_SUFFIXES}'
     if isinstance(value, str):
         found = _COUNT.fullmatch(value)
@@ -211,7 +201,6 @@ def count_of(value: object) -> int:
 
 
 def weight_of(value: object) -> Fraction:
-    """Parses a number of at least 0 exactly."""
     number = _exact(value)
     if number is None or number < 0:
         hint = "write it without quotes" if isinstance(value, str) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
-from operator import add, attrgetter
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,14 @@ from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, coun
 from tokenloom.run.audit.trace import positions_reading
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
+from tokenloom.run.lock import Int64s
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
-from tokenloom.run.progress import Int64s, WalkSizes, are_packs, extra_tokens
+from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
 
-Report = Callable[[int], None]
-"""Called with the number of samples read since the last call."""
-
+Report = Callable[[int], None]  # called with the number of samples read since the last call
 _CHUNK_SLOTS = 1 << 20
-_CHUNK_SAMPLES = 1 << 15
-"""Maximum number of slots and samples read at a time."""
+_CHUNK_SAMPLES = 1 << 15  # maximum number of slots and samples read at a time
 
 
 def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
@@ -55,7 +53,6 @@ class LedgerCount:
         self._dropped_of_pairs: dict[tuple[int, int, int], list[Count]] = {}
 
     def ledger(self, position: int) -> RunLedger:
-        """Returns the ledger of a run that ends at `position`."""
         segments = plan_of(closed_at(self._lock, position)).segments if position else ()
         begun = [{reading.source: reading.left_before for reading in segment.readings} for segment in segments]
         left: dict[str, int] = {}
@@ -192,7 +189,7 @@ class LedgerRow:
     not_reached: int = 0
 
     def __add__(self, other: LedgerRow) -> LedgerRow:
-        return LedgerRow(**dict(zip(_NAMES, map(add, _VALUES(self), _VALUES(other)), strict=True)))
+        return LedgerRow(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
     @property
     def dropped_tokens(self) -> int:
@@ -248,10 +245,6 @@ def _of(value: object, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-_NAMES = tuple(field.name for field in fields(LedgerRow))
-_VALUES = attrgetter(*_NAMES)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStage:
     """The rows of a segment's sources by name, for positions [start, stop)."""
@@ -302,5 +295,4 @@ class RunLedger:
 
 
 def summed(rows: Iterable[LedgerRow]) -> LedgerRow:
-    """Returns the sum of rows."""
     return sum(rows, start=LedgerRow())

@@ -19,12 +19,10 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
 from tokenloom.numbers import quoted
 from tokenloom.run.audit.trace import PairRows, checked_documents
-from tokenloom.run.lock import LockedSource, RunLock
+from tokenloom.run.lock import Int64s, LockedSource, RunLock
 from tokenloom.run.settings import DocumentName
 from tokenloom.run.toml_file import did_you_mean
 from tokenloom.storage.settings import ObjectStorageSettings
-
-Int64s = NDArray[np.int64]
 
 HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy beside each pair"
 """Hint for pairs without origins."""
@@ -100,8 +98,7 @@ class SourceOrigins:
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
         if not self._by_path:
-            message = f"input files are unknown: none of {len(self._pairs.prefixes)} pairs has origins"
-            raise ConfigError(message, hint=HINT)
+            raise ConfigError(f"input files unknown: none of {len(self._pairs.prefixes)} pairs has origins", hint=HINT)
         whole = self._whole_path(path)
         counts = [each.origins.files[own].num_records for _, each, own in self._by_path[whole]]
         last = None if None in counts else max(count for count in counts if count is not None)
@@ -158,14 +155,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents resolved from their names.
-
-    Attributes:
-        by_source: (source number, document numbers), both ascending.
-        of_records: (source, document) of documents named by a record.
-        empty_records: names of records that no document came from.
-        unknown_pairs: if records were named, prefixes of pairs without origins: these may contain the records, too.
-    """
+    """Documents by source, ascending, and those of them that were named by a record; see also `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]
@@ -216,7 +206,6 @@ def records_may_be_elsewhere(prefixes: Sequence[str]) -> str:
 
 
 def origins_missing(prefixes: Sequence[str]) -> str:
-    """Returns a warning about pairs without origins."""
     shown = ", ".join(f"`{prefix}`" for prefix in prefixes[:2]) + (", …" if len(prefixes) > 2 else "")
     count = "1 pair" if len(prefixes) == 1 else f"{len(prefixes):,} pairs"
     return f"input files are unknown for {count} without origins ({shown}); {HINT}"

@@ -24,7 +24,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
-from tokenloom.run.lock import MOST_SAMPLES, Int64s, LockedSource, RunLock
+from tokenloom.run.lock import MOST_SAMPLES, Int64s, Integers, LockedSource, RunLock
 from tokenloom.run.progress import MOST_WALKS, Walk, too_many_walks
 from tokenloom.run.timeline import Located, Timeline
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tokenloom.run.audit.source_origins import SourceOrigins
 
 Int32s = NDArray[np.int32]
-
-Asked = Sequence[int] | NDArray[np.integer[Any]]
 
 
 class DealsPositions(Protocol):
@@ -199,7 +197,6 @@ def joined_tables(tables: Sequence[SpanTable]) -> SpanTable:
 
 
 def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Returns names by their numbers: object[count], and a mask of -1."""
     missing = numbers < 0
     by_number = np.array([*names, None], dtype=object)  # -1 is the last
     return by_number[numbers], missing
@@ -209,10 +206,7 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 class PairRows:
     """The pairs of all sources, in ascending order of sources and documents.
 
-    Attributes:
-        prefixes: prefix of each pair.
-        first_pairs: int64[num_sources + 1], index of the first pair of each source, and the number of pairs.
-        first_documents: int64[num_pairs], number of each pair's first document in its source.
+    `first_pairs` is int64[num_sources + 1]; `first_documents` has each pair's first document number in its source.
     """
 
     prefixes: tuple[str, ...]
@@ -221,7 +215,6 @@ class PairRows:
 
     @classmethod
     def of_lock(cls, lock: RunLock) -> Self:
-        """Returns the pairs of a run."""
         return cls.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in lock.sources])
 
     @classmethod
@@ -245,29 +238,28 @@ class PairRows:
         return pairs, documents - self.first_documents[pairs]
 
     def source_of(self, pair: int) -> int:
-        """Returns the source number of a pair."""
         return int(np.searchsorted(self.first_pairs, pair, side="right")) - 1
 
 
-def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
+def trace_dataset(dataset: Any, positions: Integers) -> SpanTable:
     """Returns the document spans at positions of a run, a blend or a tokenloom dataset, in any order, repeats allowed.
 
     Without a run, each dataset is a source named by its prefix, documents are rows of its `.idx` file, and `passes` are
     epochs of the cached index.
     """
-    asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
+        asked = _checked_positions(positions, dataset)
         located, found = dataset.timeline.locate(asked), []
         known = {"passes": passes_of(dataset.timeline, located), "walks": located.walks, "windows": located.windows}
         for samples, group in dataset.groups_of(asked, located.segments):
             own = {name: values[samples] for name, values in known.items()}
             found.append(group.ask(partial(_columns, samples=samples, source=group.number, of_samples=own)))
         pair_rows = PairRows.of_lock(dataset.lock)
-        return spans_of(asked, found, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
+        return _spans_of(asked, found, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
     paths = [each.dataset_path if isinstance(each, MegatronDataset) else None for each in members_of(dataset)]
     names = [f"dataset {number}" if path is None else str(path) for number, path in enumerate(paths)]
-    parts = trace_stored(dataset, asked, [(number, 0) for number in range(len(names))])
-    return spans_of(asked, parts, pair_rows=PairRows.of([[(name, 0)] for name in names]))
+    firsts = [(number, 0) for number in range(len(names))]
+    return trace_stored(dataset, positions, firsts, pair_rows=PairRows.of([[(name, 0)] for name in names]), lock=None)
 
 
 def members_of(dataset: Any) -> Sequence[Any]:
@@ -275,7 +267,7 @@ def members_of(dataset: Any) -> Sequence[Any]:
     return dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
 
 
-def checked_positions(positions: Asked, dataset: Any) -> Int64s:
+def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
     """Validates positions and returns them as int64[num_positions]."""
     asked = np.atleast_1d(np.asarray(positions))
     if asked.size and asked.dtype.kind not in "iu":
@@ -286,8 +278,11 @@ def checked_positions(positions: Asked, dataset: Any) -> Int64s:
     return np.ascontiguousarray(asked, dtype=np.int64)
 
 
-def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]) -> list[Columns]:
-    """Returns the spans at positions for `spans_of`; `sources` has source number and first document of each member."""
+def trace_stored(
+    dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
+) -> SpanTable:
+    """Traces a stored order; `sources` has the source number and the first document of each member of the dataset."""
+    asked = _checked_positions(positions, dataset)
     members, numbers, samples = members_of(dataset), np.zeros(len(asked), dtype=np.int32), asked
     if isinstance(dataset, BlendedDataset):
         numbers, samples = (np.asarray(each) for each in dataset.order.locate(asked))
@@ -304,7 +299,7 @@ def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]
         source, first = sources[number]
         of_samples = {"passes": passes, "walks": unknown, "windows": own}
         parts.append(_columns(member, own, samples=chosen, source=source, first_document=first, of_samples=of_samples))
-    return parts
+    return _spans_of(asked, parts, pair_rows=pair_rows, lock=lock)
 
 
 Columns = dict[str, NDArray[Any]]
@@ -337,7 +332,7 @@ def passes_of(timeline: Timeline, located: Located) -> Int64s:
     return np.array(known, dtype=np.int64)[which]
 
 
-def spans_of(
+def _spans_of(
     positions: Int64s,
     parts: Iterable[Columns],
     *,
@@ -364,15 +359,11 @@ def spans_of(
     return table.take(np.lexsort((table.slots, samples)))
 
 
-Documents = Sequence[int] | NDArray[np.integer[Any]]
-"""Document numbers of a source."""
-
-_MOST_AT_ONCE = 1 << 18
-"""Maximum number of documents times walks searched at a time."""
+_MOST_AT_ONCE = 1 << 18  # maximum number of documents times walks searched at a time
 
 
 def find_spans(
-    dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
+    dataset: RunDataset, source: int, documents: Integers, *, start: int = 0, stop: int | None = None
 ) -> SpanTable:
     """Returns the spans of documents of a source at positions [start, stop), by arithmetic; not for conversations.
 
@@ -387,11 +378,11 @@ def find_spans(
         part["denied"] = at >= denied_from(lock, source, part["documents"])
     starts = [segment.start for segment in lock.segments]
     segments = (np.searchsorted(starts, positions, side="right") - 1).astype(np.int32)
-    return spans_of(positions, parts, lock=lock, segments=segments, pair_rows=PairRows.of_lock(lock))
+    return _spans_of(positions, parts, lock=lock, segments=segments, pair_rows=PairRows.of_lock(lock))
 
 
 def positions_reading(
-    dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
+    dataset: RunDataset, source: int, documents: Integers, *, start: int = 0, stop: int | None = None
 ) -> Int64s:
     """Returns the positions in [start, stop) that read documents of a source, in ascending order."""
     return _positions(_occurrences(dataset, source, documents, start, stop))
@@ -402,9 +393,8 @@ def _positions(parts: Iterable[Columns]) -> Int64s:
 
 
 def _occurrences(
-    dataset: RunDataset, source: int, documents: Documents, start: int, stop: int | None
+    dataset: RunDataset, source: int, documents: Integers, start: int, stop: int | None
 ) -> Iterator[Columns]:
-    """Yields where documents are read, as columns of a table with `positions`."""
     timeline = dataset.timeline
     wanted = checked_documents(timeline.lock.sources[source], documents)
     first, last = checked_range(timeline.lock.num_samples, start, stop)
@@ -428,10 +418,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Returns the walks of a source read by the mixing blocks of positions [start, stop).
-
-    Walk numbers are grouped by walks that differ only in their number and pass number.
-    """
+    """Returns the walk numbers of a source read in [start, stop), by walk with number and pass number 0."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
@@ -465,7 +452,7 @@ def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[
     return found
 
 
-def checked_documents(source: LockedSource, documents: Documents) -> Int64s:
+def checked_documents(source: LockedSource, documents: Integers) -> Int64s:
     """Validates document numbers of a source and returns them ascending without repeats, int64[num_documents]."""
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = source.num_documents
