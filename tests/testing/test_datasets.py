@@ -101,7 +101,7 @@ def settings_of(config, **changes):
 )
 def test_gpt_samples_conform(text, changes):
     report = check_dataset(make_dataset(text, num_samples=50, sequence_length=16, **changes))
-    assert report.skipped == {"`lengths` and `padded_lengths` are those of the samples": "GPTDataset has no `lengths`"}
+    assert report.skipped == {"`lengths` and `padded_lengths` match the samples": "GPTDataset has no `lengths`"}
     assert len(report.passed) == 17
 
 
@@ -126,18 +126,18 @@ def test_masked_samples_conform(sentences, cls, config_class, further):
         sequence_length=64, tokenizer=StandInWordPieces(num_sentinels=20), **where, **MASKING, **further
     )
     report = check_dataset(build(cls, sentences, config))
-    assert "`batch` gives the samples, stacked" in report.passed
+    assert "`batch` returns the samples, stacked" in report.passed
 
 
 def test_conversations_conform(talks):
     report = check_dataset(build(SFTDataset, talks, SFTDatasetConfig(**chat_settings(talks, sequence_length=24)), 8))
-    assert "a blend gives the samples" in report.passed
+    assert "a blend returns the samples" in report.passed
 
 
 def test_samples_of_different_lengths_conform(talks):
     report = check_dataset(build(VarlenDataset, talks, VarlenDatasetConfig(**chat_settings(talks, sequence_length=24))))
-    assert "`lengths` and `padded_lengths` are those of the samples" in report.passed
-    assert "differ in length" in report.skipped["`batch` gives the samples, stacked"]
+    assert "`lengths` and `padded_lengths` match the samples" in report.passed
+    assert "differ in length" in report.skipped["`batch` returns the samples, stacked"]
 
 
 def test_made_up_samples_conform(monkeypatch):
@@ -152,11 +152,11 @@ def test_made_up_samples_conform(monkeypatch):
 def test_blends_conform(text, talks):
     texts = [make_dataset(text, num_samples=count, sequence_length=16) for count in (30, 20)]
     report = check_dataset(BlendedDataset(texts, [0.7, 0.3], 25, texts[0].config))
-    assert "`batch` fills given arrays" in report.passed
+    assert "`batch` fills the arrays `out`" in report.passed
     config = VarlenDatasetConfig(**chat_settings(talks, sequence_length=24))
     talking = [build(VarlenDataset, talks, config) for _ in range(2)]
     report = check_dataset(BlendedDataset(talking, [0.5, 0.5], 20, config))
-    assert "`lengths` and `padded_lengths` are those of the samples" in report.passed
+    assert "`lengths` and `padded_lengths` match the samples" in report.passed
 
 
 # --- a user's own -------------------------------------------------------------------------------------------------
@@ -209,28 +209,28 @@ class Lines(MegatronDataset):
 def test_a_class_over_our_base_conforms_in_blends_too():
     config = BlendedMegatronDatasetConfig(random_seed=1, sequence_length=8, blend=(["text"], None), split="1")
     report = check_dataset(build(Lines, "text", config, num_samples=13))
-    assert {"positions below 0 count from the end, or are refused", "a blend gives the samples"} <= set(report.passed)
+    assert {"negative positions count from the end", "a blend returns the samples"} <= set(report.passed)
 
 
 def test_a_blend_offers_what_its_datasets_offer():
     config = BlendedMegatronDatasetConfig(random_seed=1, sequence_length=8, blend=(["text"], None), split="1")
     lines = [build(Lines, "text", config, num_samples=13) for _ in range(2)]
     report = check_dataset(BlendedDataset(lines, [0.5, 0.5], 20, config))
-    assert report.skipped["`spans` and `span_batch` agree, and lie within documents"] == "Lines has no `spans`"
+    assert report.skipped["`spans` and `span_batch` agree and stay within documents"] == "Lines has no `spans`"
 
 
 def test_two_methods_are_enough():
     report = check_dataset(Rows())
     assert [sentence for sentence in report.passed if "DataLoader" in sentence or "ThreadLoader" in sentence] == [
-        "torch's DataLoader gives the samples",
-        "ThreadLoader gives the samples",
+        "torch's DataLoader yields the samples",
+        "ThreadLoader yields the samples",
     ]
-    assert report.skipped["`sample` gives the sample, as arrays"] == "Rows has no `sample`"
+    assert report.skipped["`sample` returns the sample as arrays"] == "Rows has no `sample`"
     assert str(report).splitlines()[:2] == ["Rows: 8 checks passed, 10 skipped", "  passed   it has samples"]
 
 
 def test_samples_may_be_tuples_texts_and_tensors():
-    assert "worker processes give the samples" in check_dataset(Tuples()).passed
+    assert "worker processes yield the samples" in check_dataset(Tuples()).passed
     check_dataset(Words())
     tensors = torch.utils.data.TensorDataset(torch.arange(12).reshape(6, 2))
     check_dataset(tensors, num_samples=100, num_workers=0)
@@ -238,7 +238,7 @@ def test_samples_may_be_tuples_texts_and_tensors():
 
 def test_what_is_not_wanted_is_not_checked():
     report = check_dataset(Rows(1), num_workers=0)
-    assert report.skipped["worker processes give the samples"] == "`num_workers` is 0"
+    assert report.skipped["worker processes yield the samples"] == "`num_workers` is 0"
 
 
 def changed(base=Rows, **methods):
@@ -266,14 +266,14 @@ class OtherCopies(Rows):
 
 LENGTHS = dict.fromkeys(("lengths", "padded_lengths"), lambda self, positions: np.full(len(positions), 4))
 WRONG = [
-    (Rows(0), "Rows fails the check that it has samples: expected one sample at least, found 0"),
+    (Rows(0), "Rows fails the check that it has samples: expected at least one sample, found 0"),
     (
         changed(__getitem__=forgets),
-        "a sample is the same whenever it is asked for: expected np.float32(79.0) as `dataset[19]['row'][2]`",
+        "a sample is the same on every access: expected np.float32(79.0) as `dataset[19]['row'][2]`",
     ),
     (
         changed(__getitem__=lambda self, position: Rows.__getitem__(self, position % 20)),
-        "expected an `IndexError` of `dataset[20]`, as there are 20 samples, found a sample",
+        "expected `IndexError` from `dataset[20]` with 20 samples, found a sample",
     ),
     (
         changed(__getitem__=lambda self, position: Rows.__getitem__(self, abs(position))),
@@ -299,8 +299,8 @@ WRONG = [
         changed(__getitem__=row_and_lengths, **LENGTHS),
         "expected np.int64(8) as `dataset.padded_lengths(positions)[0]`, found np.int64(4)",
     ),
-    (changed(will_need=announced), "`will_need` changes nothing: expected"),
-    (OtherCopies(), "a pickled copy gives the samples: expected np.float32(1.0)"),
+    (changed(will_need=announced), "`will_need` does not change samples: expected"),
+    (OtherCopies(), "a pickled copy returns the samples: expected np.float32(1.0)"),
 ]
 
 
@@ -322,7 +322,7 @@ class Unfilled(GPTDataset):
 
 
 def test_arrays_of_the_callers_own_must_be_filled(text):
-    with pytest.raises(ConformanceError, match=r"fills given arrays: expected .* as `dataset.batch\(positions, out"):
+    with pytest.raises(ConformanceError, match=r"fills the arrays `out`: expected .* as `dataset.batch\(positions, out"):
         check_dataset(build(Unfilled, text, make_config(text, sequence_length=16)))
 
 
@@ -330,8 +330,8 @@ def test_errors_of_a_dataset_say_what_was_checked():
     broken = changed(batch=lambda self, positions: {}["tokens"])
     with pytest.raises(KeyError) as raised:
         check_dataset(broken)
-    assert raised.value.__notes__ == ["while it was checked of Changed that `batch` gives the samples, stacked"]
+    assert raised.value.__notes__ == ["raised by the check of Changed that `batch` returns the samples, stacked"]
 
 
 def test_what_cannot_be_pickled_is_told():
-    assert "it cannot be pickled" in check_dataset(changed()).skipped["a pickled copy gives the samples"]
+    assert "it cannot be pickled" in check_dataset(changed()).skipped["a pickled copy returns the samples"]

@@ -42,9 +42,9 @@ def prefix(tmp_path, rng):
 def test_orders_of_documents_conform(prefix, settings, in_memory):
     dataset = make_dataset(prefix, num_samples=150, sequence_length=8, in_memory=in_memory, **settings)
     report = check_order(dataset.order, lengths=dataset.dataset.sequence_lengths)
-    assert "kernels read the spans that `spans` gives" in report.passed
+    assert "`native_reader` returns the spans of `spans`" in report.passed
     assert report.skipped == dict.fromkeys(
-        ("samples of a blend are samples of its datasets", "`locate_one` gives what `locate` does"),
+        ("`locate` returns samples of the datasets", "`locate_one` agrees with `locate`"),
         f"{type(dataset.order).__name__} has no `locate`",
     )
 
@@ -55,7 +55,7 @@ def test_orders_of_blends_conform(prefix, tmp_path):
     for where in (members[0].config, config):
         blend = BlendedDataset(members, [0.7, 0.3], 90, where)
         report = check_order(blend.order, sizes=[len(member) for member in members])
-        assert "`locate_one` gives what `locate` does" in report.passed
+        assert "`locate_one` agrees with `locate`" in report.passed
 
 
 # --- somebody else's ----------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class RoundRobin:
 def test_a_few_lines_are_an_order():
     report = check_order(InFileOrder(), lengths=[4] * 10)
     assert len(report.passed) == 8
-    assert report.skipped["kernels read the spans that `spans` gives"] == "`native_reader()` is None"
+    assert report.skipped["`native_reader` returns the spans of `spans`"] == "`native_reader()` is None"
     assert len(check_order(RoundRobin(), sizes=[5, 5]).passed) == 8
 
 
@@ -144,12 +144,12 @@ class Nameless(InFileOrder):
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        (InFileOrder(num_samples=0), "InFileOrder fails the check that it has samples: expected one sample at least"),
+        (InFileOrder(num_samples=0), "InFileOrder fails the check that it has samples: expected at least one sample"),
         (
             types.SimpleNamespace(num_samples=3, is_built=True),
-            "expected the methods of a `SpanOrder` or of a `BlendOrder`",
+            "expected the methods of `SpanOrder` or `BlendOrder`",
         ),
-        (changed(spans=restless), "samples do not depend on what else is asked for: expected"),
+        (changed(spans=restless), "a sample does not depend on the other positions of a call: expected"),
         (
             changed(spans=lambda self, k, *, keep_empty: InFileOrder.spans(self, np.sort(k), keep_empty=keep_empty)),
             "as `sample 9, in another order[0][0]`, found",
@@ -157,7 +157,7 @@ class Nameless(InFileOrder):
         (changed(spans=renamed), "expected 'in file order' as `identity` after reading, found read"),
         (
             other_spans(lengths=lambda spans, positions, _: spans.lengths * (positions != 3)),
-            "expected spans with tokens without `keep_empty`, found 0",
+            "expected only spans with tokens without `keep_empty`, found 0",
         ),
         (
             other_spans(starts=lambda spans, _, keep_empty: spans.starts - keep_empty),
@@ -171,13 +171,13 @@ class Nameless(InFileOrder):
         (Nameless(), "as `identity of a pickled copy`"),
         (
             changed(verify=lambda self: ["sample 3 differs"]),
-            "worked out again, it is the same: expected no differences from `verify()`, found ['sample 3 differs']",
+            "`verify` finds no differences: expected no differences from `verify()`, found ['sample 3 differs']",
         ),
         (
             changed(RoundRobin, locate_one=lambda self, k: (k % 2, k // 2 + 1)),
             "as `locate_one(0)[1]`, found np.int64(1)",
         ),
-        (RoundRobin(num_samples=11), "samples that datasets of [5, 5] samples have, found sample 5 of dataset 0"),
+        (RoundRobin(num_samples=11), "samples of datasets with [5, 5] samples, found sample 5 of dataset 0"),
     ],
 )
 def test_what_is_wrong_is_named(order, message):

@@ -100,7 +100,7 @@ class WithoutEtags(MemoryClient):
 
 def test_a_store_without_etags_conforms_as_far_as_it_can():
     report = check_store(WithoutEtags(), "s3://anything")
-    assert report.skipped["a version that is gone is never read"].startswith("the store has no etags")
+    assert report.skipped["a replaced version is never read"].startswith("the store has no etags")
 
 
 class Decoding(WithoutEtags):
@@ -172,25 +172,25 @@ def one_too_far(self, address, start, stop, version):
         ),
         (
             changed(upload=truncated),
-            "a large object is read as it was written: expected 9437184 bytes of `version`, found 8388608",
+            "a large object is read as written: expected 9437184 bytes of `version`, found 8388608",
         ),
-        (Decoding(), "those of other objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
-        (changed(version=silent), "expected a `MissingObjectError` for `version` of no object, found an answer"),
+        (Decoding(), "name different objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
+        (changed(version=silent), "expected `MissingObjectError` from `version` of a missing object, found no error"),
         (
             changed(version=other_errors),
-            "`MissingObjectError` for `version` of no object, found FileNotFoundError: deep/er/check-",
+            "`MissingObjectError` from `version` of a missing object, found FileNotFoundError: deep/er/check-",
         ),
-        (changed(upload=written_once), "an upload replaces an object, and changes its version: expected 1023 bytes"),
+        (changed(upload=written_once), "an upload replaces an object and changes its version: expected 1023 bytes"),
         (
             changed(read=newest),
-            "expected a `ReplacedObjectError` for `read` of a version that was replaced, found an answer",
+            "expected `ReplacedObjectError` from `read` of a replaced version, found no error",
         ),
         (
             changed(keys=lambda self, address: list(self.objects(address))),
-            "`keys` lists what lies right below a folder: expected",
+            "`keys` lists the objects directly in a folder: expected",
         ),
-        (changed(keys=prefixes), "`keys` lists what lies right below a folder: expected"),
-        (changed(objects=flat), "`objects` lists what lies anywhere below a folder: expected"),
+        (changed(keys=prefixes), "`keys` lists the objects directly in a folder: expected"),
+        (changed(objects=flat), "`objects` lists all objects below a folder: expected"),
     ],
 )
 def test_what_is_wrong_is_named(client, message):
@@ -203,4 +203,4 @@ def test_what_is_wrong_is_named(client, message):
 def test_other_errors_of_a_client_say_what_was_checked():
     with pytest.raises(UnavailableError) as raised:
         check_store(changed(delete=deleted_once), "s3://anything")
-    assert raised.value.__notes__[0].startswith("while it was checked of Changed that a deleted object is gone")
+    assert raised.value.__notes__[0].startswith("raised by the check of Changed that a deleted object is missing")

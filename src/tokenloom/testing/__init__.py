@@ -1,4 +1,4 @@
-"""Checks for what you bring yourself: whether a dataset, store or order does all that is asked of its kind."""
+"""Conformance checks for custom datasets, orders and object stores."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Running checks one after the other, comparing samples to the last bit, and what it comes to."""
+"""Runs conformance checks, compares samples bit for bit, and reports the results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tokenloom.errors import ConformanceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What was checked of an object, all of which holds. Printed, it is a line per check.
+    """The passed and skipped checks of an object; `str` has one line per check.
 
     Attributes:
-        name: what was checked.
-        passed: what holds, a sentence each.
-        skipped: what was not checked, and why: mostly since it is optional, and the object does not offer it.
+        name: class name of the object.
+        passed: a description of each passed check.
+        skipped: a description of each skipped check, and the reason, such as a missing optional method.
     """
 
     name: str
@@ -31,67 +31,65 @@ class CheckReport:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.passed)} checks passed, {len(self.skipped)} skipped"]
-        lines += [f"  passed   {sentence}" for sentence in self.passed]
-        return "\n".join([*lines, *(f"  skipped  {sentence}: {reason}" for sentence, reason in self.skipped.items())])
+        lines += [f"  passed   {check}" for check in self.passed]
+        return "\n".join([*lines, *(f"  skipped  {check}: {reason}" for check, reason in self.skipped.items())])
 
 
 def skip(reason: str) -> NoReturn:
-    """Ends a check that does not apply."""
+    """Skips the running check."""
     raise SkipTest(reason)
 
 
 def run_checks(name: str, checks: object) -> CheckReport:
-    """Runs the checks of a class in their order, up to the first that fails, with a `ConformanceError`.
+    """Calls the public methods of a class in order; each is a check, described by its docstring.
 
-    A check is a public method, whose docstring says what holds if it raises nothing; one that does not apply calls
-    `skip`.
+    A check raises `ConformanceError` if it fails, which ends the run, and calls `skip` if it does not apply.
     """
     passed: list[str] = []
     skipped: dict[str, str] = {}
-    for each, method in vars(type(checks)).items():
-        if each.startswith("_") or not isinstance(method, FunctionType):
+    for method_name, method in vars(type(checks)).items():
+        if method_name.startswith("_") or not isinstance(method, FunctionType):
             continue
-        sentence = method.__doc__ or each
+        check = method.__doc__ or method_name
         try:
             method(checks)
-            passed.append(sentence)
+            passed.append(check)
         except SkipTest as reason:
-            skipped[sentence] = str(reason)
+            skipped[check] = str(reason)
         except ConformanceError as error:
-            message = f"{name} fails the check that {sentence}: {error.message}"
+            message = f"{name} fails the check that {check}: {error.message}"
             raise ConformanceError(message, hint=error.hint) from error.__cause__
         except Exception as error:
-            error.add_note(f"while it was checked of {name} that {sentence}")
+            error.add_note(f"raised by the check of {name} that {check}")
             raise
     return CheckReport(name=name, passed=tuple(passed), skipped=skipped)
 
 
 def pickled_copy(value: Any) -> Any:
-    """Returns what worker processes that are no forks would have of an object."""
+    """Pickles and unpickles an object; skips the running check if it cannot be pickled."""
     try:
         text = pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        skip(f"it cannot be pickled, so worker processes must be forks: {error}")
+        skip(f"it cannot be pickled, so worker processes must be forked: {error}")
     return pickle.loads(text)
 
 
 def deviation(expected: object, found: object, *, hint: str | None = None) -> ConformanceError:
-    """Returns the error for what is not as it must be, both in words."""
-    message = f"expected {expected}, found {found}"
-    return ConformanceError(message, hint=hint)
+    """Returns an error with the text "expected …, found …"."""
+    return ConformanceError(f"expected {expected}, found {found}", hint=hint)
 
 
 def require(condition: Any, expected: object, found: object) -> None:
-    """Raises unless something holds."""
+    """Raises `deviation(expected, found)` if the condition is false."""
     if not condition:
         raise deviation(expected, found)
 
 
 def require_same(found: Any, expected: Any, *, where: str) -> None:
-    """Raises unless two values are the same: names and their order, lengths, dtypes, shapes and every number.
+    """Raises unless two values are equal, including order of names, lengths, dtypes and shapes.
 
-    Values are mappings, sequences, arrays, tensors or numbers, one within the other; tensors count as arrays, Python
-    numbers as arrays of them. `where` is what was asked for, as code; the message says where they differ first.
+    Values are nested mappings, sequences, arrays, tensors and numbers. A tensor equals an array of the same contents.
+    `where` is the expression that returned `found`, for the message, which names the first difference.
     """
     if isinstance(expected, Mapping):
         names = list(found) if isinstance(found, Mapping) else type(found).__name__
@@ -108,12 +106,12 @@ def require_same(found: Any, expected: Any, *, where: str) -> None:
 
 
 def columns_of(spans: Any, *more: str) -> dict[str, Any]:
-    """Returns the columns of spans, or of a batch of them, by name."""
+    """Returns the columns of spans, or of a batch of spans, by name."""
     return {name: getattr(spans, name) for name in ("documents", "starts", "lengths", *more)}
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Returns an array, tensor or number as an array; it shares the memory of the former two."""
+    """Converts an array, tensor or number to an array; shares the memory of arrays and tensors."""
     array: NDArray[Any] = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
     return array
 
@@ -127,5 +125,4 @@ def _require_same_array(found: NDArray[Any], expected: NDArray[Any], where: str)
     if np.any(differs):
         first = tuple(int(axis[0]) for axis in np.nonzero(differs)) if expected.shape else ()
         at = f"{where}[{', '.join(map(str, first))}]" if first else where
-        wanted = f"{expected[first]!r} as `{at}`"
-        raise deviation(wanted, repr(found[first]))
+        raise deviation(f"{expected[first]!r} as `{at}`", repr(found[first]))

@@ -1,4 +1,4 @@
-"""Whether a client of an object store reads and writes as tokenloom relies on."""
+"""Checks that an object store client reads and writes objects correctly."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from tokenloom.storage.addresses import ObjectAddress, ObjectClient, ObjectVersi
 from tokenloom.testing.checks import CheckReport, deviation, require, run_checks, skip
 
 _SMALL = bytes(range(256)) * 4
+_TREE = ("a", "b", "deep/er/c", "deep/d")
 _NUM_READERS = 8
 
 
 def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20) -> CheckReport:
-    """Checks that a client of an object store does what reading and writing datasets relies on.
+    """Checks that an object store client meets the requirements of reading and writing datasets.
 
-    Objects are written below the folder, under names that nothing else has, and deleted in the end.
+    Writes objects with unique names below the folder, and deletes them at the end.
 
     Args:
-        client: client of the bucket that the folder is in.
+        client: client of the folder's bucket.
         folder: address of a folder that the client may write to, such as `s3://bucket/checks`.
-        large_bytes: size of the largest object; 9 MiB is more than a store takes in one part.
+        large_bytes: size of the largest object in bytes; the default of 9 MiB needs a multipart upload.
 
     Raises:
-        ConformanceError: the client gives other bytes, or another error, than everything that reads relies on.
+        ConformanceError: the client returns wrong bytes, or raises another error than required.
     """
     parsed = parse_address(folder.removesuffix("/"), is_folder=True)
     key = "/".join([*filter(None, [parsed.key]), f"check-{secrets.token_hex(8)}"])
@@ -45,17 +46,17 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
 
 
 class _StoreChecks:
-    """The checks of one client; each has a folder of its own."""
+    """The checks of one client; each check writes to a folder of its own."""
 
     def __init__(self, client: ObjectClient, place: ObjectAddress, large_bytes: int) -> None:
         self._client, self._place, self._large_bytes = client, place, large_bytes
         self._written: list[ObjectAddress] = []
 
     def uploads(self) -> None:
-        """what was uploaded is there, with its size"""
+        """an uploaded object exists and has its size"""
         address, version = self._put("upload", _SMALL)
         again = self._client.version(address)
-        require(again == version, f"{version} of an object that nobody changed", again)
+        require(again == version, f"{version} of an unchanged object", again)
 
     def reads_ranges(self) -> None:
         """a range of bytes is read exactly"""
@@ -64,7 +65,7 @@ class _StoreChecks:
             self._require_read(address, version, _SMALL, start, stop)
 
     def takes_large_objects(self) -> None:
-        """a large object is read as it was written"""
+        """a large object is read as written"""
         data = os.urandom(self._large_bytes)
         address, version = self._put("large", data)
         for start, stop in pairwise([*range(0, len(data), 4 << 20), len(data)]):
@@ -75,76 +76,73 @@ class _StoreChecks:
         self._put("empty", b"")
 
     def reads_from_threads(self) -> None:
-        """several threads read at once"""
+        """several threads can read at once"""
         address, version = self._put("threads", _SMALL)
-
-        def read(number: int) -> None:
-            for start in (number, 10 * number, 100 * number):
-                self._require_read(address, version, _SMALL, start, start + 64)
-
+        read = partial(self._require_read, address, version, _SMALL)
+        starts = range(0, len(_SMALL) - 64, 40)
         with ThreadPoolExecutor(_NUM_READERS) as executor:
-            list(executor.map(read, range(_NUM_READERS)))
+            list(executor.map(read, starts, (start + 64 for start in starts)))
 
     def takes_all_keys(self) -> None:
-        """keys with spaces and other signs are those of other objects"""
+        """keys with special characters name different objects"""
         names = ["a b", "a+b", "a%20b", "a=b&c", "ä", "a.b", "A b"]
         put = {name: self._put(f"keys/{name}", name.encode()) for name in names}
         for name, (address, version) in put.items():
             self._require_read(address, version, name.encode(), 0, version.num_bytes)
 
     def names_missing_objects(self) -> None:
-        """a missing object is a `MissingObjectError`"""
+        """reading a missing object raises `MissingObjectError`"""
         address, version = self._put("missing/there", _SMALL)
         absent = self._address("missing/absent")
-        self._require_error(MissingObjectError, partial(self._client.version, absent), "`version` of no object")
+        self._require_error(MissingObjectError, partial(self._client.version, absent), "`version` of a missing object")
         self._client.delete(address)
         read = partial(self._client.read, address, 0, 4, version)
         self._require_error(MissingObjectError, read, "`read` of a deleted object")
 
     def replaces(self) -> None:
-        """an upload replaces an object, and changes its version"""
+        """an upload replaces an object and changes its version"""
         address, before = self._put("replaced", _SMALL)
         _, after = self._put("replaced", _SMALL[:-1])
         require(after != before, "another version after an upload", after)
         self._require_read(address, after, _SMALL[:-1], 0, 64)
 
     def keeps_versions_apart(self) -> None:
-        """a version that is gone is never read"""
+        """a replaced version is never read"""
         address, before = self._put("versions", _SMALL)
         _, after = self._put("versions", _SMALL[::-1])
         if before.etag is None:
-            skip("the store has no etags, so versions of one size cannot be told apart")
+            skip("the store has no etags, so versions of equal size cannot be distinguished")
         require(after.etag != before.etag, "another etag for other bytes", after.etag)
         read = partial(self._client.read, address, 0, 4, before)
-        self._require_error(ReplacedObjectError, read, "`read` of a version that was replaced")
+        self._require_error(ReplacedObjectError, read, "`read` of a replaced version")
 
     def deletes(self) -> None:
-        """a deleted object is gone, and may be deleted again"""
+        """a deleted object is missing and can be deleted again"""
         address, _ = self._put("deleted", _SMALL)
         self._client.delete(address)
         self._client.delete(address)
         self._require_error(MissingObjectError, partial(self._client.version, address), "`version` of a deleted object")
 
     def lists_keys(self) -> None:
-        """`keys` lists what lies right below a folder"""
+        """`keys` lists the objects directly in a folder"""
         folder = self._tree("listed")
         expected = [f"{folder.key}/{name}" for name in ("a", "b")]
-        for asked in (folder, self._address("listed/")):
-            found = self._client.keys(asked)
-            require(sorted(found) == expected, f"{expected} of `keys` of `{asked}`", found)
+        for address in (folder, self._address("listed/")):
+            found = self._client.keys(address)
+            require(sorted(found) == expected, f"{expected} of `keys` of `{address}`", found)
         require(self._client.keys(self._address("nothing")) == [], "no keys of a folder without objects", "some")
 
     def lists_objects(self) -> None:
-        """`objects` lists what lies anywhere below a folder"""
+        """`objects` lists all objects below a folder"""
         folder = self._tree("walked")
-        addresses = [self._address(f"walked/{name}") for name in ("a", "b", "deep/er/c", "deep/d")]
+        addresses = [self._address(f"walked/{name}") for name in _TREE]
         expected = {address.key: self._client.version(address) for address in addresses}
         found = self._client.objects(folder)
         require(dict(found) == expected, f"{expected} of `objects`", found)
 
     def _tree(self, name: str) -> ObjectAddress:
-        """Returns a folder with objects in it, below it, and beside it under names that begin like its own."""
-        for key in ("a", "b", "deep/er/c", "deep/d"):
+        """Writes objects into a folder, into subfolders, and into a folder whose name starts with that of the first."""
+        for key in _TREE:
             self._put(f"{name}/{key}", key.encode())
         self._put(f"{name}-not/a", b"beside")
         return self._address(name)
@@ -153,7 +151,7 @@ class _StoreChecks:
         return ObjectAddress(self._place.scheme, self._place.bucket, f"{self._place.key}/{name}")
 
     def _put(self, name: str, data: bytes) -> tuple[ObjectAddress, ObjectVersion]:
-        """Uploads an object; returns where it is, and what it is then, which is of the same size."""
+        """Uploads an object and checks its size; returns its address and version."""
         address = self._address(name)
         self._written.append(address)
         with tempfile.NamedTemporaryFile() as file:
@@ -170,12 +168,12 @@ class _StoreChecks:
         require(len(found) == stop - start, f"{stop - start} bytes for {where}", f"{len(found)} bytes")
         require(found == data[start:stop], where, "other bytes")
 
-    def _require_error(self, kind: type[StorageError], ask: Callable[[], Any], what: str) -> None:
-        expected = f"a `{kind.__name__}` for {what}"
+    def _require_error(self, kind: type[StorageError], call: Callable[[], Any], what: str) -> None:
+        expected = f"`{kind.__name__}` from {what}"
         try:
-            ask()
+            call()
         except kind:
             return
         except Exception as error:
             raise deviation(expected, f"{type(error).__name__}: {error}") from error
-        raise deviation(expected, "an answer")
+        raise deviation(expected, "no error")
