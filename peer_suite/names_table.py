@@ -1,8 +1,9 @@
-"""Makes `tests/golden/megatron_names.json`: the names and parameters of the reference's data modules, over versions.
+"""Writes `tests/golden/megatron_names.json`: the names and parameters of Megatron's data modules in several versions.
 
     python -m peer_suite.names_table VERSION=FOLDER …
 
-FOLDER is the one that holds `megatron/`; the last version counts where parameters differ. Nothing is imported.
+FOLDER contains `megatron/`. If parameters differ between versions, the last version is used. Modules are parsed, not
+imported.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ TABLE = Path(__file__).parents[1] / "tests" / "golden" / "megatron_names.json"
 
 
 def parameters(node: ast.FunctionDef) -> str:
-    """Returns the names of the parameters, those with a default with "=", without `self`."""
+    """Returns the names of the parameters without `self`; "=" follows the name of a parameter with a default."""
     given = node.args
     names = [argument.arg for argument in given.posonlyargs + given.args]
     names = [f"{name}=" if number >= len(names) - len(given.defaults) else name for number, name in enumerate(names)]
@@ -34,7 +35,7 @@ def parameters(node: ast.FunctionDef) -> str:
 
 
 def names_of(body: list[ast.stmt], prefix: str = "") -> dict[str, str]:
-    """Returns the names that a module or class defines: their parameters, "class", or "value"."""
+    """Returns the names that a module or class defines, each with its parameters, "class", "value" or "import"."""
     found: dict[str, str] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
@@ -51,7 +52,6 @@ def names_of(body: list[ast.stmt], prefix: str = "") -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the table."""
     table: dict[str, dict[str, list[str]]] = {}
     for argument in arguments:
         version, _, folder = argument.partition("=")

@@ -1,7 +1,7 @@
-"""A pytest plugin for tests of Megatron: loaded before them, it puts tokenloom's data modules in Megatron's place.
+"""A pytest plugin that runs Megatron's tests with tokenloom's data modules in place of Megatron's.
 
-With `PEER_SUITE_PLAIN` it leaves Megatron as it is. Where there is no GPU, tensors for one are made on the CPU, and
-ranks talk by gloo: so tests of data run anyway, both ways alike.
+If the environment variable `PEER_SUITE_PLAIN` is set, Megatron keeps its own modules. Without a GPU, the plugin creates
+CUDA tensors on the CPU and replaces NCCL by gloo, so that data tests run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if "PEER_SUITE_PLAIN" not in os.environ:
 elif find_spec("megatron.core.datasets.helpers_cpp") is not None:
     from megatron.core.datasets import utils
 
-    utils.compile_helpers = lambda: None  # they are compiled, and not all machines can do that again
+    utils.compile_helpers = lambda: None  # already compiled; some machines have no compiler
 
 
 def _is_gpu(value: Any) -> bool:
@@ -30,7 +30,7 @@ def _is_gpu(value: Any) -> bool:
 
 
 class _OnCpu(TorchFunctionMode):
-    """Makes on the CPU what is asked for on a GPU."""
+    """Creates tensors on the CPU that are requested on a GPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

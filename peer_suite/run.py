@@ -1,10 +1,9 @@
-"""Runs the data tests of a Megatron checkout twice: as they are, and with tokenloom's data modules in Megatron's place.
+"""Runs the data tests of a Megatron checkout twice: with Megatron's own data modules, and with tokenloom's.
 
     python -m peer_suite.run PATH [--python PYTHON] [--files FILE …]
 
-Prints, for each file, how many tests pass, how many fail with Megatron itself too (no GPU, no data, no network), which
-names are missing, how the others fail, and why no test of a file passes with Megatron. The tests are those of the
-checkout; nothing of them is here.
+Prints for each file how many tests pass, how many fail with Megatron itself too (no GPU, data or network), which names
+tokenloom lacks, and the errors of other failures. If no test of a file passes with Megatron, prints its errors.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ MISSING = re.compile(
 
 @dataclass
 class Outcomes:
-    """What became of the tests of a file.
+    """The outcomes of the tests in a file.
 
     Attributes:
-        passed: names of tests.
-        skipped: names of tests.
-        failed: the last line of the error, by name of test; of the file itself if it cannot be imported.
+        passed, skipped: names of tests.
+        failed: first line of the error by name of test; by name of the file if it cannot be imported.
     """
 
     passed: set[str] = field(default_factory=set)
@@ -44,7 +42,7 @@ class Outcomes:
 
 
 def run_file(file: str, *, checkout: Path, python: str, plain: bool, seconds: float) -> Outcomes:
-    """Runs the tests of a file in a process of its own."""
+    """Runs the tests of a file in a new process."""
     with tempfile.TemporaryDirectory(prefix="peer-suite-") as scratch:
         report = Path(scratch) / "report.xml"
         environment = {
@@ -68,7 +66,7 @@ def run_file(file: str, *, checkout: Path, python: str, plain: bool, seconds: fl
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens on."""
+    """Returns a free local port."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port: int = listener.getsockname()[1]
@@ -97,7 +95,7 @@ def read_report(text: str, file: str) -> Outcomes:
 
 
 def missing_names(outcomes: Outcomes) -> list[str]:
-    """Returns the names whose lack made tests fail."""
+    """Returns the missing names that made tests fail."""
     found = (MISSING.search(text) for text in outcomes.failed.values())
     return sorted({next(filter(None, match.groups())) for match in found if match})
 
@@ -110,12 +108,14 @@ def data_tests(checkout: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs all and prints a table; returns 1 if a test passes with Megatron only, or none passes with it."""
+    """Runs all tests and prints the results; returns 1 if a test passes with Megatron only, or none passes with it."""
     parser = argparse.ArgumentParser(prog="make peer-suite", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of Megatron-LM")
-    parser.add_argument("--python", default=sys.executable, help="has tokenloom, torch and what Megatron needs")
-    parser.add_argument("--files", nargs="+", help="files of tests, relative to the checkout; all that use data")
-    parser.add_argument("--seconds", type=float, default=900, help="most time for a file, each way")
+    parser.add_argument(
+        "--python", default=sys.executable, help="Python with tokenloom, torch and Megatron's dependencies"
+    )
+    parser.add_argument("--files", nargs="+", help="test files, relative to the checkout; default: all that use data")
+    parser.add_argument("--seconds", type=float, default=900, help="time limit for each run of a file")
     options = parser.parse_args(arguments)
     checkout = options.checkout.resolve()
     total = {"passed": 0, "expected": 0}
