@@ -207,7 +207,7 @@ ConfigError: `prefixes`: must name at least one dataset
 >>> load_tokenizer(None)
 ConfigError: `tokenizer`: must be a tokenizer, got None
 hint: give a path, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
-"""  # noqa: E501 - the text of an error is one line
+"""
 """Each call, with its error."""
 
 

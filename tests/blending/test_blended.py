@@ -180,9 +180,7 @@ def test_datasets_of_several_kinds_are_refused():
         pass
 
     other = Others(range(3), "3", np.arange(3), None, Split.train, make_config(None))
-    with pytest.raises(
-        ConfigError, match=r"^datasets of a blend must have the same class, .*'Numbers', 'Others'\]$"
-    ):
+    with pytest.raises(ConfigError, match=r"^datasets of a blend must have the same class, .*'Numbers', 'Others'\]$"):
         BlendedDataset([numbers(3), other], [1, 1], 2, make_config(None))
     with pytest.raises(ConfigError, match=r"^datasets of a blend must have the same split, got \['train', 'valid'\]$"):
         BlendedDataset([numbers(3), numbers(3, split=Split.valid)], [1, 1], 2, make_config(None))

@@ -41,7 +41,8 @@ def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     status, _, err = run(capsys, "run", "init", "--args-file", "args.sh", "--seed", 6)
     assert status == 0
     assert err == (
-        "ignored: --split: a run holds out documents per source: use `--holdout`\nignored, not about data: --lr, --bf16\n"
+        "ignored: --split: a run holds out documents per source: use `--holdout`\n"
+        "ignored, not about data: --lr, --bf16\n"
     )
     settings = read_run("run.toml")
     assert (settings.seed, settings.stages[0].samples, settings.stages[0].sequence_length) == (6, 40, 16)

@@ -96,9 +96,7 @@ def test_a_prompt_longer_than_the_sample_is_reported_not_nan(tmp_path):
     with pytest.warns(UntrainableWarning, match="they are kept"):
         kept = make_sft(prefix, sequence_length=4, untrainable_conversations="keep", path_to_cache=str(tmp_path / "c"))
     assert kept.ledger().num_untrainable_samples == 1
-    with pytest.raises(
-        ConfigError, match="no token to train on within a sample of 4 tokens; the first is sequence 0"
-    ):
+    with pytest.raises(ConfigError, match="no token to train on within a sample of 4 tokens; the first is sequence 0"):
         make_sft(prefix, sequence_length=4, untrainable_conversations="error")
 
 

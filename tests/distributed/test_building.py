@@ -132,7 +132,8 @@ def test_ranks_at_different_steps_are_told_apart(run):
     outcomes = run("be_at_different_steps")
     assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
     assert outcomes.errors[0][1] == (
-        "ranks are at different steps: ranks 0, 2-3 at 'choosing the building rank (auto)', rank 1 at 'comparing the colour'"
+        "ranks are at different steps: ranks 0, 2-3 at 'choosing the building rank (auto)', "
+        "rank 1 at 'comparing the colour'"
     )
 
 

@@ -157,7 +157,5 @@ def test_a_list_of_iterators_has_one_per_virtual_stage():
 
 def test_an_unknown_scheduler_is_named():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="best")
-    with pytest.raises(
-        ConfigError, match="unknown scheduler 'best'\nhint: choose one of cost_bal"
-    ):
+    with pytest.raises(ConfigError, match="unknown scheduler 'best'\nhint: choose one of cost_bal"):
         wrap_data_iterator(iter([item(1)]), config, 1)

@@ -322,7 +322,9 @@ class Unfilled(GPTDataset):
 
 
 def test_arrays_of_the_callers_own_must_be_filled(text):
-    with pytest.raises(ConformanceError, match=r"fills the arrays `out`: expected .* as `dataset.batch\(positions, out"):
+    with pytest.raises(
+        ConformanceError, match=r"fills the arrays `out`: expected .* as `dataset.batch\(positions, out"
+    ):
         check_dataset(build(Unfilled, text, make_config(text, sequence_length=16)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenloom.datasets.tensors import SampleBatch, whole
+from tokenloom.datasets.tensors import SampleBatch, batch_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.packing.batch import take_apart
@@ -51,7 +51,7 @@ class TransformersCollator:
 
     def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
         """Returns the keyword arguments of a model; copies all tensors except the tokens."""
-        batch = dict(samples) if isinstance(samples, Mapping) else whole(_as_batch(samples))
+        batch = dict(samples) if isinstance(samples, Mapping) else batch_tensors(_as_batch(samples))
         if missing := [name for name in _REQUIRED if name not in batch]:
             hint = "set `remove_unused_columns=False` in the arguments of the Trainer" if "tokens" in missing else None
             raise ConfigError(f"the samples have no {', '.join(map(repr, missing))}", hint=hint)

@@ -163,7 +163,7 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
     """Returns the facts of a missing column from the first prefix that has it; float32 if no prefix does."""
-    columns = (columns_there(prefix, object_storage=pair.object_storage) for prefix in prefixes)
+    columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))
 

@@ -370,7 +370,7 @@ class JoinedConversations:
             slots = self._of_pair(number, pair).slots()
             return slots if shares_samples else np.minimum(slots, 1)
 
-        self.pairs.tell(documents, slots_of)
+        self.pairs.connect(documents, slots_of)
 
     def _of_pair(self, number: int, pair: IndexedDataset | None = None) -> SplitConversations:
         """Returns the conversations of pair `number`; opens the pair on first use."""

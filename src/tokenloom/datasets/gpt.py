@@ -584,11 +584,11 @@ class GPTDataset(PairSamples):
         config = self.config
         spans, texts = self.order.spans(rows, keep_empty=False), None
         if self.counts_need_tokens:
-            texts = self._texts(rows)
+            texts = self._trained_texts(rows)
         are_packs, length = config.window_policy == "best_fit", config.sequence_length
         return count_spans(spans, sequence_length=length, extra=self._extra, are_packs=are_packs, texts=texts)
 
-    def _texts(self, rows: Int64s) -> Texts:
+    def _trained_texts(self, rows: Int64s) -> Texts:
         runs = self._runs(rows)
         sample: Sample = {
             output.name: recycled_empty((len(rows), *output.shape), output.dtype or INTEGERS[0])

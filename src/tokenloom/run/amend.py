@@ -227,7 +227,7 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
     """Splits Megatron's blend arguments into prefixes and weights; weights are empty if only prefixes are given."""
-    prefixes, weights = by_turns(entries, "the blend")
+    prefixes, weights = parse_alternating(entries, "the blend")
     if weights is not None:
         return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
     for row, entry in enumerate(entries, 1):

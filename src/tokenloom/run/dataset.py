@@ -43,7 +43,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
 
 if TYPE_CHECKING:  # imports tokenization of conversations, which starts of other runs need not load
-    from tokenloom.datasets.exposure import TakenOfPairs
+    from tokenloom.datasets.exposure import JoinedConversations
 
 Result = TypeVar("Result")
 
@@ -476,7 +476,7 @@ class SourceData:
         documents = self.documents_of(
             [each.held_tokens if self.held else tokens_of(each) for each in self.source.pairs]
         )
-        self.pairs.tell(documents)
+        self.pairs.connect(documents)
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:

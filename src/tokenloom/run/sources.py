@@ -111,7 +111,7 @@ def lock_pair(
     if pair.index.has_modes:
         message = f"`{idx_path(prefix)}`: a run cannot read multimodal pairs"
         raise ConfigError(message, hint="read it with `IndexedDataset(prefix, multimodal=True)`")
-    if reads is not None and (wrong := misread(pair, reads, reads_roles=True)) is not None:
+    if reads is not None and (wrong := kind_mismatch(pair, reads, reads_roles=True)) is not None:
         hint = "put the pair into another run with a matching `dataset`, or set `allow_data_mismatch` in [samples]"
         raise ConfigError(f"`{prefix}`: {wrong[1]}", hint=hint)
     head = None if tokenizer is None else manifest_head_of(pair)

@@ -294,7 +294,7 @@ def read_benchmarks(
                     ends = np.arange(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
                     items += np.repeat(len(files) + np.arange(len(ends)), np.diff(ends, prepend=0)).tolist()
                     texts += column.texts
-                for first, count in documents_between(parsed.left_out, 0, parsed.num_records).tolist():
+                for first, count in documents_between(parsed.skipped, 0, parsed.num_records).tolist():
                     records += range(block.first_record + first, block.first_record + first + count)
                 files += [number] * parsed.num_documents
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:

@@ -16,6 +16,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.prefixes import expand_prefixes
+from tokenloom.kernels.arrays import Int64s
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.machine import usable_processors
 from tokenloom.optional import require
@@ -27,7 +28,6 @@ from tokenloom.storage.atomic import publish_bytes
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom_check.contamination import (
     Contamination,
-    Int64s,
     Sources,
     check_no_other_weights,
     find_contamination,

@@ -70,7 +70,7 @@ def build_pretraining_data_loader(
     sampler = _sampler(dataset, consumed_samples, settings, rank, size)
     num_workers = settings.num_workers
     arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=True)
-    arguments["collate_fn"] = _identity if getattr(settings, "hybrid_context_parallel", False) else whole
+    arguments["collate_fn"] = _identity if getattr(settings, "hybrid_context_parallel", False) else batch_tensors
     has_signal = num_workers > 0 and getattr(settings, "exit_signal_handler", False)
     return torch.utils.data.DataLoader(
         **arguments,

@@ -103,7 +103,7 @@ class GPTFIMDataset(GPTDataset):
 
     def _permuted_documents(self, tokens: Tokens) -> Iterator[Tokens]:
         """Yields each document after FIM, then its end token; skips documents without text."""
-        for text, end in fim.parted(tokens, self.eod_tok_id):
+        for text, end in fim.split_at(tokens, self.eod_tok_id):
             if len(text) or not len(end):
                 yield self._fim_split_and_permute_sequence(text)
                 yield end
