@@ -1,5 +1,3 @@
-"""Columns beside pairs that are there already, and roles as parts."""
-
 import numpy as np
 
 from tokenloom.indexed.columns import (
@@ -16,7 +14,6 @@ from tokenloom.indexed.roles import role_bytes
 
 
 def put_beside(prefix, name, written):
-    """Makes a column appear beside a pair."""
     pair = IndexedDataset(prefix)
     publish_columns(pair, {**read_columns(pair), name: written[1]}, [written[0]])
 
@@ -31,13 +28,11 @@ def put_hashes(prefix, hashes):
 
 
 def read_hashes(prefix):
-    """Returns the hashes beside a pair; None if there are none."""
     column = open_column(IndexedDataset(prefix), "hashes")
     return None if column is None else column.data
 
 
 def roles_of(parts, num_tokens):
-    """Returns the roles of one sequence from its parts (start, stop, kind)."""
     stops = np.array([stop for _, stop, _ in parts], dtype=np.int32)
     kinds = np.array([kind for _, _, kind in parts], dtype=np.uint8)
     return role_bytes(np.array([len(parts)]), stops, kinds, num_tokens=num_tokens)

@@ -1,7 +1,3 @@
-"""Origins as plain lists, to compare with."""
-
-from __future__ import annotations
-
 import numpy as np
 from tests.indexed.columns import put_hashes, put_origins, read_hashes
 
@@ -20,12 +16,10 @@ def files_of(*paths):
 
 
 def runs_of(rows):
-    """Returns runs from a file number, a first record and a number of documents each."""
     return np.array(rows, dtype=RUNS)
 
 
 def records_of(runs):
-    """Returns what runs say, document by document."""
     records: Records = []
     for file, first, count in runs.tolist():
         records += [(-1, 0)] * count if file < 0 else [(file, first + number) for number in range(count)]
@@ -60,20 +54,17 @@ def add_origins(prefix, origins=None):
 
 
 def add_hashes(prefix):
-    """Writes hashes beside a pair, of nothing, and returns them."""
     hashes = np.random.default_rng(len(prefix)).integers(0, 2**63, (IndexedDataset(prefix).num_documents, 2), np.uint64)
     put_hashes(prefix, hashes)
     return hashes.tolist()
 
 
 def origins_beside(prefix):
-    """Returns path and record of each document of a pair, None for those that are not known; None without origins."""
     if (origins := read_origins(prefix)) is None:
         return None
     return [(origins.files[file].path, record) if file >= 0 else None for file, record in all_records(origins)]
 
 
 def hashes_beside(prefix):
-    """Returns the hashes of the documents of a pair; None if there are none."""
     hashes = read_hashes(prefix)
     return None if hashes is None else hashes.tolist()

@@ -1,7 +1,3 @@
-"""Corpora as plain lists, the pairs made of them, and strategies that draw them."""
-
-from __future__ import annotations
-
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -33,25 +29,21 @@ def write_pair(prefix, corpus, *, dtype=np.int32, multimodal=False):
 
 
 def write_two_pairs(folder):
-    """Writes `FIRST` and `SECOND` as the pairs a and b in a folder, made if need be; returns their prefixes."""
     folder.mkdir(exist_ok=True)
     return [write_pair(folder / "a", FIRST), write_pair(folder / "b", SECOND)]
 
 
 def read_pair(prefix, *, mmap=True):
-    """Returns the corpus that a pair holds."""
     dataset = IndexedDataset(prefix, mmap=mmap)
     bounds = dataset.document_indices.tolist()
     return [[dataset[row].tolist() for row in range(start, stop)] for start, stop in pairwise(bounds)]
 
 
 def pair_bytes(prefix):
-    """Returns the contents of both files."""
     return Path(f"{os.fspath(prefix)}.bin").read_bytes(), Path(f"{os.fspath(prefix)}.idx").read_bytes()
 
 
 def tokens_of(dtype):
-    """Draws tokens that fit a dtype."""
     bounds = np.iinfo(dtype)
     return st.integers(int(bounds.min), int(bounds.max))
 

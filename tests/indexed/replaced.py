@@ -1,5 +1,3 @@
-"""What reads a pair that is being replaced, with few imports: also for processes that begin anew."""
-
 import traceback
 
 from tokenloom import IndexedDataset

@@ -1,5 +1,3 @@
-"""Many pairs as one dataset without copying a token."""
-
 import json
 import os
 import shutil
@@ -54,7 +52,6 @@ def catalogue(tmp_path, prefixes):
 
 @pytest.fixture
 def corpus(tmp_path, rng):
-    """Twelve pairs, none of them without tokens, their catalogue and their merge."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     pairs = [

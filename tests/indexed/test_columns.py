@@ -1,5 +1,3 @@
-"""Columns beside a pair: literal bytes, bad input, and files that do not belong."""
-
 import json
 import os
 import zlib

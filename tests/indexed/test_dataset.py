@@ -1,5 +1,3 @@
-"""Reading a pair."""
-
 import copy
 import os
 import pickle
@@ -155,7 +153,6 @@ def test_gather_refuses_unknown_sequences(dataset, row):
 
 
 def damaged_lengths(prefix, lengths):
-    """Writes the lengths of the first sequences into the index, as damage would."""
     with open(f"{prefix}.idx", "r+b") as stream:
         stream.seek(HEADER_BYTES)
         stream.write(np.array(lengths, dtype=np.int32).tobytes())

@@ -1,5 +1,3 @@
-"""What tells the data of a pair from other data."""
-
 import hashlib
 import os
 import pickle
@@ -27,7 +25,6 @@ def prefix(tmp_path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """The sources of which pieces were read."""
     sources = []
     real = identity.sampled_hash
     monkeypatch.setattr(identity, "sampled_hash", lambda source: sources.append(source) or real(source))

@@ -1,5 +1,3 @@
-"""Several pairs as one low-level dataset, opened one by one."""
-
 import numpy as np
 import pytest
 from tests.support import write_corpus

@@ -1,5 +1,3 @@
-"""The byte layout: literal bytes, every way in which a header or its sizes can be wrong, and checksums."""
-
 import struct
 import zlib
 
@@ -38,13 +36,11 @@ def write_pair(folder, idx=IDX, tokens=BIN):
 
 
 def with_field(offset, layout, value):
-    """Returns the index with one field replaced."""
     field = struct.pack(layout, value)
     return IDX[:offset] + field + IDX[offset + len(field) :]
 
 
 def message_of(folder, idx=IDX, tokens=BIN, **options):
-    """Returns the error of opening the pair, with the folder cut out."""
     with pytest.raises(DatasetFormatError) as caught:
         IndexedDataset(write_pair(folder, idx, tokens), **options)
     assert caught.value.hint
@@ -63,12 +59,7 @@ def test_a_header_packs_to_its_literal_bytes():
     assert header.pack() == HEADER
     assert len(HEADER) == HEADER_BYTES == 34
     assert parse_header(HEADER, path="x.idx") == header
-    assert (header.lengths_offset, header.pointers_offset, header.boundaries_offset, header.modes_offset) == (
-        34,
-        34 + 12,
-        34 + 12 + 24,
-        34 + 12 + 24 + 24,
-    )
+    assert header.offsets == (34, 34 + 12, 34 + 12 + 24, 34 + 12 + 24 + 24)
     assert header.idx_bytes(multimodal=False) == len(IDX)
     assert header.idx_bytes(multimodal=True) == len(IDX + MODES)
 
@@ -114,13 +105,6 @@ def test_a_foreign_header_is_named(tmp_path, offset, layout, value, expected):
     assert message_of(tmp_path, with_field(offset, layout, value)) == f"`corpus.idx`: expected {expected}"
 
 
-@pytest.mark.parametrize("code", [1, 4, 5])
-def test_a_wrong_token_width_does_not_fit_the_bin_file(tmp_path, code):
-    end = 8 + 2 * DType.size(code)
-    found = message_of(tmp_path, with_field(17, "<B", code))
-    assert found == f"`corpus.bin`: expected {end} bytes (the end of sequence 2 in `corpus.idx`), found 12"
-
-
 @pytest.mark.parametrize("count", [0, 2, 4, 2**32, 2**61, 2**63 - 1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("field", ["sequences", "document boundaries"])
 def test_wrong_counts_do_not_fit_the_idx_file(tmp_path, field, count):
@@ -131,18 +115,6 @@ def test_wrong_counts_do_not_fit_the_idx_file(tmp_path, field, count):
         f"`corpus.idx`: expected {needed} bytes for {num_sequences} sequences and "
         f"{num_boundaries} document boundaries, found 94"
     )
-
-
-def test_counts_that_fit_the_size_by_chance_are_still_caught(tmp_path):
-    # 12 * 1 + 8 * 6 == 12 * 3 + 8 * 3: one sequence and six boundaries need as many bytes.
-    idx = with_field(18, "<Q", 1)
-    idx = idx[:26] + struct.pack("<Q", 6) + idx[34:]
-    assert message_of(tmp_path, idx).startswith("`corpus.idx`: expected document boundaries from 0 to 1")
-
-
-def test_no_boundary_at_all_is_caught(tmp_path):
-    idx = HEADER[:18] + struct.pack("<QQ", 0, 0)
-    assert message_of(tmp_path, idx, b"") == "`corpus.idx`: expected at least one document boundary, found none"
 
 
 @pytest.mark.parametrize(("row", "value"), [(0, 1), (0, -1), (2, 2), (2, 4), (2, -(2**63)), (2, 2**63 - 1)])
@@ -157,6 +129,7 @@ def test_boundaries_that_do_not_cover_the_sequences_are_caught(tmp_path, row, va
 @pytest.mark.parametrize(
     ("offset", "layout", "value", "end"),
     [
+        *((17, "<B", code, 8 + 2 * DType.size(code)) for code in (1, 4, 5)),
         (42, "<i", 3, 14),
         (42, "<i", -1, 6),
         (42, "<i", 2**31 - 1, 8 + 2 * (2**31 - 1)),
@@ -165,15 +138,31 @@ def test_boundaries_that_do_not_cover_the_sequences_are_caught(tmp_path, row, va
         (62, "<q", 2**63 - 1, 2**63 - 1 + 4),
     ],
 )
-def test_a_last_sequence_that_does_not_end_with_the_bin_file_is_caught(tmp_path, offset, layout, value, end):
+def test_a_token_width_or_last_sequence_that_does_not_fit_the_bin_file_is_caught(tmp_path, offset, layout, value, end):
     found = message_of(tmp_path, with_field(offset, layout, value))
     assert found == f"`corpus.bin`: expected {end} bytes (the end of sequence 2 in `corpus.idx`), found 12"
 
 
-def test_tokens_without_sequences_are_caught(tmp_path):
-    idx = HEADER[:18] + struct.pack("<QQq", 0, 1, 0)
-    found = message_of(tmp_path, idx, b"\x01\x00")
-    assert found == "`corpus.bin`: expected 0 bytes (`corpus.idx` has no sequences), found 2"
+# One sequence and six boundaries need as many bytes as three of each.
+BY_CHANCE = IDX[:18] + struct.pack("<QQ", 1, 6) + IDX[34:]
+
+
+@pytest.mark.parametrize(
+    ("idx", "tokens", "expected"),
+    [
+        (BY_CHANCE, BIN, "`corpus.idx`: expected document boundaries from 0 to 1 (the sequence count), found "),
+        (HEADER[:18] + struct.pack("<QQ", 0, 0), b"", "`corpus.idx`: expected at least one document boundary, found none"),
+        (
+            HEADER[:18] + struct.pack("<QQq", 0, 1, 0),
+            b"\x01\x00",
+            "`corpus.bin`: expected 0 bytes (`corpus.idx` has no sequences), found 2",
+        ),
+        (IDX + b"\x00", BIN, "`corpus.idx`: expected 94 bytes for 3 sequences and 3 document boundaries, found 95"),
+        (IDX, BIN + b"\x00", "`corpus.bin`: expected 12 bytes (the end of sequence 2 in `corpus.idx`), found 13"),
+    ],
+)
+def test_files_that_contradict_each_other_are_caught(tmp_path, idx, tokens, expected):
+    assert message_of(tmp_path, idx, tokens).startswith(expected)
 
 
 @pytest.mark.parametrize("modes", [b"", MODES])
@@ -193,11 +182,6 @@ def test_a_bin_file_cut_at_any_byte_is_caught(tmp_path, mmap):
     for length in range(len(BIN)):
         found = message_of(tmp_path, tokens=BIN[:length], mmap=mmap)
         assert found == f"`corpus.bin`: expected 12 bytes (the end of sequence 2 in `corpus.idx`), found {length}"
-
-
-def test_files_that_go_on_are_caught(tmp_path):
-    assert message_of(tmp_path, IDX + b"\x00").endswith(", found 95")
-    assert message_of(tmp_path, tokens=BIN + b"\x00").endswith("found 13")
 
 
 def test_modes_are_ignored_by_text_readers_and_missed_by_multimodal_ones(tmp_path):

@@ -1,5 +1,3 @@
-"""Pairs in object storage: wherever a prefix is accepted, an address is."""
-
 import json
 import os
 import pickle
@@ -32,7 +30,6 @@ from tokenloom.storage.resolve import objects_below
 
 @pytest.fixture
 def local(tmp_path, rng):
-    """A pair whose document 3, which tests read, is no empty one."""
     documents = random_documents(rng, count=30, longest=500, vocab_size=1000)
     documents[3] = rng.integers(0, 1000, size=rng.integers(1, 501))
     return write_corpus(tmp_path / "local", documents)

@@ -1,5 +1,3 @@
-"""A pair whose counts are known is opened with its first use."""
-
 import os
 import pickle
 import threading

@@ -1,5 +1,3 @@
-"""A dataset that was opened keeps reading what it opened, or says which file is another one now."""
-
 import os
 import pickle
 import shutil

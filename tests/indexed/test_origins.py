@@ -1,5 +1,3 @@
-"""Which record each document was made of: runs of documents, found forwards and backwards, in memory and in a file."""
-
 import json
 import os
 import struct
@@ -132,7 +130,6 @@ def test_more_files_than_16_bits_count_keep_their_numbers():
 
 @pytest.fixture
 def path(tmp_path):
-    """Returns the path of a small file beside a pair of six documents."""
     prefix = write_pair(tmp_path / "some", [[[1]]] * 6)
     runs = [runs_of([(0, 1, 3)]), runs_of([(0, 4, 1), (-1, 9, 1)]), runs_of([(1, 2, 1)])]
     files = files_of("a.jsonl", "b.jsonl")

@@ -1,5 +1,3 @@
-"""The names of pairs, and their counts."""
-
 import pytest
 from tests.indexed.pairs import write_pair
 

@@ -1,5 +1,3 @@
-"""The roles beside a pair: literal bytes, and what is no column of roles."""
-
 from pathlib import Path
 
 import numpy as np

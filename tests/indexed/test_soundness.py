@@ -1,5 +1,3 @@
-"""Damage in an index and in tokens is named by all who read them, and not passed on."""
-
 import os
 import struct
 

@@ -1,5 +1,3 @@
-"""What is counted and shown of pairs: lengths, statistics, pictures, cards."""
-
 import re
 
 import numpy as np
@@ -15,7 +13,6 @@ from tokenloom.rendering.words import name_of
 
 @pytest.fixture
 def statistics_of(tmp_path):
-    """Returns what makes the statistics of a dataset whose sequences have these lengths."""
 
     def make(lengths):
         with IndexedDatasetBuilder(f"{tmp_path}/made.bin", dtype=np.uint16) as builder:

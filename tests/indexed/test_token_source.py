@@ -1,5 +1,3 @@
-"""A user's own class that holds sequences is asked for their tokens, or refused."""
-
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
@@ -39,8 +37,6 @@ def assert_same_as(dataset, expected):
 
 
 class Raised(IndexedDataset):
-    """Gives each token plus one."""
-
     def get(self, idx, offset=0, length=None):
         return super().get(idx, offset, length) + 1
 

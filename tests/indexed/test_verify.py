@@ -1,5 +1,3 @@
-"""The complete check: each field damaged in turn."""
-
 import struct
 
 import numpy as np
@@ -106,9 +104,3 @@ def test_tokens_are_read_in_pieces(tmp_path, monkeypatch):
     prefix = write_pair(tmp_path / "corpus", CORPUS)
     report = verify_dataset(prefix)
     assert (report.problems, report.smallest_token, report.largest_token) == ((), 10, 16)
-    damage(f"{prefix}.idx", 66, "<q", 17)
-    damage(f"{prefix}.idx", 98, "<q", 1)
-    assert [problem.partition(": ")[2] for problem in verify_dataset(prefix).problems] == [
-        "expected pointer 16 (the end of the sequence before), found 17 for sequence 2",
-        "expected non-decreasing document boundaries, found 1 for boundary 2 after 2",
-    ]

@@ -1,7 +1,3 @@
-"""What tests over object storage share: one server for all; for each a bucket, a proxy and a cache folder."""
-
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
@@ -32,7 +28,6 @@ class Bucket:
         return f"s3://{self.name}/{key}"
 
     def put(self, key: str, data: bytes) -> str:
-        """Stores an object; returns its address."""
         self.boto3.put_object(Bucket=self.name, Key=key, Body=data)
         return self.url(key)
 
@@ -44,7 +39,6 @@ class Bucket:
         return [each["Key"] for each in self.boto3.list_objects_v2(Bucket=self.name).get("Contents", [])]
 
     def put_pair(self, prefix: str, key: str) -> str:
-        """Stores a local pair, and what lies beside it; returns the address of its prefix."""
         for path in Path(prefix).parent.glob(f"{Path(prefix).name}.*"):
             self.put(key + path.name.removeprefix(Path(prefix).name), path.read_bytes())
         return self.url(key)

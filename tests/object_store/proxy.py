@@ -1,11 +1,3 @@
-"""A proxy in front of an S3 server that breaks what passes through it, on purpose and to order.
-
-It understands just enough HTTP to count requests and to know where a body begins and ends. Which request suffers is
-drawn from a seeded generator, or counted, so that a run can be repeated.
-"""
-
-from __future__ import annotations
-
 import asyncio
 import random
 import threading
@@ -85,11 +77,9 @@ class FaultProxy:
         self._reserved.close()
 
     def go_away(self) -> None:
-        """Breaks all connections and refuses further ones, as a server does that is restarted."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
 
     def come_back(self) -> None:
-        """Takes connections again, at the same port."""
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
 
     async def _listen(self) -> None:

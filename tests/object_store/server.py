@@ -1,11 +1,3 @@
-"""A real S3 server on loopback: OpenStack Swift with its S3 interface, in processes of its own.
-
-It verifies signatures (a wrong secret is refused), speaks ranged reads, conditional reads, multipart uploads and lists.
-Everything lies in a temporary folder that goes away with it. It starts in about a second.
-"""
-
-from __future__ import annotations
-
 import ctypes
 import getpass
 import json
@@ -56,7 +48,6 @@ class S3Server:
 
     @cached_property
     def boto3(self) -> Any:
-        """A client of the server, without a proxy between."""
         import boto3
 
         return boto3.client(
@@ -101,7 +92,6 @@ class S3Server:
         self.stop()
 
     def stop(self) -> None:
-        """Ends the processes and removes what they stored."""
         if "boto3" in self.__dict__:
             self.boto3.close()
         for process in self._processes:
@@ -174,7 +164,6 @@ def reserved_port() -> socket.socket:
 
 
 def aws_environment(endpoint: str, *, secret: str = SECRET_KEY) -> dict[str, str]:
-    """Returns the environment variables by which S3 clients find and enter the server, and nothing else."""
     return {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": secret,

@@ -1,7 +1,3 @@
-"""An object, and what reads it."""
-
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.object_store.fixtures import Bucket

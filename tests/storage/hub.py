@@ -1,7 +1,3 @@
-"""A server on this machine that answers as the Hugging Face hub does, for what its client asks of datasets."""
-
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -105,7 +101,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
 
     def _repository(self, name: str, revision: str) -> Repository | None:
-        """Returns a repository; None after an answer that says why it cannot be read."""
         repository = self.server.hub.repositories.get(name)
         token = (self.headers.get("authorization") or "").removeprefix("Bearer ")
         if self.server.hub.status is not None:

@@ -1,7 +1,3 @@
-"""Reading an object as a source of bytes, and the open files of this process."""
-
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 

@@ -1,7 +1,3 @@
-"""Files appear whole or not at all."""
-
-from __future__ import annotations
-
 import errno
 import os
 import stat

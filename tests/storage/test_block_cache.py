@@ -1,7 +1,3 @@
-"""The blocks that processes of a node share: fetched once, bounded, readable when evicted, never believed unchecked."""
-
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -32,7 +28,6 @@ def blocks_in(folder: Path) -> list[str]:
 
 
 def keep(cache: BlockCache, name: str, number: int = 7) -> bool:
-    """Obtains a block; returns whether it was there."""
     fetched = []
 
     def fetch() -> np.ndarray:

@@ -1,7 +1,3 @@
-"""Objects by name: found, listed, removed; as streams, local copies and uploads; and the folder of the copies."""
-
-from __future__ import annotations
-
 import io
 import os
 import stat

@@ -1,7 +1,3 @@
-"""Many files as one range of bytes."""
-
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import replace
@@ -41,7 +37,6 @@ def source_of(files, *, mmap=True):
 
 
 def whole_of(files, extents):
-    """Returns what the range holds: the slow twin."""
     whole = np.zeros(extents.num_bytes, dtype=np.uint8)
     for file, start in zip(files, extents.starts, strict=True):
         content = np.fromfile(file.path, dtype=np.uint8)

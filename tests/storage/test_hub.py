@@ -1,7 +1,3 @@
-"""Input of the Hugging Face hub, with its own client and a server on this machine."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

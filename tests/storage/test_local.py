@@ -1,7 +1,3 @@
-"""Local files: mapped, read by position from a pool of open files, copied; and which file a name stands for."""
-
-from __future__ import annotations
-
 import errno
 import os
 import shutil

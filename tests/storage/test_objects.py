@@ -1,7 +1,3 @@
-"""Objects of a real store as byte sources: exact, sequential and announced reads, and everything that can go wrong."""
-
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Files that appear together, or not at all, whatever fails or dies; and the locks of writers and shared files."""
-
 import errno
 import os
 import threading
@@ -27,7 +25,6 @@ def whole(text, names=NAMES):
 
 
 def shown(folder):
-    """Returns the files but locks and what was not published."""
     return {name: data for name, data in contents(folder).items() if not name.endswith((".lock", ".tmp"))}
 
 
@@ -127,7 +124,6 @@ def test_a_death_at_any_call_leaves_old_or_new(tmp_path, old, step):
 
 
 def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
-    """As a file of another user in a folder with the sticky bit."""
     publish(tmp_path, "old")
     real = publishing.remove_file
 
@@ -293,8 +289,6 @@ def test_a_foreign_journal_is_named(tmp_path):
 
 
 class Watcher:
-    """A reporter that keeps what is waited for."""
-
     seconds_between_looks = 0.001
 
     def __init__(self) -> None:

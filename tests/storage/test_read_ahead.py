@@ -1,7 +1,3 @@
-"""Fetching before being asked: what is loaded when, within which bounds, and what goes when."""
-
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +12,6 @@ from tokenloom.storage.objects import Chunk, ReadAhead, merge_ranges
 
 
 class Source:
-    """Loads numbers, and remembers which."""
-
     def __init__(self) -> None:
         self.loaded: list[int] = []
         self.gate = threading.Event()
@@ -50,7 +44,6 @@ def announce(ahead: ReadAhead[int], source: Source, *numbers: int) -> None:
 
 
 def use(ahead: ReadAhead[int], key: object) -> int:
-    """Returns the chunk of a read."""
     (found,), _ = ahead.use([key])
     return found
 

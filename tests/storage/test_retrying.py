@@ -1,7 +1,3 @@
-"""Asking again: what is repeated, for how long, and what is said in the end."""
-
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 
@@ -24,8 +20,6 @@ VERSION = ObjectVersion(num_bytes=4, etag=None)
 
 
 class Flaky:
-    """A store whose next answers are these errors, and then bytes."""
-
     errors: list[StorageError]
     is_away: Callable[[], bool]
 

@@ -1,7 +1,3 @@
-"""What of an address is secret: sent to the store, and found nowhere else."""
-
-from __future__ import annotations
-
 import json
 import multiprocessing
 import pickle

@@ -1,7 +1,3 @@
-"""Kinds of object storage, their addresses and credentials; and names of files relative to their owner."""
-
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -71,10 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset, in any process always the same versions of the same files.
-
-    A file whose version differs from the one opened first is an error. `catalogue` is None until a catalogue was read.
-    """
+    """Opens the files of a dataset, always in the same versions; `catalogue` is None until a catalogue was read."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None

@@ -33,10 +33,7 @@ class PairToJoin:
 
 
 class JoinedPairs:
-    """The sequences of several pairs, numbered consecutively, as one low-level dataset.
-
-    Thread-safe and fork-safe. Not picklable.
-    """
+    """The sequences of several pairs, numbered consecutively. Thread-safe and fork-safe; not picklable."""
 
     def __init__(
         self,

@@ -135,10 +135,7 @@ def columns_path(path_prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The first 34 bytes of an `.idx` file, and the byte offsets of the arrays after them.
-
-    `num_boundaries`, the header's "document count", is one more than the number of documents.
-    """
+    """The first 34 bytes of an `.idx` file; `num_boundaries` is one more than the number of documents."""
 
     dtype_code: int
     num_sequences: int
@@ -149,24 +146,15 @@ class Header:
         return _dtype_of(self.dtype_code)
 
     @property
-    def lengths_offset(self) -> int:
-        return HEADER_BYTES
-
-    @property
-    def pointers_offset(self) -> int:
-        return self.lengths_offset + 4 * self.num_sequences
-
-    @property
-    def boundaries_offset(self) -> int:
-        return self.pointers_offset + 8 * self.num_sequences
-
-    @property
-    def modes_offset(self) -> int:
-        return self.boundaries_offset + 8 * self.num_boundaries
+    def offsets(self) -> tuple[int, int, int, int]:
+        """The byte offsets of lengths, pointers, document boundaries and modes."""
+        pointers = HEADER_BYTES + 4 * self.num_sequences
+        boundaries = pointers + 8 * self.num_sequences
+        return HEADER_BYTES, pointers, boundaries, boundaries + 8 * self.num_boundaries
 
     def idx_bytes(self, *, multimodal: bool) -> int:
         """Returns the expected size of the `.idx` file."""
-        return self.modes_offset + (self.num_sequences if multimodal else 0)
+        return self.offsets[3] + (self.num_sequences if multimodal else 0)
 
     def pack(self) -> bytes:
         return _HEADER.pack(MAGIC, VERSION, self.dtype_code, self.num_sequences, self.num_boundaries)
@@ -232,12 +220,13 @@ def parse_index(
     def view(offset: int, count: int, dtype: type[Any]) -> NDArray[Any]:  # unaligned: the header has 34 bytes
         return data[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
 
+    lengths, pointers, boundaries, modes = header.offsets
     index = Index(
         header=header,
-        sequence_lengths=view(header.lengths_offset, header.num_sequences, np.int32),
-        sequence_pointers=view(header.pointers_offset, header.num_sequences, np.int64),
-        document_indices=view(header.boundaries_offset, header.num_boundaries, np.int64),
-        sequence_modes=view(header.modes_offset, header.num_sequences, np.int8) if multimodal else None,
+        sequence_lengths=view(lengths, header.num_sequences, np.int32),
+        sequence_pointers=view(pointers, header.num_sequences, np.int64),
+        document_indices=view(boundaries, header.num_boundaries, np.int64),
+        sequence_modes=view(modes, header.num_sequences, np.int8) if multimodal else None,
         has_modes=without_modes < with_modes == len(data),
     )
     if header.num_boundaries < 1:

@@ -85,12 +85,8 @@ class SpecialToken:
 class TokenizerIdentity:
     """The identity of the tokenizer of a pair.
 
-    Attributes:
-        kind: kind of tokenizer, such as "huggingface", or the name of its class.
-        sha256: fingerprint in hexadecimal digits; None if the tokenizer has no fingerprint.
-        path: path as the user wrote it; None if the tokenizer has no path.
-        vocab_size: one more than the largest id; None if unknown.
-        bos, eod: tokens added before and after each document; None if not added.
+    `kind` is such as "huggingface", or the name of its class. `sha256`, `path` (as the user wrote it) and `vocab_size`
+    are None if unknown. `bos` and `eod` were added before and after each document; None if not added.
     """
 
     kind: str
@@ -171,11 +167,8 @@ class FileChecksum:
 class PairFacts:
     """The counts and checksums of both files of a pair.
 
-    Attributes:
-        largest_token: largest id, in multimodal data of text only; None if there are no integer tokens.
-        tokens, index: checksums of the `.bin` file and the `.idx` file.
-        index_start_crc32: CRC-32 of the header and the first 1,000 lengths of the index.
-        copied_tokens: see `CopiedTokens`; None if no tokens were copied from other pairs.
+    `largest_token` is that of text only in multimodal data, and None without integer tokens. `index_start_crc32` covers
+    the header and the first 1,000 lengths. `copied_tokens` is None if no tokens were copied from other pairs.
     """
 
     dtype: str
@@ -254,11 +247,9 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The record of how a pair was made.
+    """The record of how a pair was made; `engine` and `tokenloom_version` are for information.
 
-    Attributes:
-        options: JSON values by name: the settings, besides tokenizer and inputs, that determine the bytes.
-        engine, tokenloom_version: for information only; not compared.
+    `options` are JSON values by name: the settings, besides tokenizer and inputs, that determine the bytes.
     """
 
     pair: PairFacts
@@ -392,10 +383,7 @@ def manifest_of(pair: IndexedDataset) -> Manifest | None:
 
 
 def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that the file `path` records.
-
-    Our writers never leave a manifest beside other data; other programs may.
-    """
+    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that the file `path` records."""
     if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
         raise foreign(path)
 
@@ -441,10 +429,7 @@ def combined_manifest(
 
 
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
-    """Returns the manifest of joined pairs, or of some of their documents, with the sum of ledgers and all inputs.
-
-    An option with several values is recorded as `{"several": [...]}`.
-    """
+    """Returns the manifest of joined pairs; options that differ are recorded as `{"several": [...]}`."""
     from importlib.metadata import version  # takes 10 ms, which readers do not need
 
     first = manifests[0]
@@ -595,4 +580,4 @@ def start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
     """Returns the header of an index and its first 1,000 lengths."""
     header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)), path="index")
     num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
-    return header, index.read(header.lengths_offset, num_bytes).view(np.int32)
+    return header, index.read(HEADER_BYTES, num_bytes).view(np.int32)

@@ -153,10 +153,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
 
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
-    """Checks every row of an index, and its checksum if there is a manifest; done once per opened dataset.
-
-    Pass `compares=False` to skip the checksum, which takes requests in object storage.
-    """
+    """Checks every row of an index and, with `compares`, its checksum in the manifest; done once per opened dataset."""
     if _SOUND.get(dataset) is dataset.index:
         return
     problem = next(index_problems(dataset), None)

@@ -147,10 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes the hidden files of a dead process whose final paths start with one of `prefixes`.
-
-    Skips folders with a journal of `storage/publishing.py`, which may list files of a complete group.
-    """
+    """Removes the hidden files of a dead process by prefix; skips folders with a journal, which may list such files."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:

@@ -56,10 +56,7 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """The byte ranges of parts within one range of bytes, in ascending order, possibly with gaps.
-
-    `starts` (ascending) and `sizes` are int64[num_parts], in bytes. An empty part may share its start with others.
-    """
+    """The byte ranges of parts, perhaps with gaps: `starts` (ascending) and `sizes` are int64[num_parts]."""
 
     starts: Integers
     sizes: Integers

@@ -29,10 +29,7 @@ class UnusableJsonError(ValueError):
 def parse_json(
     data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
 ) -> Any:
-    """Parses JSON text or its UTF-8 bytes; `object_hook` replaces each parsed object, inner ones first.
-
-    Raises an `UnusableJsonError` if the JSON is invalid, too large or nested too deeply, and no other error.
-    """
+    """Parses JSON text or UTF-8 bytes; `UnusableJsonError`, and no other error, if invalid, too large or too deep."""
     if len(data) > most_bytes:
         raise UnusableJsonError(f"expected at most {most_bytes} bytes, found more")
     try:
@@ -75,10 +72,7 @@ T = TypeVar("T")
 
 
 def from_members(kind: type[T], members: Any, name: str = "") -> T:
-    """Makes a dataclass from a parsed JSON object; `name` is the path of the object within the file.
-
-    The message of an `UnusableJsonError` starts with ":" or " in", to follow the name of the file.
-    """
+    """Makes a dataclass from a parsed JSON object; `name` is the path of the object within the file, for errors."""
     if type(members) is not dict:
         raise _wrong(members, name, _EXPECTED[dict])
     prefix, values = f"{name}." if name else "", {}

@@ -221,10 +221,7 @@ class ReadAhead(Generic[T]):
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Merges byte ranges (none empty) into requests (start, stop, indices of its ranges), sorted by start.
-
-    A request for several ranges has at most `most_bytes`.
-    """
+    """Merges byte ranges into requests (start, stop, indices of its ranges) of at most `most_bytes`, by start."""
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
     for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
@@ -493,10 +490,7 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class RemoteFile(ByteSource):
-    """One version of an object: by default its current one.
-
-    Reading an object that was replaced since is a `ReplacedObjectError`. Picklable: a copy reads the same version.
-    """
+    """One version of an object: by default its current one. Picklable: a copy reads the same version."""
 
     def __init__(
         self, path: str, settings: ObjectStorageSettings | None = None, version: ObjectVersion | None = None

@@ -74,13 +74,9 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The journal of a replacement of one or more groups.
+    """The journal of a replacement of one or more groups; those of other groups than `first` have only this attribute.
 
-    Attributes:
-        first: key of the group with the full journal; journals of other groups have only this attribute.
-        keys: keys of all groups, `first` at the start.
-        new: hidden name of each new file by final path; empty until all groups have journals.
-        gone: old files without a successor, to be removed.
+    `new` maps final paths to hidden names; it is empty until all groups have journals. `gone` are old files to remove.
     """
 
     first: str
@@ -268,10 +264,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes the replacement of a group whose process died; returns whether there was a replacement.
-
-    Waits up to 30 s if a running process is replacing the group. Takes one `lstat` if there is no journal.
-    """
+    """Finishes the replacement of a group whose process died; waits up to 30 s for a running one. False without any."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS

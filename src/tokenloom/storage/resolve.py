@@ -178,10 +178,7 @@ class RemoteStream(io.RawIOBase):
 def open_stream(
     path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
 ) -> io.BufferedReader:
-    """Opens a file or object as a buffered binary stream, starting at byte `start`.
-
-    Pass the offset where reading will probably end as `stop`, and the version of an object if it is known.
-    """
+    """Opens a buffered binary stream that starts at byte `start`; reading will probably end at `stop`."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         end = remote.num_bytes if stop is None else min(stop, remote.num_bytes)

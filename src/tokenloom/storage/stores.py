@@ -188,10 +188,7 @@ def s3_endpoint() -> tuple[str, str] | None:
 
 @cache
 def check_endpoint(variable: str, url: str) -> None:
-    """Checks once per process that a server listens at an endpoint, as requests would be retried for minutes.
-
-    A slow server passes. Worker processes rely on their parent. An endpoint behind a proxy is not checked.
-    """
+    """Checks once per process that a server listens, or requests would be retried for minutes; not behind a proxy."""
     from urllib.request import getproxies, proxy_bypass  # takes 10 ms, which most users do not need
 
     parts = urlsplit(url)

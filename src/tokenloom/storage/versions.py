@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from contextlib import suppress
@@ -13,6 +12,7 @@ from tokenloom.machine import boot_id, mount_namespace
 from tokenloom.storage.atomic import storage_errors
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_KINDS[stat.S_IFDIR] = "a folder"
 
 HERE = "/0"
 """Identifies the namespace of device and inode numbers: one boot and one mount namespace."""
@@ -95,8 +95,5 @@ def check_version(descriptor: int, expected: FileVersion | None, path: str) -> N
 
 
 def _not_regular(path: str, mode: int) -> StorageError:
-    if stat.S_ISDIR(mode):
-        with storage_errors("open", path):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
     return StorageError(f"cannot open `{path}`: it is {kind}", hint="write its contents into a regular file first")

@@ -1,7 +1,3 @@
-"""A manifest in a few lines, and pairs that have one."""
-
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -63,7 +59,6 @@ def make_manifest(**changes):
 
 
 def write_recorded(prefix, documents, *, dtype=np.uint16, **changes):
-    """Writes a pair of documents of sequences with its manifest; returns its prefix."""
     with IndexedDatasetBuilder(f"{os.fspath(prefix)}.bin", dtype=dtype, checksums=True) as builder:
         for sequences in documents:
             for sequence in sequences:
@@ -79,5 +74,4 @@ def write_recorded(prefix, documents, *, dtype=np.uint16, **changes):
 
 
 def write_manifest(prefix, manifest):
-    """Writes the manifest of a pair that is there."""
     publish_bytes(manifest_path(os.fspath(prefix)), manifest_bytes(manifest))

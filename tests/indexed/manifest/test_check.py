@@ -1,5 +1,3 @@
-"""Pairs and their manifests: written together, never mixed, checked against each other."""
-
 import dataclasses
 import itertools
 import os

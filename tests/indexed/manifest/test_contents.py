@@ -1,5 +1,3 @@
-"""What a manifest says: its parts fit together, and those of several pairs become one."""
-
 import dataclasses
 import os
 
@@ -78,7 +76,6 @@ def test_documents_that_are_left_out_went_elsewhere():
 
 @pytest.fixture
 def pairs(tmp_path):
-    """Two pairs of one tokenizer."""
     return [write_recorded(tmp_path / name, [[[1, 2]], [[3]]]) for name in "ab"]
 
 
@@ -106,8 +103,6 @@ def test_a_pair_without_a_manifest_leaves_the_result_without(tmp_path, pairs, jo
 
 
 class Peer:
-    """A tokenizer as Megatron has them: told apart by a path, and with attributes that raise."""
-
     def __init__(self):
         self.unique_identifiers = {"class": "peer", "tokenizer_path": ["there/tokenizer"]}
         self.vocab_size = np.int64(100)

@@ -1,5 +1,3 @@
-"""The manifest beside a pair: what it holds, its file, and files that are none."""
-
 import json
 import os
 

@@ -1,5 +1,3 @@
-"""Pairs that are written, appended and joined here."""
-
 import pytest
 from tests.indexed.pairs import write_pair
 from tests.indexed.writing.pairs import CORPUS, Pair

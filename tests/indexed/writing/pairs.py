@@ -1,5 +1,3 @@
-"""A builder whose pair can be looked at, and parts of a small pair."""
-
 import numpy as np
 from tests.indexed.pairs import pair_bytes
 
@@ -21,7 +19,6 @@ class Pair:
         return pair_bytes(self.prefix)
 
     def tokens(self):
-        """Finishes; returns the sequences."""
         self.finish()
         return [tokens.tolist() for tokens in IndexedDataset(self.prefix)[:]]
 

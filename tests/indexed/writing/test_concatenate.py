@@ -1,5 +1,3 @@
-"""Parts of datasets, and whole ones, written as one pair, with their roles."""
-
 import errno
 import os
 
@@ -129,7 +127,6 @@ def test_any_selection_is_what_the_builder_writes(tmp_path_factory, data, dtype,
 
 
 def add_roles(prefix, *, tokenizer="ab" * 32):
-    """Gives each sequence of n tokens n parts, of kinds by turns."""
     dataset = IndexedDataset(prefix)
     lengths = dataset.sequence_lengths.astype(np.int64)
     writer = roles_writer(prefix, tokenizer_sha256=tokenizer)
@@ -157,21 +154,12 @@ def test_roles_are_joined(tmp_path, write):
     assert read_columns(joined)["roles"].about == {"tokenizer": "ab" * 32}
 
 
-def test_roles_of_some_inputs_are_never_dropped_silently(tmp_path, prefix):
+def test_roles_of_other_tokenizers_are_not_joined(tmp_path, prefix):
     other = write_pair(tmp_path / "b", CORPUS)
     add_roles(prefix)
-    with pytest.raises(ConfigError, match=rf"`{other}` has no column `roles`, but `{prefix}` has"):
-        write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     add_roles(other, tokenizer="cd" * 32)
     with pytest.raises(
         ConfigError, match=rf"column `roles` is .* about .*abab.* in `{prefix}`, and .*'cdcd.* in `{other}`"
     ):
         write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     assert not os.path.exists(f"{tmp_path}/all.idx")
-
-
-def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
-    write_pair(tmp_path / "all", CORPUS)
-    add_roles(f"{tmp_path}/all")
-    write_concatenated([part(prefix)], f"{tmp_path}/all", overwrite=True)
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("all.") and name[4:] not in ("bin", "idx")]

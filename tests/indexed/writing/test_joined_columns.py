@@ -1,7 +1,3 @@
-"""Columns of pairs that are joined, cut and catalogued."""
-
-from __future__ import annotations
-
 import os
 import re
 
@@ -23,7 +19,6 @@ WAYS = ["merge", "catalogue"]
 
 @pytest.fixture
 def pairs(tmp_path):
-    """Returns two pairs of three and of one document, with manifests."""
     return [write_recorded(tmp_path / "a", [[[1, 2]], [], [[3]]]), write_recorded(tmp_path / "b", [[[4], [5, 6]]])]
 
 

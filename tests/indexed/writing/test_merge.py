@@ -1,5 +1,3 @@
-"""Several pairs into one."""
-
 import os
 
 import numpy as np
@@ -26,18 +24,6 @@ from tokenloom.indexed.writing.concatenate import merge_datasets
 @pytest.fixture
 def prefixes(tmp_path):
     return write_two_pairs(tmp_path)
-
-
-def test_documents_keep_their_order(tmp_path, prefixes):
-    merged = merge_datasets(prefixes, f"{tmp_path}/all")
-    assert merged.path_prefix == f"{tmp_path}/all"
-    assert read_pair(merged.path_prefix) == FIRST + SECOND
-    assert read_pair(merge_datasets(prefixes[::-1], f"{tmp_path}/back").path_prefix) == SECOND + FIRST
-
-
-def test_either_file_may_name_a_pair(tmp_path, prefixes):
-    merged = merge_datasets([f"{prefixes[0]}.bin", f"{prefixes[1]}.idx"], f"{tmp_path}/all.bin")
-    assert merged.path_prefix == f"{tmp_path}/all"
 
 
 def test_an_older_result_is_replaced(tmp_path, prefixes):

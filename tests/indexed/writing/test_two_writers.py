@@ -1,7 +1,3 @@
-"""Two writers of one prefix, and readers of what is replaced: what opens is of one writer, or an error names it."""
-
-from __future__ import annotations
-
 import multiprocessing
 import threading
 import traceback
@@ -59,7 +55,6 @@ PAIRS = {
 
 
 def _ends(works, *, how):
-    """Runs two things at once, and returns how each ended: the name of an error, or nothing."""
     context = multiprocessing.get_context("fork")
     barrier = (context if how == "processes" else threading).Barrier(len(works))
     ends = context.SimpleQueue()
@@ -72,7 +67,7 @@ def _ends(works, *, how):
         except REFUSALS as error:
             ends.put((number, type(error).__name__))
         except ConfigError as error:  # of jobs that share a folder, and of a catalogue over a pair
-            ends.put((number, "refused" if "job" in str(error) or "take the place" in str(error) else str(error)))
+            ends.put((number, "refused" if "job" in str(error) or "cannot replace it" in str(error) else str(error)))
         except BaseException:  # noqa: BLE001 - told below
             ends.put((number, traceback.format_exc()))
 

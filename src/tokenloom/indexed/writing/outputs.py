@@ -52,19 +52,20 @@ class IndexWriter:
         if not len(lengths):
             return
         header, row = self._header, self.num_rows
+        lengths_offset, pointers_offset, _, modes_offset = header.offsets
         ends = np.cumsum(lengths, dtype=np.int64) * header.dtype.itemsize + self.pointer
         pointers = np.concatenate([np.array([self.pointer], dtype=np.int64), ends[:-1]])
-        self._put(header.lengths_offset + 4 * row, lengths)
-        self._put(header.pointers_offset + 8 * row, pointers)
+        self._put(lengths_offset + 4 * row, lengths)
+        self._put(pointers_offset + 8 * row, pointers)
         if self._multimodal:
             assert modes is not None
-            self._put(header.modes_offset + row, modes)
+            self._put(modes_offset + row, modes)
         self.num_rows += len(lengths)
         self.pointer = int(ends[-1])
 
     def add_boundaries(self, ends: NDArray[np.int64]) -> None:
         """Appends document boundaries, int64[count], one past the last sequence of each document."""
-        self._put(self._header.boundaries_offset + 8 * self._num_boundaries, ends)
+        self._put(self._header.offsets[2] + 8 * self._num_boundaries, ends)
         self._num_boundaries += len(ends)
 
     def finish(self) -> None:
@@ -95,15 +96,9 @@ def existing_path(prefix: str) -> str | None:
 
 @dataclass(kw_only=True)
 class PendingDataset:
-    """The written but unpublished files of a dataset.
+    """The written but unpublished files of a dataset; `tokens` is the `.bin` file or the catalogue.
 
-    Attributes:
-        prefix: prefix of the index.
-        tokens, index: the `.bin` file (or the catalogue instead), and the `.idx` file.
-        manifest: bytes of the manifest; None writes no manifest.
-        columns: columns by name; see `describe`.
-        beside: further files to publish with the dataset.
-        replaced: further files to remove when an existing dataset is replaced.
+    `beside` has further files to publish, `replaced` further paths to remove when an existing dataset is replaced.
     """
 
     prefix: str
