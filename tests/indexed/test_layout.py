@@ -151,7 +151,7 @@ BY_CHANCE = IDX[:18] + struct.pack("<QQ", 1, 6) + IDX[34:]
     ("idx", "tokens", "expected"),
     [
         (BY_CHANCE, BIN, "`corpus.idx`: expected document boundaries from 0 to 1 (the sequence count), found "),
-        (HEADER[:18] + struct.pack("<QQ", 0, 0), b"", "`corpus.idx`: expected at least one document boundary, found none"),
+        (HEADER[:18] + struct.pack("<QQ", 0, 0), b"", "`corpus.idx`: expected at least one document boundary"),
         (
             HEADER[:18] + struct.pack("<QQq", 0, 1, 0),
             b"\x01\x00",

@@ -13,7 +13,6 @@ from tokenloom.storage.objects import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 
 _NUMBERS = itertools.count()
-"""What buckets are named by, beside the process: no two of a session have one name."""
 
 
 @dataclass

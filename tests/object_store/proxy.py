@@ -3,29 +3,21 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from tests.object_store.server import reserved_port
 
 KINDS = ("reset", "truncate", "500", "503", "slow_first_byte")
-"""What can happen to a single request, see `Faults.shares`."""
 
 _EXPECT = b"expect: 100-continue"
 
 
 @dataclass
 class Faults:
-    """What goes wrong. May be changed while the proxy runs; holds for requests that begin later.
+    """Faults of later requests: "reset" before the response, "truncate" within the body, statuses, "slow_first_byte".
 
-    Attributes:
-        latency_seconds: before each response.
-        link_bytes_per_second: of all bodies together; None for no limit.
-        shares: the share of GET requests that meet each kind of fault, in [0, 1]: "reset" closes the connection before
-            the response, "truncate" in the middle of the body, "500" and "503" answer so, "slow_first_byte" waits.
-        every: {kind: n} lets every n-th GET request meet that kind.
-        slow_seconds: how long a slow first byte takes.
-        until_at_once: holds responses until so many requests were under way together.
+    `shares` are probabilities by kind, `every` has n by kind for every n-th GET request. `link_bytes_per_second` limits
+    all bodies together. Responses wait until `until_at_once` requests were in flight together.
     """
 
     latency_seconds: float = 0.0
@@ -37,13 +29,7 @@ class Faults:
 
 
 class FaultProxy:
-    """Forwards to a server while the `with` block lasts; `endpoint` is its URL.
-
-    Attributes:
-        faults: what goes wrong from now on.
-        counts: requests by method, faults by kind, and `body_bytes` sent to clients for GET.
-        most_at_once: requests that were under way together.
-    """
+    """A proxy of a server; `counts` has requests by method, faults by kind, and `body_bytes` sent for GET."""
 
     def __init__(self, upstream_port: int, *, seed: int = 0) -> None:
         self.faults = Faults()
@@ -69,9 +55,7 @@ class FaultProxy:
         self._ready.wait()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._reserved.close()

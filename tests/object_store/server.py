@@ -11,7 +11,6 @@ import tempfile
 import time
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 ACCESS_KEY = "test:tester"
@@ -86,9 +85,7 @@ class S3Server:
                 each.close()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

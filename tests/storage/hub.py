@@ -14,14 +14,7 @@ _FILE = re.compile(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.*)")
 
 @dataclass
 class Repository:
-    """A dataset of the hub.
-
-    Attributes:
-        files: bytes by path, the same at every revision.
-        large: paths of files that lie elsewhere, where a redirect leads.
-        token: what a request must name; None for a public one.
-        is_gated: whether nobody accepted its conditions.
-    """
+    """A dataset of the hub with the same files at every revision; those in `large` are behind a redirect."""
 
     files: dict[str, bytes]
     large: set[str] = field(default_factory=set)
@@ -53,7 +46,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
-        self.server.hub.requests.append(path)
         if path.startswith("/elsewhere/"):
             self._bytes(self.server.hub.elsewhere[path], {"ETag": '"of-elsewhere"'})
         elif found := _FILE.fullmatch(path):
@@ -138,18 +130,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HubServer:
-    """The server, on a free port of this machine, for as long as the `with` block lasts.
-
-    Attributes:
-        repositories: datasets by `org/name`.
-        requests: paths of the requests so far.
-        status: answered to everything, if it is not None.
-    """
+    """A server of `repositories` by `org/name`; answers everything with `status` unless that is None."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
         self.elsewhere: dict[str, bytes] = {}
-        self.requests: list[str] = []
         self.status: int | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.hub = self  # type: ignore[attr-defined]

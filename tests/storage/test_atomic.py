@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
+from tokenloom.storage.atomic import PendingFile, storage_errors
 
 
 def names_in(folder):
@@ -134,19 +134,3 @@ def test_a_full_disk_has_a_hint(code):
     assert caught.value.message == f"cannot write `x.bin`: {os.strerror(code)}"
     assert caught.value.hint == "free space on the disk, or write to another one"
     assert isinstance(caught.value.__cause__, OSError)
-
-
-def test_small_files_appear_whole_and_replace_what_had_the_name(tmp_path):
-    for data in (b"old", b"new"):
-        publish_bytes(str(tmp_path / "data.json"), data)
-        assert (tmp_path / "data.json").read_bytes() == data
-        assert names_in(tmp_path) == ["data.json"]
-
-
-def test_a_small_file_that_cannot_be_published_leaves_nothing(tmp_path):
-    (tmp_path / "data.json").mkdir()
-    with pytest.raises(StorageError, match=r"cannot publish `.*data.json`: Is a directory"):
-        publish_bytes(str(tmp_path / "data.json"), b"new")
-    assert names_in(tmp_path) == ["data.json"]
-    with pytest.raises(StorageError, match="No such file or directory"):
-        publish_bytes(str(tmp_path / "absent" / "data.json"), b"new")

@@ -58,12 +58,6 @@ def test_a_missing_file_is_named(tmp_path, open_file):
         open_file(str(tmp_path / "absent"))
 
 
-def test_a_view_outlives_its_source(path):
-    view = MappedFile(path).read(10, 3)
-    os.unlink(path)
-    assert view.tolist() == [10, 11, 12]
-
-
 def test_a_file_truncated_while_open_is_reported(path):
     source = PositionalFile(path)
     source.read(0, 1)
