@@ -165,6 +165,7 @@ class Column:
             raise self.damaged(expected=f"CRC-32 {self.facts.crc32:08x}", found=f"{found:08x}")
 
     def damaged(self, *, expected: str, found: object) -> DatasetFormatError:
+        """Returns the error for wrong values in this column."""
         return damaged(self.path, expected, found, hint=_REWRITE)
 
 

@@ -353,6 +353,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def is_remote(self) -> bool:
+        """Whether the data is in object storage."""
         return is_remote(self.path_prefix)
 
     @property
@@ -454,6 +455,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def idx_path(self) -> str:
+        """The path of the `.idx` file."""
         return idx_path(self.path_prefix)
 
     @property

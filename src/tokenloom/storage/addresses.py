@@ -32,6 +32,7 @@ class ObjectAddress:
 
     @property
     def root(self) -> str:
+        """The address of the bucket."""
         return f"{self.scheme}://{self.bucket}"
 
     def __str__(self) -> str:

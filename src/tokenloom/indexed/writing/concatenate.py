@@ -87,6 +87,7 @@ class ConcatenatedPart:
 
     @property
     def is_whole(self) -> bool:
+        """Whether the part is the whole dataset."""
         return self.documents is None and self.kept_documents is None
 
 
