@@ -149,7 +149,7 @@ class JoinedPairs:
     def holding(self, sequence: int) -> int:
         """Returns the index of the pair that contains a sequence."""
         if not 0 <= sequence < len(self):
-            raise IndexError(f"sequence {sequence} out of range: there are {len(self)}")
+            raise IndexError(f"sequence {sequence} out of range: there are {len(self)} sequences")
         return int(np.searchsorted(self._firsts, sequence, side="right")) - 1
 
     def first_of(self, number: int) -> int:
@@ -162,7 +162,7 @@ class JoinedPairs:
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields (index of a pair, positions of its sequences in the argument: int64[count]) for each pair."""
+        """Yields for each pair its index, and which of `sequences` are in it: int64[count]."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

@@ -31,7 +31,7 @@ def parse_json(
 ) -> Any:
     """Parses JSON text or UTF-8 bytes; `UnusableJsonError`, and no other error, if invalid, too large or too deep."""
     if len(data) > most_bytes:
-        raise UnusableJsonError(f"expected at most {most_bytes} bytes, found more")
+        raise UnusableJsonError(f"expected at most {most_bytes} bytes, found {len(data)}")
     try:
         return json.loads(data, object_hook=object_hook)
     except RecursionError:

@@ -598,9 +598,8 @@ class RemoteFile(ByteSource):
                 begin = max(offset, start)
                 parts.append(_cut(self._last_block, begin, min(stop, start + step) - begin))
         else:  # fetches the parts of a large range concurrently
-            parts = storage.together(
-                [partial(self._fetch, at, min(at + step, stop)) for at in range(offset, stop, step)]
-            )
+            starts = range(offset, stop, step)
+            parts = storage.together([partial(self._fetch, at, min(at + step, stop)) for at in starts])
         self._book(length, num_hits=int(not num_fetched), num_waits=int(num_fetched > 0), started=started)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

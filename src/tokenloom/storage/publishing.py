@@ -246,9 +246,7 @@ def _read_journal(key: str) -> Journal | None:
         return None
     except UnusableJsonError as error:
         message = f"`{path}`: the journal is damaged: {str(error).removeprefix(': ')}"
-        raise StorageError(
-            message, hint="check the files beside it, which were being replaced, then remove it"
-        ) from error
+        raise StorageError(message, hint="check the files beside it, then remove it") from error
     return found.renamed(lambda name: os.path.join(os.path.dirname(key), name))
 
 

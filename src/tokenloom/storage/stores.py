@@ -400,9 +400,8 @@ def _unreachable(address: ObjectAddress, reason: object, *, hint: str | None = N
 def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObjectError:
     """Returns the error for a replaced object; `versions` are the expected and the found version, if known."""
     difference = ": expected {}, found {}".format(*versions) if versions else ""
-    return ReplacedObjectError(
-        f"`{address}` was replaced after it was opened{difference}", hint="open the dataset again"
-    )
+    message = f"`{address}` was replaced after it was opened{difference}"
+    return ReplacedObjectError(message, hint="open the dataset again")
 
 
 def _reason_of(error: object) -> str:

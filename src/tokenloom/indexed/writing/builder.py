@@ -133,9 +133,8 @@ class IndexedDatasetBuilder:
             else:
                 tokens = np.asarray(row).reshape(-1)
                 if suffix is not None:
-                    exact = (
-                        tokens if tokens.dtype.kind == "i" else self._convert(tokens)
-                    )  # uint64 + int64 would be float64
+                    # uint64 and int64 together would become float64
+                    exact = tokens if tokens.dtype.kind == "i" else self._convert(tokens)
                     tokens = np.concatenate([exact, suffix])
             self._append(tokens, (len(tokens),), (mode,) if self.multimodal else None, end_document=True)
 

@@ -345,9 +345,8 @@ class _Joining:
                     wrong = first_difference(tokens.readable_path, self._contents(advance))
                 if wrong is not None:
                     hint = "check disk and memory for faults, and do not modify the inputs while they are joined"
-                    raise StorageError(
-                        f"`{tokens.path}`: byte {wrong} differs from the inputs after copying", hint=hint
-                    )
+                    message = f"`{tokens.path}`: byte {wrong} differs from the inputs after copying"
+                    raise StorageError(message, hint=hint)
             pending.columns |= columns or {}
             self.add_columns(pending, MappedFile(tokens.readable_path))
         return pending
@@ -442,9 +441,8 @@ def _counts(dataset: IndexedDataset, part: ConcatenatedPart) -> tuple[int, int, 
     if chosen is not None and (chosen.step != 1 or not 0 <= chosen.start <= chosen.stop <= count):
         raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: it has {count}")
     if kept is not None and (kept.dtype != np.bool_ or kept.shape != (count,)):
-        raise ConfigError(
-            f"`kept_documents` of `{part.prefix}`: must be bool[{count}], got {kept.dtype}{[*kept.shape]}"
-        )
+        found = f"{kept.dtype}{[*kept.shape]}"
+        raise ConfigError(f"`kept_documents` of `{part.prefix}`: must be bool[{count}], got {found}")
     if kept is None:
         documents = range(count) if chosen is None else chosen
         first, last = dataset.document_indices[[documents.start, documents.stop]].tolist()
