@@ -32,6 +32,7 @@ from tokenloom.forks import cached_property
 from tokenloom.kernels.storage import map_file
 from tokenloom.progress import Wait, task, waiting_for
 from tokenloom.rendering.words import size
+from tokenloom.storage import atomic
 from tokenloom.storage.addresses import (
     ObjectAddress,
     ObjectClient,
@@ -41,15 +42,7 @@ from tokenloom.storage.addresses import (
     parse_address,
     short_hash,
 )
-from tokenloom.storage.atomic import (
-    PendingFile,
-    close_lock,
-    is_file_at,
-    open_for_lock,
-    remove_leftover,
-    storage_errors,
-    write_at,
-)
+from tokenloom.storage.atomic import PendingFile, remove_leftover, storage_errors, write_at
 from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, submit
 from tokenloom.storage.local import Bytes, ByteSource, Integers, Ranges, out_of_range
 from tokenloom.storage.secrets import is_signed_alike, queries_for_child, query_of, remember
@@ -254,16 +247,16 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
     Yields None if another process was faster: then check again whether `path` exists.
     """
     part = f"{path}.part"
-    descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
+    descriptor = atomic.open_for_lock(part, os.O_RDWR | os.O_CREAT)
     try:
         with waiting_for(f"`{path}`, which another process makes"):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield (descriptor, part) if is_file_at(descriptor, part) and not os.path.lexists(path) else None
+        yield (descriptor, part) if atomic.is_file_at(descriptor, part) and not os.path.lexists(path) else None
     finally:
         with suppress(OSError):
-            if is_file_at(descriptor, part):
+            if atomic.is_file_at(descriptor, part):
                 remove_leftover(part)
-        close_lock(descriptor)
+        atomic.close_lock(descriptor)
 
 
 class BlockCache:

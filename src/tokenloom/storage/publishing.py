@@ -35,21 +35,9 @@ from typing import Literal
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.machine import is_running
 from tokenloom.progress import waiting_for
+from tokenloom.storage import atomic
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import (
-    PendingFile,
-    close_lock,
-    hidden_path,
-    is_file_at,
-    lock,
-    open_for_lock,
-    publish_bytes,
-    remove_leftover,
-    remove_pending,
-    storage_errors,
-    sync_folder,
-    write_at,
-)
+from tokenloom.storage.atomic import PendingFile, hidden_path, publish_bytes, storage_errors, sync_folder
 from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
 from tokenloom.storage.versions import open_regular
 
@@ -316,10 +304,10 @@ class OutputLock(AbstractContextManager["OutputLock"]):
             return
         try:
             with suppress(OSError):
-                if is_file_at(descriptor, self._path):
+                if atomic.is_file_at(descriptor, self._path):
                     os.unlink(self._path)
         finally:  # also after a KeyboardInterrupt
-            close_lock(descriptor)
+            atomic.close_lock(descriptor)
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -333,14 +321,14 @@ def _acquire(path: str, key: str) -> int | None:
     deadline = time.monotonic() + _BRIEF_SECONDS
     while True:
         with storage_errors("create", key):
-            descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
+            descriptor = atomic.open_for_lock(path, os.O_RDWR | os.O_CREAT)
             is_ours = False
             try:
-                if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if not atomic.lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     _LOGGER.warning("the filesystem of `%s` has no locks, so other writers are not excluded", key)
-                    remove_leftover(path)
+                    atomic.remove_leftover(path)
                     return None
-                if is_ours := is_file_at(descriptor, path):  # else its last holder has removed the file
+                if is_ours := atomic.is_file_at(descriptor, path):  # else its last holder has removed the file
                     return descriptor
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
@@ -348,7 +336,7 @@ def _acquire(path: str, key: str) -> int | None:
                     raise OutputBusyError(message, hint="wait until it has ended, or choose another output") from error
             finally:
                 if not is_ours:
-                    close_lock(descriptor)
+                    atomic.close_lock(descriptor)
         time.sleep(_LOOK_SECONDS)
 
 
@@ -362,9 +350,9 @@ def _sign(descriptor: int, key: str) -> None:
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
         if found is not None and not is_running(int(found[1])):
-            remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
+            atomic.remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
         os.ftruncate(descriptor, 0)
-        write_at(descriptor, memoryview(f"process {os.getpid()} on {host}".encode()), 0)
+        atomic.write_at(descriptor, memoryview(f"process {os.getpid()} on {host}".encode()), 0)
 
 
 def _settle(key: str) -> None:
