@@ -320,7 +320,7 @@ def test_who_waits_for_a_file_that_another_makes_says_so(tmp_path: Path):
             thread.start()
             assert watcher.has_seen.wait(20)
         thread.join(20)
-    assert watcher.waits == {f"`{path}`, which another process makes"}
+    assert watcher.waits == {f"`{path}`, which another process is making"}
     assert len(found) == 1
 
 

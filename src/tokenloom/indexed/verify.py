@@ -421,7 +421,7 @@ class Verification:
     def _locked(self, path: str) -> Iterator[bool]:
         """Locks a result against other processes, and yields whether that was possible; continues in both cases."""
         lock: OutputLock | None = None
-        with waiting_for(f"`{path}`, which another process makes"):
+        with waiting_for(f"`{path}`, which another process is making"):
             while lock is None and not self._stopping.is_set():
                 try:
                     os.makedirs(self._folder, mode=0o700, exist_ok=True)

@@ -136,7 +136,7 @@ class ExtentSource(ByteSource):
         self.files = files
         self.extents = extents
         self.recorded_in = recorded_in
-        self._hint = f"`{recorded_in}` names it; put it back, or write `{recorded_in}` again"
+        self._hint = f"`{recorded_in}` lists it; restore it, or write `{recorded_in}` again"
         self.remote_paths: list[str] = [file.path for file in files if is_remote(file.path)]
         self._is_mapped = mmap and not self.remote_paths
         self._settings = settings

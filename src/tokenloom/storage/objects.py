@@ -249,7 +249,7 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
     part = f"{path}.part"
     descriptor = atomic.open_for_lock(part, os.O_RDWR | os.O_CREAT)
     try:
-        with waiting_for(f"`{path}`, which another process makes"):
+        with waiting_for(f"`{path}`, which another process is making"):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield (descriptor, part) if atomic.is_file_at(descriptor, part) and not os.path.lexists(path) else None
     finally:

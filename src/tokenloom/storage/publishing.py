@@ -254,7 +254,7 @@ def recover(key: str) -> bool:
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    with waiting_for(f"`{key}`, which another process replaces"):
+    with waiting_for(f"`{key}`, which another process is replacing"):
         while os.path.lexists(journal_path(key)):
             try:
                 OutputLock(key).release()  # taking the lock recovers the group
