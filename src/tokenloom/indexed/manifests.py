@@ -167,8 +167,8 @@ class FileChecksum:
 class PairFacts:
     """The counts and checksums of both files of a pair.
 
-    `largest_token` is that of text only in multimodal data, and None without integer tokens. `index_start_crc32` covers
-    the header and the first 1,000 lengths. `copied_tokens` is None if no tokens were copied from other pairs.
+    `largest_token` is None if there are no integer tokens; in multimodal data it is the largest token of text.
+    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` is None if none were copied.
     """
 
     dtype: str

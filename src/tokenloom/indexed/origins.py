@@ -166,7 +166,7 @@ class Origins:
         """
         asked = np.asarray(documents, dtype=np.int64)
         if len(asked) and not 0 <= int(asked.min()) <= int(asked.max()) < self.num_documents:
-            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: there are {self.num_documents}")
+            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: it has {self.num_documents}")
         rows, _ = self._take(self._runs_of(asked))
         firsts, files, records = rows.T
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)

@@ -250,7 +250,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes the replacement of a group whose process died; waits up to 30 s for a running one. False without any."""
+    """Finishes the replacement of a group if its process died, or waits for it up to 30 s; else returns False."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
