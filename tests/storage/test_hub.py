@@ -8,12 +8,7 @@ from tests.storage.hub import HubServer, Repository
 from tests.support import small_shards
 
 from tokenloom import preprocess_corpus
-from tokenloom.errors import (
-    AccessDeniedError,
-    ReplacedObjectError,
-    StorageError,
-    UnavailableError,
-)
+from tokenloom.errors import AccessDeniedError, ReplacedObjectError, StorageError, UnavailableError
 from tokenloom.inputs.find import find_inputs
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.storage.objects import RemoteFile, close_storages
