@@ -91,8 +91,5 @@ class InputSlice:
 
     @property
     def numbers_records_from_its_start(self) -> bool:
-        """Whether record numbers start at 1 in this slice; otherwise at the start of the file.
-
-        They start in the slice if the number of lines before it is unknown.
-        """
+        """Whether record numbers count from the start of the slice, not of the file: earlier lines are not counted."""
         return self.start > 0 and self.file.is_cut_by_bytes

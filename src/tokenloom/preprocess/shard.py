@@ -366,7 +366,7 @@ class ShardJournal:
 
     Attributes:
         is_careful: whether an earlier attempt left a journal, so that records are tokenized one at a time.
-        num_noted: number of writes to the journal, the heartbeat of a careful attempt.
+        num_noted: number of writes to the journal, which serve as heartbeats.
     """
 
     def __init__(self, path: str) -> None:

@@ -111,7 +111,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return (*parts, *(["byte_fallback"] if getattr(self.backend.model, "byte_fallback", False) else []))
 
     def load_gigatoken(self, module: Any) -> Any:
-        """See `FastEncodable`."""
+        """Loads this tokenizer in `gigatoken`; see `FastEncodable`."""
         return module.Tokenizer.from_json(self.data)
 
     @property

@@ -123,7 +123,7 @@ class DelimitedReader(TableReader):
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream followed by `end`, an invalid row that goes unnoticed only if a quote is still open."""
+    """The text of a stream followed by `end`, an invalid row: if pyarrow does not report it, a quote is still open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""
