@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import files_of, interrupt_after, preprocess_chat
-from tests.indexed.pairs import pair_bytes
 from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import (
     EOD,
@@ -86,9 +85,6 @@ def test_answers_are_found_token_by_token(tmp_path, tokenizer):
     assert (summary.dtype, manifest.tokenizer.eod) == ("uint16", SpecialToken(id=tokenizer.eod, text=EOD))
     assert verify_dataset(summary.prefix).problems == ()
 
-
-def test_the_tokens_are_those_of_the_whole_text(tmp_path, tokenizer):
-    summary = run(tmp_path, tokenizer, TALKS)
     for row, talk in enumerate(TALKS):
         text = "\n".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>" for turn in talk["messages"])
         assert IndexedDataset(summary.prefix)[row].tolist() == [*tokenizer.tokenize(text), tokenizer.eod]
@@ -106,21 +102,6 @@ def test_an_end_that_is_there_is_not_repeated(tmp_path, tokenizer):
     template = jinja(tmp_path, "{% for m in messages %}{{ m.content }}{{ '<|endoftext|>' }}{% endfor %}")
     summary = run(tmp_path, tokenizer, [messages("Hi", "Ho")], chat_template=template)
     assert shown(summary.prefix, tokenizer) == [[("prompt", f"Hi{EOD}"), ("answer", f"Ho{EOD}")]]
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]},
-        {"instruction": "Hi", "input": "", "output": "Ho"},
-        {"instruction": "Hi", "context": None, "response": "Ho"},
-    ],
-)
-def test_other_schemas_come_to_the_same(tmp_path, tokenizer, record):
-    run(tmp_path, tokenizer, [messages("Hi", "Ho")])
-    expected = pair_bytes(tmp_path / "out")
-    run(tmp_path, tokenizer, [record])
-    assert pair_bytes(tmp_path / "out") == expected
 
 
 BAD = [
@@ -148,8 +129,6 @@ def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
 
 
 def test_nothing_but_bad_lines_is_an_error(tmp_path, tokenizer):
-    with pytest.raises(InputError, match=r"found: 1 blank lines, 1 bad records; the first is `.*` line 1: "):
-        run(tmp_path, tokenizer, [{"messages": []}, b""], skip_bad_lines=True)
     with pytest.raises(InputError, match="no conversations found: 0 blank lines, 0 bad records"):
         run(tmp_path, tokenizer, [])
     with pytest.raises(ConfigError, match=r"no schema of messages, .* fits the columns body"):
@@ -170,15 +149,12 @@ def test_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
 
 def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):
     rows = [{"instruction": text, "output": answer} for text, answer in (("Hi", "Ho"), (None, "x"), ("y", None))]
-    path, options = write_parquet(tmp_path / "chat.parquet", rows), {"chat_template": "chatml", "overwrite": True}
+    path = write_parquet(tmp_path / "chat.parquet", rows)
     with pytest.raises(InputError, match=r"chat\.parquet` row 2: no text under 'instruction'"):
-        preprocess_chat(path, tmp_path / "out", tokenizer, **options)
-    summary = preprocess_chat(path, tmp_path / "out", tokenizer, skip_bad_lines=True, **options)
+        run(tmp_path, tokenizer, path)
+    summary = run(tmp_path, tokenizer, path, skip_bad_lines=True)
     assert (summary.datasets[0].num_sequences, summary.num_rejected) == (1, 2)
     assert [json.loads(record["text"]) for record in rejected(summary)] == rows[1:]
-    missing = write_parquet(tmp_path / "nulls.parquet", [messages("Hi", "Ho"), {"messages": None}])
-    with pytest.raises(InputError, match="row 2: expected an array under 'messages', found null"):
-        preprocess_chat(missing, tmp_path / "out", tokenizer, **options)
 
 
 def sft(path, tokenizer, *, sequence_length=128, **changes):
@@ -227,10 +203,21 @@ def test_what_has_loss_is_what_the_assistant_says(tmp_path_factory, turns, pad_i
 PLAIN = "{% for m in messages %}{% if m.content != 'nothing' %}{{ m.content }} {% endif %}{% endfor %}"
 
 
-def test_a_conversation_of_nothing_is_a_bad_record_and_its_neighbours_stay_whole(tmp_path, tokenizer):
-    template = jinja(tmp_path, PLAIN)
-    lines = [messages("Hi", "Ho"), messages("nothing", "nothing"), messages("More", "No")]
-    with pytest.raises(InputError, match=r"line 2: .*template\.jinja rendered no text for conversation 1"):
+FAILING = PLAIN + "{% if messages[0].content == 'bad' %}{{ EXPRESSION }}{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "line", "reason"),
+    [
+        (PLAIN, messages("nothing", "nothing"), "rendered no text for conversation 1"),
+        (FAILING.replace("EXPRESSION", "1 / 0"), messages("bad", "Ho"), "failed: "),
+        (FAILING.replace("EXPRESSION", "2.0 ** 100000"), messages("bad", "Ho"), "failed: "),
+    ],
+)
+def test_a_line_that_is_not_rendered_leaves_its_neighbours_whole(tmp_path, tokenizer, template, line, reason):
+    template = jinja(tmp_path, template)
+    lines = [messages("Hi", "Ho"), line, messages("More", "No")]
+    with pytest.raises(InputError, match=rf"line 2: .*template\.jinja {reason}"):
         run(tmp_path, tokenizer, lines, chat_template=template)
     summary = run(tmp_path, tokenizer, lines, chat_template=template, skip_bad_lines=True)
     assert shown(summary.prefix, tokenizer) == [
@@ -250,16 +237,6 @@ def test_a_conversation_without_tokens_is_a_bad_record(tmp_path):
     assert (record["line"], record["reason"]) == (2, "the conversation or text has no tokens")
 
 
-@pytest.mark.parametrize("expression", ["1 / 0", "2.0 ** 100000"])
-def test_a_template_that_fails_on_a_line_leaves_the_others(tmp_path, tokenizer, expression):
-    template = jinja(tmp_path, PLAIN + "{% if messages[0].content == 'bad' %}{{ " + expression + " }}{% endif %}")
-    lines = [messages("Hi", "Ho"), messages("bad", "Ho"), messages("More", "No")]
-    with pytest.raises(InputError, match=r"line 2: .*template\.jinja failed: "):
-        run(tmp_path, tokenizer, lines, chat_template=template)
-    summary = run(tmp_path, tokenizer, lines, chat_template=template, skip_bad_lines=True)
-    assert (summary.num_documents, summary.num_rejected) == (2, 1)
-
-
 def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
     long = messages("Hi", "x" * 300)
     reason = "longer than 300 bytes"
@@ -272,6 +249,10 @@ def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
     schema = read_manifest(summary.prefix).options["schema"]
     assert (schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)
     assert run(tmp_path, tokenizer, [TALKS[0], long]).num_documents == 2
+    lines = [TALKS[0]] * 10 + [{"text": "plain"}] * 10  # the first record decides the schema of all shards
+    summary = run(tmp_path, tokenizer, lines, shard_bytes=100, skip_bad_lines=True)
+    schema = read_manifest(summary.prefix).options["schema"]
+    assert (schema, summary.num_documents, summary.num_rejected) == ("messages", 10, 10)
 
 
 @pytest.mark.parametrize("name", ["max_record_bytes", "memory_bytes", "max_window_bytes"])
@@ -302,13 +283,6 @@ def test_bytes_depend_on_neither_shards_nor_threads(tmp_path_factory, tokenizer,
     assert not (cut_folder / "out.job").exists()
 
 
-def test_the_schema_is_that_of_the_beginning_in_all_shards(tmp_path, tokenizer):
-    lines = [TALKS[0]] * 10 + [{"text": "plain"}] * 10
-    summary = run(tmp_path, tokenizer, lines, shard_bytes=100, skip_bad_lines=True)
-    schema = read_manifest(summary.prefix).options["schema"]
-    assert (schema, summary.num_documents, summary.num_rejected) == ("messages", 10, 10)
-
-
 def test_an_interrupted_job_goes_on(tmp_path, tokenizer):
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(200))
     options = {"shard_bytes": 2000, "skip_bad_lines": True, "restart": False}
@@ -325,9 +299,7 @@ def test_an_interrupted_job_goes_on(tmp_path, tokenizer):
 
 
 def test_a_template_that_loops_on_the_first_record_is_named_with_the_limit(tmp_path, tokenizer):
-    template = jinja(
-        tmp_path, "{% for i in range(999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    )  # seconds
+    template = jinja(tmp_path, "{% for i in range(999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
     message = r"template\.jinja takes longer than 0\.5 seconds for the first record of `.*chat\.jsonl`"
     with pytest.raises(StuckRecordError, match=message) as caught:
         run(tmp_path, tokenizer, TALKS, chat_template=template, record_timeout_seconds=0.5)

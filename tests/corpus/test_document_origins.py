@@ -75,7 +75,11 @@ class Refusing(ByteTokenizer):
         return super().encode_texts(texts)
 
 
-def test_records_that_a_tokenizer_refuses_are_found_by_halves_and_left_out(tmp_path: Path):
+def test_many_blank_lines_and_records_that_a_tokenizer_refuses(tmp_path: Path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\n\n \n" * 30_000 + b'{"text": "a"}\n' + b"\t\n\n" * 900 + b'{"text": "b"}\n{"text": "c"}\n\n  ')
+    preprocess(path, tmp_path / "blank", BYTES)
+    assert check(f"{tmp_path}/blank_text_document") == [(str(path), line) for line in (90_001, 91_802, 91_803)]
     texts = ["a", "r", "b", "", "c", "r", "r", "d", "e", "f", "g", "r"]
     lines = [{"text": text} if text else b"" for text in texts]
     paths = [write_lines(tmp_path / f"{number}.jsonl", lines) for number in range(3)]
@@ -123,7 +127,7 @@ def test_all_keys_share_origins_and_each_has_hashes_of_its_own_texts(tmp_path: P
         assert found == [True, key == "a", True]  # a document of two texts is no text
 
 
-def test_a_pair_per_file_has_origins_of_its_own(tmp_path: Path):
+def test_a_pair_per_file_and_standard_input(tmp_path: Path):
     lines = [{"text": "a"}, b"", {"text": "b"}]
     paths = [write_lines(tmp_path / f"{name}.jsonl", lines) for name in "xy"]
     preprocess(paths, tmp_path / "out", BYTES, one_pair_per_file=True, shard_bytes=10)
@@ -131,9 +135,6 @@ def test_a_pair_per_file_has_origins_of_its_own(tmp_path: Path):
         prefix = f"{tmp_path}/out/{path.stem}_text_document"
         assert check(prefix) == [(str(path), 1), (str(path), 3)]
         assert [file.path for file in origins_of(prefix).files] == [str(path)]
-
-
-def test_standard_input(tmp_path: Path):
     with standard_input(b'{"text": "a"}\n\n{"text": "b"}\n'):
         preprocess("-", tmp_path / "out", BYTES, input_format="jsonl")
     assert located(f"{tmp_path}/out_text_document") == [("-", 1), ("-", 3)]
@@ -191,13 +192,6 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
                 assert (hashes[document] == hash_of_text(f"text {record - 1}")).all()
 
 
-def test_many_blank_lines(tmp_path: Path):
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(b"\n\n \n" * 30_000 + b'{"text": "a"}\n' + b"\t\n\n" * 900 + b'{"text": "b"}\n{"text": "c"}\n\n  ')
-    preprocess(path, tmp_path / "out", BYTES)
-    assert check(f"{tmp_path}/out_text_document") == [(str(path), line) for line in (90_001, 91_802, 91_803)]
-
-
 def mixed(folder: Path) -> list[Path]:
     rows = [b"" if line % 5 == 0 else b"bad" if line % 11 == 0 else line for line in range(60)]
     return [
@@ -211,37 +205,19 @@ def mixed(folder: Path) -> list[Path]:
 OPTIONS: dict[str, Any] = {"shard_bytes": 300, "skip_bad_records": True, "document_hashes": True}
 
 
-def test_an_interrupted_job_ends_with_the_same_bytes(tmp_path: Path):
+@pytest.mark.parametrize("origins", [True, False])
+def test_an_interrupted_job_ends_with_the_same_bytes(tmp_path: Path, origins: bool):
     paths = mixed(tmp_path)
     (tmp_path / "whole").mkdir()
     (tmp_path / "out").mkdir()
     preprocess(paths, tmp_path / "whole" / "p", BYTES, **OPTIONS | {"shard_bytes": 1 << 20})
-    interrupt_after(4, paths, tmp_path / "out" / "p", BYTES, **OPTIONS)
+    interrupt_after(4, paths, tmp_path / "out" / "p", BYTES, **OPTIONS, origins=origins)
     summary = preprocess(paths, tmp_path / "out" / "p", BYTES, **OPTIONS)
     assert summary.num_shards_reused > 0
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
     suffixes = ("bin", "idx", "origins.npy", "hashes.npy", "columns.json")
     assert {*files_of(tmp_path / "out")} == {"p.rejected.jsonl", *(f"p_text_document.{each}" for each in suffixes)}
     check(tmp_path / "out" / "p_text_document")
-
-
-def test_a_damaged_list_of_records_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    paths = mixed(tmp_path)
-    interrupt_after(4, paths, tmp_path / "out", BYTES, **OPTIONS)
-    [damaged, *_] = sorted((tmp_path / "out.job").glob("*.records"))
-    damaged.write_bytes(np.array([[0, 1]], dtype=np.int64).tobytes())
-    with caplog.at_level(logging.WARNING):
-        preprocess(paths, tmp_path / "out", BYTES, **OPTIONS)
-    [message] = caplog.messages
-    assert message.endswith(f": `{damaged}` does not match the checksum in its report")
-    check(tmp_path / "out_text_document")
-
-
-def test_a_job_that_began_without_origins_goes_on_with_them(tmp_path: Path):
-    paths = mixed(tmp_path)
-    interrupt_after(4, paths, tmp_path / "out", BYTES, **OPTIONS, origins=False)
-    assert preprocess(paths, tmp_path / "out", BYTES, **OPTIONS).num_shards_reused > 0
-    check(tmp_path / "out_text_document")
 
 
 def test_what_was_made_without_origins_stays_as_it_is_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -29,7 +29,6 @@ def test_more_bad_records_may_be_allowed_without_doing_anything_twice(tmp_path: 
     summary = preprocess(path, tmp_path / "out", words, shard_bytes=60, bad_records=ANY_NUMBER)
     assert summary.num_shards_reused == num_done > 3
     assert (summary.num_documents, summary.num_rejected) == (30, 1)
-    # And fewer may be allowed than were found.
     with pytest.raises(InputError, match="1 of 31 input records are bad, more than `bad_records` = 0"):
         preprocess(path, tmp_path / "out", words, shard_bytes=60)
 
@@ -98,20 +97,29 @@ def test_standard_input_is_never_taken_for_what_it_was_before(tmp_path: Path, wo
     assert documents_of(tmp_path / "out_text_document") == [[[3]]]
 
 
-@pytest.mark.parametrize("file", ["hashes", "hashes of another text", "rejected.jsonl", "json", "0.manifest.json"])
-def test_parts_that_a_loss_of_power_damaged_are_done_again(tmp_path: Path, words, file: str):
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        *((name, "missing") for name in (".hashes", ".rejected.jsonl", "_0.manifest.json")),
+        *((name, "other bytes") for name in (".hashes", ".records", ".json", "_0.bin")),
+        ("_0.bin", "truncated"),
+    ],
+)
+def test_parts_that_a_loss_of_power_damaged_are_done_again(tmp_path: Path, words, caplog, file: str, damage: str):
     lines: list[object] = [{"text": "alpha"}, b"bad", {"text": "beta"}] * 15
     path = write_lines(tmp_path / "in.jsonl", lines)
     options = {"shard_bytes": 150, "skip_bad_records": True, "drop_duplicates": True}
     interrupt_after(5, path, tmp_path / "out", words, **options)
     report = sorted((tmp_path / "out.job").glob("?" * 24 + ".json"))[0]
-    prefix = str(report).removesuffix(".json")
-    damaged = Path(f"{prefix}{'_' if file.startswith('0') else '.'}{file.split()[0]}")
-    if file in ("hashes of another text", "json"):
-        damaged.write_bytes(bytes(damaged.stat().st_size))
-    else:
+    report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "of another machine"}))
+    damaged = Path(str(report).removesuffix(".json") + file)
+    data = damaged.read_bytes()
+    if damage == "missing":
         damaged.unlink()
+    else:
+        damaged.write_bytes(data[:-2] if damage == "truncated" else bytes([data[0] ^ 1]) + data[1:])
     summary = preprocess(path, tmp_path / "out", words, **options)
+    assert any("redoing shard" in message and report.stem in message for message in caplog.messages)
     assert documents_of(tmp_path / "out_text_document") == [[[2]], [[3]]]
     assert (summary.num_rejected, summary.num_duplicates) == (15, 28)
 

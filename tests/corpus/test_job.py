@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from tests.corpus.jobs import corpus_of, interrupt_after, preprocess
+from tests.corpus.jobs import corpus_of, preprocess
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import build_by_hand, documents_of, write_lines
 
@@ -14,14 +14,6 @@ from tokenloom.preprocess.settings import BadRecordBudget
 from tokenloom.preprocess.sharded import JobProgress
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
-
-
-def test_processes_make_the_same_bytes(tmp_path: Path, tokenizer):
-    paths = corpus_of(tmp_path, DOCUMENTS)
-    summary = preprocess(paths, tmp_path / "out", tokenizer, shard_bytes=400, num_processes=2, num_workers=1)
-    assert summary.num_shards > 4
-    expected = build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS, eod=None)
-    assert pair_bytes(tmp_path / "out_text_document") == expected
 
 
 def test_only_the_shards_of_inputs_that_changed_are_done_again(tmp_path: Path, words):
@@ -35,21 +27,6 @@ def test_only_the_shards_of_inputs_that_changed_are_done_again(tmp_path: Path, w
     summary = preprocess(paths, tmp_path / "out", words, shard_bytes=80)
     assert 0 < summary.num_shards_reused <= num_done
     assert documents_of(tmp_path / "out_text_document") == [[[2]]] * 40 + [[[3]]] * 3
-
-
-@pytest.mark.parametrize("damage", ["truncated", "other bytes"])
-def test_a_part_that_was_damaged_is_done_again(tmp_path: Path, words, caplog: pytest.LogCaptureFixture, damage: str):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}] * 40)
-    interrupt_after(5, path, tmp_path / "out", words, shard_bytes=150)
-    part = sorted((tmp_path / "out.job").glob("*.bin"))[0]
-    part.write_bytes(part.read_bytes()[:-2] if damage == "truncated" else b"\1" + part.read_bytes()[1:])
-    if damage != "truncated":
-        report = part.with_name(part.name.replace("_0.bin", ".json"))  # as another machine would have written it
-        report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "another"}))
-    preprocess(path, tmp_path / "out", words, shard_bytes=150)
-    [message] = [message for message in caplog.messages if "redoing shard" in message]
-    assert str(part.with_suffix("")) in message
-    assert documents_of(tmp_path / "out_text_document") == [[[2, 3]]] * 40
 
 
 def test_bad_records_are_numbered_from_the_beginning_of_their_file(tmp_path: Path, words):
@@ -83,32 +60,11 @@ def test_too_many_bad_records_are_an_error(tmp_path: Path, words, budget: BadRec
     assert not (tmp_path / "out_text_document.idx").exists()
 
 
-def test_splits_share_the_documents_out(tmp_path: Path, tokenizer):
-    documents = [f"text {number}" for number in range(400)]
-    paths = corpus_of(tmp_path, documents)
-    shares = {"train": 0.8, "valid": 0.2}
-    summary = preprocess(paths, tmp_path / "out", tokenizer, shard_bytes=500, shares=shares, append_eod=True)
-
-    def texts_in(prefix: str) -> list[str]:
-        return [tokenizer.detokenize(row[:-1]) for [row] in documents_of(prefix)]
-
-    assert [each.prefix for each in summary.datasets] == [f"{tmp_path}/out_{split}_text_document" for split in shares]
-    texts = {dataset.split: texts_in(dataset.prefix) for dataset in summary.datasets}
-    assert sorted(texts["train"] + texts["valid"], key=documents.index) == documents
-    assert all(part == sorted(part, key=documents.index) for part in texts.values())
-    assert 40 <= len(texts["valid"]) <= 120
-    # A document stays where it is, whatever comes before it.
-    (tmp_path / "fewer").mkdir()
-    [one] = corpus_of(tmp_path / "fewer", documents[::-1][:100], num_files=1)
-    preprocess(one, tmp_path / "less", tokenizer, shares=shares, append_eod=True)
-    expected = [text for text in documents[::-1][:100] if text in texts["valid"]]
-    assert texts_in(f"{tmp_path}/less_valid_text_document") == expected
-
-
 def test_a_pair_per_file(tmp_path: Path, tokenizer):
     paths = corpus_of(tmp_path, DOCUMENTS)
     (tmp_path / "pairs").mkdir()
-    summary = preprocess(paths, tmp_path / "pairs", tokenizer, shard_bytes=300, one_pair_per_file=True)
+    options = {"shard_bytes": 300, "num_processes": 2, "num_workers": 1}
+    summary = preprocess(paths, tmp_path / "pairs", tokenizer, one_pair_per_file=True, **options)
     for number, dataset in enumerate(summary.datasets):
         assert dataset.prefix == str(tmp_path / "pairs" / f"part-{number}_text_document")
         expected = build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS[20 * number :][:20], eod=None)

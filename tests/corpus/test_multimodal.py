@@ -55,10 +55,6 @@ def test_a_document_is_a_text_and_an_image(folder):
     assert (summary.num_documents, summary.numbers["num_image_bytes"], summary.numbers["num_truncated"]) == (3, 10, 0)
     assert summary.numbers["num_text_tokens"] == sum(len(TOKENIZER.tokenize(text)) for text, _ in PAIRS.values())
     assert (summary.num_rejected, summary.rejected_paths) == (0, ())
-
-
-def test_lines_and_folder_and_any_number_of_workers_give_the_same_bytes(folder):
-    run(folder, num_workers=1)
     expected = pair_bytes(folder / "out" / "p")
     for name, workers in (("pairs.jsonl", 3), ("pairs", 1), ("pairs", 4)):
         run(folder, name, num_workers=workers)
@@ -73,6 +69,10 @@ def test_texts_end_or_are_filled_up(folder):
     assert summary.numbers["num_truncated"] == 2
     run(folder, append_eod=True, pad_length=12)
     assert contents(folder)[0][0] == [*b"a cat\r\n", *[TOKENIZER.eod] * 5]
+    with pytest.raises(ConfigError, match="`pad_length`: needs `append_eod`"):
+        run(folder, pad_length=4)
+    with pytest.raises(ConfigError, match="pad_length"):
+        run(folder, pad_length=0, append_eod=True)
 
 
 BAD = [
@@ -102,10 +102,8 @@ def test_bad_lines_are_set_aside_with_their_reasons(folder):
         stream.truncate(MAX_IMAGE_BYTES + 1)  # takes no space, and must not be read
     good = {"text": "x", "image": "pairs/cat.jpg"}
     path = write_lines(folder / "pairs.jsonl", [good, *(line for line, _ in BAD), b"", good])
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^`{path}` line 2: not JSON: .*\nhint: correct the line, or set"):
         run(folder)
-    assert caught.value.message.startswith(f"`{path}` line 2: not JSON: ")
-    assert caught.value.hint == "correct the line, or set `bad_records` to write bad lines to a separate file"
     assert leftovers(folder / "out") == []
     summary = run(folder, skip_bad_lines=True)
     assert (summary.num_documents, summary.num_rejected) == (2, len(BAD))
@@ -119,12 +117,9 @@ def test_bad_lines_are_set_aside_with_their_reasons(folder):
 def test_a_pair_without_its_other_half_is_named(folder):
     (folder / "pairs" / "ape.txt").write_text("alone")
     (folder / "pairs" / "cat.png").write_bytes(b"second")
-    with pytest.raises(InputError) as caught:
+    message = rf"^`{folder}/pairs` pair 1: expected `ape.txt` and one image `ape.\*`, found ape.txt\nhint: correct"
+    with pytest.raises(InputError, match=message):
         run(folder, "pairs")
-    assert str(caught.value) == (
-        f"`{folder}/pairs` pair 1: expected `ape.txt` and one image `ape.*`, found ape.txt\n"
-        "hint: correct the pair, or set `bad_records` to write bad pairs to a separate file"
-    )
     (folder / "pairs" / "emu.txt").write_bytes(b"\xff")
     summary = run(folder, "pairs", skip_bad_lines=True)
     assert (summary.num_documents, summary.num_rejected) == (1, 3)
@@ -132,13 +127,6 @@ def test_a_pair_without_its_other_half_is_named(folder):
     assert [(record["pair"], record["text"]) for record in records] == [(1, "ape"), (2, "cat"), (4, "emu")]
     assert "found cat.jpg, cat.png, cat.txt" in records[1]["reason"]
     assert records[2]["reason"].startswith(f"cannot read the text `{folder}/pairs/emu.txt`: 'utf-8' codec")
-
-
-def test_wrong_settings_are_named(folder):
-    with pytest.raises(ConfigError, match="`pad_length`: needs `append_eod`"):
-        run(folder, pad_length=4)
-    with pytest.raises(ConfigError, match="pad_length"):
-        run(folder, pad_length=0, append_eod=True)
 
 
 def test_images_go_with_records_by_name(tmp_path: Path):

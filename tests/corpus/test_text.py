@@ -38,8 +38,11 @@ from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
 def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
+    lines = [{"text": "alpha"}, {"text": ""}, {"text": ["alpha", "", "beta beta", " "]}, {"text": []}, {"text": "beta"}]
+    preprocess(write_lines(tmp_path / "in.jsonl", lines), tmp_path / "out", words, append_eod=True)
+    assert documents_of(tmp_path / "out_text_document") == [[[2, 1]], [], [[2], [3, 3, 1]], [], [[3, 1]]]
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}, {"text": "beta"}, {"text": "gamma alpha"}])
-    summary = preprocess(path, tmp_path / "out", words)
+    summary = preprocess(path, tmp_path / "out", words, overwrite=True)
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]], [[3]], [[0, 2]]]
     assert leftovers(tmp_path, path) == [f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES]
     assert (summary.num_documents, summary.num_tokens, summary.num_rejected, summary.num_blank_lines) == (3, 5, 0, 0)
@@ -49,13 +52,6 @@ def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
     [output] = summary.datasets
     assert (output.key, output.prefix) == ("text", str(tmp_path / "out_text_document"))
     assert (output.num_sequences, output.num_bytes) == (3, 10)
-
-
-def test_eod_ends_every_document_that_has_tokens(tmp_path: Path, words):
-    lines = [{"text": "alpha"}, {"text": ""}, {"text": ["alpha", "", "beta beta", " "]}, {"text": []}, {"text": "beta"}]
-    path = write_lines(tmp_path / "in.jsonl", lines)
-    preprocess(path, tmp_path / "out", words, append_eod=True)
-    assert documents_of(tmp_path / "out_text_document") == [[[2, 1]], [], [[2], [3, 3, 1]], [], [[3, 1]]]
 
 
 DOCUMENT = st.one_of(
@@ -107,8 +103,6 @@ def test_bytes_are_those_of_the_reference_builder(tmp_path: Path, tokenizer, rng
     assert pair_bytes(tmp_path / "out_text_document") == pair_bytes(tmp_path / "peer")
 
 
-# Bad input.
-
 GOOD = {"text": "alpha"}
 BAD_LINES = [
     (b"not json", "not JSON: Expecting value at column 1"),
@@ -122,18 +116,13 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("block_bytes", [10, 100_000])
-def test_the_first_bad_line_stops_the_run_and_leaves_nothing(tmp_path: Path, words, block_bytes: int):
-    line, reason = BAD_LINES[0]
-    path = write_lines(tmp_path / "in.jsonl", [*[GOOD] * 100, b"", line, GOOD, *[b"worse"] * 100])
+def test_the_first_bad_line_stops_the_run_and_skipped_lines_are_set_aside(tmp_path: Path, words, block_bytes: int):
+    path = write_lines(tmp_path / "in.jsonl", [*[GOOD] * 100, b"", BAD_LINES[0][0], GOOD, *[b"worse"] * 100])
     with pytest.raises(InputError) as caught:
         preprocess(path, tmp_path / "out", words, block_bytes=block_bytes, num_workers=4)
-    assert caught.value.message == f"`{path}` line 102: {reason}"
+    assert caught.value.message == f"`{path}` line 102: {BAD_LINES[0][1]}"
     assert "`bad_records`" in str(caught.value.hint)
     assert leftovers(tmp_path, path) == []
-
-
-@pytest.mark.parametrize("block_bytes", [10, 100_000])
-def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words, block_bytes: int):
     path = write_lines(tmp_path / "in.jsonl", [GOOD, b"", *(line for line, _ in BAD_LINES), {"text": "beta"}])
     summary = preprocess(path, tmp_path / "out", words, skip_bad_records=True, block_bytes=block_bytes)
     assert documents_of(tmp_path / "out_text_document") == [[[2]], [[3]]]
@@ -148,16 +137,15 @@ def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("lines", "message"),
     [
-        (b"", "no documents found: 0 blank lines, 0 bad records"),
-        (b"\n\n  \n", "no documents found: 3 blank lines, 0 bad records"),
-        (b"bad\n\n", "no documents found: 1 blank lines, 1 bad records; the first is `.*` line 1: not JSON"),
+        ([], "no documents found: 0 blank lines, 0 bad records"),
+        ([b"", b"", b"  "], "no documents found: 3 blank lines, 0 bad records"),
+        ([b"bad", b""], "no documents found: 1 blank lines, 1 bad records; the first is `.*` line 1: not JSON"),
     ],
 )
-def test_file_without_documents_is_an_error(tmp_path: Path, words, content: bytes, message: str):
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(content)
+def test_file_without_documents_is_an_error(tmp_path: Path, words, lines: list[bytes], message: str):
+    path = write_lines(tmp_path / "in.jsonl", lines)
     with pytest.raises(InputError, match=message):
         preprocess(path, tmp_path / "out", words, skip_bad_records=True)
     assert leftovers(tmp_path, path) == []
@@ -168,12 +156,10 @@ def test_failed_run_leaves_the_earlier_dataset_alone(tmp_path: Path, words):
     preprocess(path, tmp_path / "out", words)
     before = pair_bytes(tmp_path / "out_text_document")
     write_lines(path, [{"text": "beta"}, b"bad"])
-    with pytest.raises(OutputExistsError, match=r"`.*out_text_document\.idx` exists"):
-        preprocess(path, tmp_path / "out", words)
-    assert pair_bytes(tmp_path / "out_text_document") == before
-    with pytest.raises(InputError):
-        preprocess(path, tmp_path / "out", words, overwrite=True)
-    assert pair_bytes(tmp_path / "out_text_document") == before
+    for overwrite, message in ((False, r"`.*out_text_document\.idx` exists"), (True, "line 2: not JSON")):
+        with pytest.raises((OutputExistsError, InputError), match=message):
+            preprocess(path, tmp_path / "out", words, overwrite=overwrite)
+        assert pair_bytes(tmp_path / "out_text_document") == before
 
 
 def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
@@ -301,12 +287,8 @@ def test_a_manifest_names_its_tokenizer_wherever_it_is_read(tmp_path: Path, monk
     assert manifest.tokenizer.path == str(tmp_path / "day" / "tokenizer.json")
     found = recorded_tokenizer(manifest.tokenizer, prefix="../data/out_text_document")
     assert found.sha256 == manifest.tokenizer.sha256
-
-
-def test_a_manifest_names_a_tokenizer_without_a_file_as_it_is(tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "byte").write_text("no tokenizer")
-    preprocess(write_lines(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out", "byte")
+    (tmp_path / "other" / "byte").write_text("no tokenizer")
+    preprocess(tmp_path / "day" / "in.jsonl", tmp_path / "out", "byte")
     assert read_manifest(str(tmp_path / "out_text_document")).tokenizer.path == "byte"
 
 
@@ -346,11 +328,10 @@ def test_doubled_tokens_and_lost_characters_are_told(tmp_path):
 
 
 def test_truncated_input_leaves_nothing(tmp_path: Path, tokenizer, rng: np.random.Generator):
-    lines = [{"text": str(row)} for row in rng.integers(0, 1 << 60, (2000, 8)).tolist()]
-    data = write_lines(tmp_path / "plain", lines).read_bytes()
+    rows = rng.integers(0, 1 << 60, (2000, 8)).tolist()
+    compressed = zstandard.ZstdCompressor().compress(b"".join(b'{"text": "%a"}\n' % row for row in rows))
     path = tmp_path / "in.jsonl.zst"
-    compressed = zstandard.ZstdCompressor().compress(data)
     path.write_bytes(compressed[: len(compressed) * 3 // 4])
     with pytest.raises(InputError, match="data ends too early"):
         preprocess(path, tmp_path / "out", tokenizer, num_workers=2, block_bytes=5000)
-    assert leftovers(tmp_path, path, tmp_path / "plain") == []
+    assert leftovers(tmp_path, path) == []

@@ -5,17 +5,18 @@ import pytest
 from tests.inputs.corpora import LINE, found_in, write
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
+from tokenloom.inputs import InputFile
 from tokenloom.inputs.find import find_inputs
 
 
 def test_files_come_as_they_are_named(tmp_path):
     write(tmp_path, "b.jsonl", "a.jsonl")
-    found = find_inputs([str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")])
+    names = [str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")]
+    found = find_inputs(names)
     assert found_in(tmp_path, found) == (["b.jsonl", "a.jsonl"], [])
-    [file, _] = found.files
-    status = (tmp_path / "b.jsonl").stat()
-    assert (file.path, file.format, file.compression) == (str(tmp_path / "b.jsonl"), "jsonl", "none")
-    assert (file.num_bytes, file.version, file.is_stream) == (len(LINE), str(status.st_mtime_ns), False)
+    version = str((tmp_path / "b.jsonl").stat().st_mtime_ns)
+    expected = {"path": names[0], "format": "jsonl", "compression": "none", "num_bytes": len(LINE), "version": version}
+    assert found.files[0] == InputFile(**expected)
 
 
 def test_folders_come_sorted_by_path_with_all_folders_in_them_and_list_what_they_leave_out(tmp_path):

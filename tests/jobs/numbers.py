@@ -23,10 +23,7 @@ class NumberShard:
 
 @dataclass(frozen=True)
 class NumberPlan(ShardedJob):
-    """Shards of the numbers from 0; `dies_at` names one whose process dies the first `deaths` times.
-
-    It dies when those before it are done: processes that die end the job, and what others are at is then lost.
-    """
+    """Squares numbers; the process of shard `dies_at` dies `deaths` times, once all earlier shards are done."""
 
     num_shards: int
     settings: str = "sum"
@@ -71,7 +68,7 @@ class NumberPlan(ShardedJob):
             noted = Path(self.folder) / "deaths"
             deaths = len(noted.read_text()) if noted.exists() else 0
             if deaths < self.deaths:
-                from tests.support import wait_until  # which imports much, and only who dies needs it
+                from tests.support import wait_until  # imports much
 
                 before = [Path(part_prefix).with_name(f"{one.key}.json") for one in self.shards[: shard.number]]
                 wait_until(lambda: all(path.exists() for path in before), seconds=120)

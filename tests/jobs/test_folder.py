@@ -21,18 +21,14 @@ def do(folder: JobFolder, number: int) -> None:
     PLAN.square(PLAN.shards[number], folder.part_prefix(PLAN.shards[number]))
 
 
-def test_a_folder_in_which_nothing_is_done_goes_with_the_last_who_leaves(tmp_path: Path):
+def test_a_shard_is_for_one_process_until_it_lets_go(tmp_path: Path):
     one, two = folder_at(tmp_path), folder_at(tmp_path)
+    shard = PLAN.shards[0]
     with one.joined():
         with two.joined():
             pass
         assert sorted(os.listdir(one.path)) == ["job.json", "job.lock"]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_shard_is_for_one_process_until_it_lets_go(tmp_path: Path):
-    one, two = folder_at(tmp_path), folder_at(tmp_path)
-    shard = PLAN.shards[0]
+    assert list(tmp_path.iterdir()) == []  # the last member removes a folder in which nothing is done
     with one.joined(), two.joined():
         with one.claimed(shard, wait=False) as is_ours, two.claimed(shard, wait=False) as is_theirs:
             assert (is_ours, is_theirs) == (True, False)
@@ -66,18 +62,15 @@ def test_what_is_no_part_of_a_job_is_neither_joined_nor_removed(tmp_path: Path):
         (tmp_path / "job" / "mine.txt").write_text("mine")
         folder.remove()
     assert os.listdir(folder.path) == ["mine.txt"]
-    with (
-        pytest.raises(ConfigError, match=r"cannot be a job folder: it contains `mine\.txt`"),
-        folder_at(tmp_path).joined(),
-    ):
-        raise AssertionError
+    with pytest.raises(ConfigError, match=r"cannot be a job folder: it contains `mine\.txt`"):
+        folder_at(tmp_path).joined().__enter__()
 
 
 def test_other_settings_go_on_with_nothing_and_are_refused_where_something_is_done(tmp_path: Path):
     folder, other = folder_at(tmp_path), folder_at(tmp_path, NumberPlan(3, settings="product"))
     with folder.joined():
-        with pytest.raises(ConfigError, match="another process is running a different job"), other.joined():
-            raise AssertionError
+        with pytest.raises(ConfigError, match="another process is running a different job"):
+            other.joined().__enter__()
         with pytest.raises(ConfigError, match="another process is running this job"):
             other.restart()
         do(folder, 0)

@@ -57,7 +57,7 @@ def ray_workers(root: int) -> list[int]:
 
 
 def kills_a_worker(folder: JobFolder, plan: JobPlan, root: int) -> bool:
-    """Kills a process of a Ray that is at a job, some of which is done; whether there was one."""
+    """Kills a Ray worker once a shard is done; returns whether it killed one."""
     if all(folder.report(shard) is None for shard in plan.shards):
         return False
     for worker in ray_workers(root):
@@ -69,7 +69,7 @@ def kills_a_worker(folder: JobFolder, plan: JobPlan, root: int) -> bool:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder with a short path: Ray makes sockets in it, whose paths may have 107 bytes at most."""
+    # Ray creates sockets in the folder, whose paths may have at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 

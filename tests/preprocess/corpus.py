@@ -105,17 +105,22 @@ def sentencepiece_model(model_type: str = "bpe") -> bytes:
 @functools.cache
 def tiktoken_file() -> bytes:
     """Returns a rank file of 1000 tokens: the bytes, backwards, and the merges of the byte-level tokenizer."""
-    letters = byte_letters()
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
     ranks = {bytes([255 - rank]): rank for rank in range(256)}
     for left, right in json.loads(byte_level_json())["model"]["merges"]:
         ranks.setdefault(bytes(letters[letter] for letter in left + right), len(ranks))
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items())
 
 
-def byte_letters() -> dict[str, int]:
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+def write_gpt2(folder: Path) -> tuple[str, str]:
+    """Writes the byte-level tokenizer as `vocab.json` and `merges.txt`."""
+    model = json.loads(byte_level_json())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    rows = ["#version: 0.2", *(" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]), ""]
+    (folder / "merges.txt").write_text("\n".join(rows), encoding="utf-8")
+    return str(folder / "vocab.json"), str(folder / "merges.txt")
 
 
 TIKTOKEN_SPECIALS = {EOD: 1000, "<|end|>": 1003, "<|endof|>": 1001}

@@ -65,33 +65,27 @@ def test_the_built_in_template_ends_with_the_answer(tmp_path):
     assert parts_of("chatml", ends_with_user, tmp_path)[-1] == ("\n<|im_start|>user\nBye<|im_end|>", False)
 
 
-def turns_of(*texts):
-    return [(text, bool(number % 2)) for number, text in enumerate(texts)]
+USER = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n".format
 
 
-def test_a_template_is_cut_where_the_assistant_begins_and_ends(tmp_path):
-    user, assistant = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n".format, "{}<|im_end|>\n".format
-    expected = turns_of(user("Hi"), assistant("Ho"), user("More"), assistant("No"))
-    assert parts_of(CHATML, TWO_TURNS, tmp_path) == expected
-
-
-def test_special_tokens_are_known_to_the_template(tmp_path):
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (CHATML, (USER("Hi"), "Ho<|im_end|>\n", USER("More"), "No<|im_end|>\n")),
+        (None, ("<|pad|>[INST] Hi [/INST]", f" Ho{EOD}", "[INST] More [/INST]", f" No{EOD}")),
+        (MARKED, ("<user>Hi<assistant>", "Ho<end>", "<user>More<assistant>", "No<end>")),
+    ],
+)
+def test_a_template_is_cut_where_the_assistant_begins_and_ends(tmp_path, template, expected):
     config = {"bos_token": "<|pad|>", "eos_token": EOD, "chat_template": INST}
-    expected = turns_of("<|pad|>[INST] Hi [/INST]", f" Ho{EOD}", "[INST] More [/INST]", f" No{EOD}")
-    assert parts_of(None, TWO_TURNS, tmp_path, config) == expected
+    found = parts_of(template, TWO_TURNS, tmp_path, config)
+    assert found == [(text, bool(number % 2)) for number, text in enumerate(expected)]
 
 
-def test_markers_say_what_is_generated(tmp_path):
-    expected = turns_of("<user>Hi<assistant>", "Ho<end>", "<user>More<assistant>", "No<end>")
-    assert parts_of(MARKED, TWO_TURNS, tmp_path) == expected
+def test_a_template_that_rewrites_earlier_turns_is_refused_where_it_does(tmp_path):
+    assert len(parts_of(FORGETFUL, talk(("user", "Hi"), ("assistant", "Ho")), tmp_path)) == 2
     with pytest.raises(UnusableLineError, match=r"U\+FDD0 or U\+FDD1"):
         parts_of(MARKED, talk(("user", "\ufdd0"), ("assistant", "x")), tmp_path)
-
-
-def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path):
-    assert len(parts_of(FORGETFUL, talk(("user", "Hi"), ("assistant", "Ho")), tmp_path)) == 2
-    with pytest.raises(UnusableLineError, match="cannot locate answers: the text of the first 2 turns is not a"):
-        parts_of(FORGETFUL, TWO_TURNS, tmp_path)
 
 
 def test_a_tokenizer_without_a_template_says_so(tmp_path):
@@ -110,22 +104,17 @@ def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
     assert len(parts_of("chatml", TWO_TURNS, tmp_path)) == 4
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for m in messages %}{% generation %}a{% generation %}b{% endgeneration %}{% endgeneration %}{% endfor %}",
-        "{% set x %}{% generation %}answer{% endgeneration %}{% endset %}{{ x[:3] }}",
-        "{% set x %}{% generation %}answer{% endgeneration %}{% endset %}{{ x[3:] }}",
-    ],
-)
-def test_markers_that_do_not_pair_are_a_reason(tmp_path, template):
-    with pytest.raises(UnusableLineError, match="has nested or cut `generation` blocks"):
-        parts_of(template, TWO_TURNS, tmp_path)
+NESTED = "{% for m in messages %}{% generation %}a{% generation %}b{% endgeneration %}{% endgeneration %}{% endfor %}"
+CUT = "{% set x %}{% generation %}answer{% endgeneration %}{% endset %}"
 
 
 @pytest.mark.parametrize(
     ("template", "text"),
     [
+        (FORGETFUL, "cannot locate answers: the text of the first 2 turns is not a"),
+        (NESTED, "has nested or cut `generation` blocks"),
+        (CUT + "{{ x[:3] }}", "has nested or cut `generation` blocks"),
+        (CUT + "{{ x[3:] }}", "has nested or cut `generation` blocks"),
         ("{{ raise_exception('roles must alternate') }}", "failed: roles must alternate"),
         ("{{ messages[9].content + 1 }}", "failed: list object has no element 9"),
         ("{{ messages.append(1) }}", "failed: access to attribute 'append' of 'list' object is unsafe"),

@@ -33,13 +33,17 @@ def add(policy: DocumentTokens, documents: list[list[list[int]]]) -> tuple[list[
     return [cut[stop - len(document) : stop] for document, stop in zip(documents, ends, strict=True)], num_doubled
 
 
-def test_doubled_tokens_are_counted_and_kept():
+def test_ids_come_from_the_tokenizer_and_doubled_ones_are_counted():
     documents = [[[BEGIN, 1]], [[2, END]], [[BEGIN], [END]], [[END, 3, BEGIN]], [[4]]]
     made, num_doubled = add(POLICIES[3], documents)
     assert num_doubled == 3
     assert made[:2] == [[[BEGIN, BEGIN, 1, END]], [[BEGIN, 2, END, END]]]
     assert add(POLICIES[1], documents)[1] == 2
     assert add(POLICIES[0], documents)[1] == 0
+    assert DocumentTokens.of(ByteTokenizer()) == DocumentTokens()
+    assert DocumentTokens.of(ByteTokenizer(), prepend_bos=True, append_eod=True) == DocumentTokens(bos=257, eod=256)
+    with pytest.raises(MissingTokenError, match="tokenizer `null:5` has no configured or well-known token for `bos`"):
+        DocumentTokens.of(NullTokenizer(5), prepend_bos=True)
 
 
 @given(
@@ -60,13 +64,6 @@ def test_documents_are_those_made_one_by_one(policy: DocumentTokens, documents: 
     assert add(policy, documents) == (expected, num_doubled)
 
 
-def test_ids_come_from_the_tokenizer():
-    assert DocumentTokens.of(ByteTokenizer()) == DocumentTokens()
-    assert DocumentTokens.of(ByteTokenizer(), prepend_bos=True, append_eod=True) == DocumentTokens(bos=257, eod=256)
-    with pytest.raises(MissingTokenError, match="tokenizer `null:5` has no configured or well-known token for `bos`"):
-        DocumentTokens.of(NullTokenizer(5), prepend_bos=True)
-
-
 def templated(*pieces: str) -> str:
     """Returns a tokenizer whose template is these pieces, `A` being the text."""
     whole = json.loads(byte_level_json())
@@ -85,16 +82,10 @@ def templated(*pieces: str) -> str:
     return json.dumps(whole)
 
 
-@pytest.mark.parametrize(
-    ("pieces", "sides"),
-    [(("A",), (0, 0)), (("<b>", "A"), (1, 0)), (("A", "<e>"), (0, 1)), (("<b>", "<c>", "A", "<e>"), (2, 1))],
-)
-def test_template_of_a_file_is_found(pieces, sides):
-    found = TemplateTokens.of(make_tokenizer(templated(*pieces)))
-    assert (len(found.before), len(found.after)) == sides
-
-
-def test_other_tokenizers_have_none_and_other_templates_are_refused():
+def test_template_of_a_file_is_found_and_others_are_refused():
+    for pieces, sides in (("A", (0, 0)), ("<b> A", (1, 0)), ("A <e>", (0, 1)), ("<b> <c> A <e>", (2, 1))):
+        found = TemplateTokens.of(make_tokenizer(templated(*pieces.split())))
+        assert (len(found.before), len(found.after)) == sides
     assert TemplateTokens.of(ByteTokenizer()) == TemplateTokens()
     assert TemplateTokens.of(make_tokenizer(byte_level_json())) == TemplateTokens()
     with pytest.raises(TokenizerError, match="its template does not add the same special tokens"):

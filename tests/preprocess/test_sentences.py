@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import nupunkt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,16 +48,15 @@ def test_words_without_end_are_split_at_their_ends_only():
     assert [sentence[:10] for sentence in kept] == ["Before. ", "x.)x.)x.)x", "yyyyyyyyyy", "Next."]
 
 
-def test_texts_of_documents_are_split_one_by_one():
-    one = Texts(texts=["Rain falls. Snow melts.", "", "E."])
-    split = split_texts(one, SentenceSplitter())
-    assert split.texts == ["Rain falls.", "Snow melts.", "E."]
-    assert split.document_ends is not None
-    assert split.document_ends.tolist() == [2, 2, 3]
-    several = Texts(
-        texts=["Rain falls. Snow melts.", "e", "", "F."], document_ends=np.array([0, 2, 3, 4, 4], dtype=np.int64)
-    )
-    split = split_texts(several, SentenceSplitter())
-    assert (split.texts, split.document_ends.tolist()) == (["Rain falls.", "Snow melts.", "e", "F."], [0, 3, 3, 4, 4])
-    nothing = split_texts(Texts(texts=[]), SentenceSplitter())
-    assert (nothing.texts, nothing.document_ends.tolist()) == ([], [])
+@pytest.mark.parametrize(
+    ("texts", "ends", "expected", "expected_ends"),
+    [
+        (["Rain falls. Snow melts.", "", "E."], None, ["Rain falls.", "Snow melts.", "E."], [2, 2, 3]),
+        (["Fog came. Go.", "e", "", "F."], [0, 2, 3, 4, 4], ["Fog came.", "Go.", "e", "F."], [0, 3, 3, 4, 4]),
+        ([], None, [], []),
+    ],
+)
+def test_texts_of_documents_are_split_one_by_one(texts, ends, expected, expected_ends):
+    ends = None if ends is None else np.array(ends, dtype=np.int64)
+    split = split_texts(Texts(texts=texts, document_ends=ends), SentenceSplitter())
+    assert (split.texts, split.document_ends.tolist()) == (expected, expected_ends)

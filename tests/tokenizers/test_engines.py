@@ -71,14 +71,8 @@ def test_auto_takes_the_fast_engine_and_says_what_was_checked(pattern: str):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (
-            lambda: make_tokenizer(word_level_json()),
-            'does not support tokenizer .*: Unsupported model type "WordLevel"',
-        ),
-        (
-            lambda: make_tokenizer(mistaken_json()),
-            r"`gigatoken \S+` has no certificate for the cutting rules of .*: .*ByteLevel",
-        ),
+        (lambda: make_tokenizer(word_level_json()), 'does not support .*: Unsupported model type "WordLevel"'),
+        (lambda: make_tokenizer(mistaken_json()), r"`gigatoken \S+` has no certificate for .*: .*ByteLevel"),
         (lambda: make_tokenizer(byte_fallback_json()), "no certificate for the cutting rules of .*: .*byte_fallback"),
         (lambda: make_tiktoken(pattern=r"\p{N}|\P{N}+"), r"unsupported pattern '\\\\p{N}|\\\\P{N}\+'"),
     ],
@@ -91,11 +85,6 @@ def test_auto_takes_the_truth_and_says_why(make: Callable[[], TextTokenizer], re
         choose_engine("gigatoken", tokenizer, ["alpha beta"])
     assert caught.value.message == choice.reason
     assert caught.value.hint == f"use the engine `{tokenizer.engine_name}`"
-
-
-def test_no_merges_are_dropped_at_random():
-    backend = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
-    assert make_tokenizer(backend.to_str()).tokenize("ab" * 50) == [2] * 50
 
 
 def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_gpt2
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from tokenizers.implementations import BertWordPieceTokenizer
 
@@ -26,7 +26,9 @@ def with_added(*tokens: str) -> str:
     return backend.to_str()
 
 
-def test_truncation_padding_and_template_of_the_file_are_not_applied():
+def test_truncation_padding_template_and_dropout_of_the_file_are_not_applied():
+    backend = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
+    assert make_tokenizer(backend.to_str()).tokenize("ab" * 50) == [2] * 50
     backend = Tokenizer.from_str(byte_level_json())
     plain = make_tokenizer(byte_level_json()).tokenize("some words and more words")
     backend.enable_truncation(2)
@@ -46,12 +48,9 @@ def test_config_names_the_roles(folder: Path):
     assert load_tokenizer(folder, eod_token=EOD).eod == 0
 
 
-@pytest.mark.parametrize("token", [EOD, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"])
-def test_single_well_known_token_ends_documents(token: str):
-    assert make_tokenizer(with_added("<x>", token)).eod == 2
-
-
-def test_ambiguous_or_absent_eod_is_an_error_with_the_remedy():
+def test_a_single_well_known_token_ends_documents():
+    for token in (EOD, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"):
+        assert make_tokenizer(with_added("<x>", token)).eod == 2
     with pytest.raises(MissingTokenError, match=r"token for `eod`\n.*`eod_token`; its special tokens are </s>, <eos>"):
         _ = make_tokenizer(with_added("</s>", "<eos>")).eod
     with pytest.raises(MissingTokenError, match=r"well-known token for `eod`\n.*its special tokens are <x>"):
@@ -67,7 +66,6 @@ def test_foreign_file_is_refused_at_once(tmp_path: Path, content: bytes):
 
 
 def word_piece_json(*special: str) -> str:
-    """Returns the `tokenizer.json` of a word-piece tokenizer; special tokens come first."""
     vocabulary = {token: number for number, token in enumerate([*special, "[UNK]", "mask", "##ed", "##ing", "word"])}
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -93,11 +91,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able",
 
 @pytest.fixture
 def gpt2(tmp_path: Path) -> tuple[str, str]:
-    model = json.loads(byte_level_json())["model"]
-    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
-    rows = ["#version: 0.2", *(" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]), ""]
-    (tmp_path / "merges.txt").write_text("\n".join(rows), encoding="utf-8")
-    return str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")
+    return write_gpt2(tmp_path)
 
 
 @pytest.fixture

@@ -43,14 +43,10 @@ class WordTokenizer(TokenRoles):
 WORDS = TokenizerKind(called="a `.words`", suffixes=(".words",), load=WordTokenizer)
 
 
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def test_a_kind_is_added_by_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(KINDS, "words", WORDS)
-    (tmp_path / "list.words").write_text("to be or not <eos>")
-    return tmp_path
-
-
-def test_a_kind_is_added_by_one_object(folder: Path):
+    folder = tmp_path
+    (folder / "list.words").write_text("to be or not <eos>")
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.kind, tokenizer.vocab_size, tokenizer.eod) == ("words", 5, 4)
     write_lines(folder / "in.jsonl", [{"text": "to be or not to be"}, {"text": "be"}])
@@ -58,9 +54,6 @@ def test_a_kind_is_added_by_one_object(folder: Path):
     summary = preprocess_corpus([folder / "in.jsonl"], folder / "out", tokenizer, settings, num_processes=1)
     assert documents_of(folder / "out_text_document") == [[[0, 1, 2, 3, 0, 1, 4]], [[1, 4]]]
     assert summary.engine == "words"
-
-
-def test_messages_know_it(folder: Path):
     with pytest.raises(
         TokenizerError, match=r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or of a folder with one"
     ):

@@ -49,16 +49,13 @@ def test_a_tokenizer_of_the_library_is_that_of_the_file_it_writes(file):
     assert pickle.loads(pickle.dumps(found)).tokenize(TEXT) == expected.tokenize(TEXT)
 
 
-def test_a_fast_tokenizer_brings_its_special_tokens(file):
+def test_a_fast_tokenizer_brings_its_special_tokens_and_is_its_file(file, tmp_path):
     found = load_tokenizer(PreTrainedTokenizerFast(Tokenizer.from_file(str(file))))
     assert found.special_tokens_dict == {"eos_token": 0, "pad_token": 1}
     assert (found.eod, found.pad, found.path) == (0, 1, "<PreTrainedTokenizerFast>")
     assert found.config["chat_template"] == "{{ messages }}"
-
-
-def test_a_fast_tokenizer_of_a_folder_is_its_file(tmp_path):
     path = tmp_path / "tokenizer.json"
-    path.write_text(byte_level_json())  # on one line, as the library would not write it
+    path.write_text(byte_level_json())  # on one line, unlike the library
     expected = load_tokenizer(tmp_path)
     found = load_tokenizer(PreTrainedTokenizerFast(Tokenizer.from_file(str(path)), name_or_path=str(tmp_path)))
     assert (found.path, found.sha256, found.knows_its_file) == (str(path), expected.sha256, True)
@@ -69,11 +66,9 @@ def test_a_fast_tokenizer_of_a_folder_is_its_file(tmp_path):
 
 
 def test_a_slow_tokenizer_is_refused():
-    with pytest.raises(TokenizerError) as caught:
+    message = "PreTrainedTokenizer is a slow tokenizer of .*, without a `tokenizer.json`\nhint: load the fast tokenizer"
+    with pytest.raises(TokenizerError, match=message):
         load_tokenizer(PreTrainedTokenizer())
-    words = "PreTrainedTokenizer is a slow tokenizer of `transformers`, without a `tokenizer.json`"
-    assert caught.value.message == words
-    assert caught.value.hint.startswith("load the fast tokenizer with")
 
 
 def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
@@ -124,6 +119,5 @@ def test_what_is_no_tokenizer_is_refused(given):
     with pytest.raises(ConfigError) as caught:
         as_tokenizer(given)
     assert caught.value.message == f"`tokenizer`: must be a tokenizer, got {given!r}"
-    assert caught.value.hint.startswith('give a path, a name such as "gpt2", or an object of `tokenizers`')
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match='hint: give a path, a name such as "gpt2", or an object of `tokenizers`'):
         load_tokenizer(given)

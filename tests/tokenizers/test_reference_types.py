@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.preprocess.corpus import byte_level_json, sentencepiece_model
+from tests.preprocess.corpus import byte_level_json, sentencepiece_model, write_gpt2
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.megatron.installation import reference_version
@@ -18,16 +18,12 @@ TEXTS = ["Hello  world's\n\nÄpfel 12", "", " a", "naïve 中文 x</s>y"]
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    model = json.loads(byte_level_json())["model"]
-    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
     tokens = [bytes([number]) for number in range(256)] + [b"He", b"llo", b"lo", b"Hello", "中".encode()[:2]]
     rows = [
         {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": token.decode(errors="replace")}
         for rank, token in enumerate(tokens)
     ]
     contents = {
-        "vocab.json": json.dumps(model["vocab"]).encode(),
-        "merges.txt": "\n".join(["#version: 0.2", *merges, ""]).encode(),
         "tokenizer.json": byte_level_json().encode(),
         "words.model": sentencepiece_model(),
         "tokens.json": json.dumps(rows).encode(),
@@ -37,7 +33,8 @@ def files(tmp_path: Path) -> dict[str, str]:
     }
     for name, data in contents.items():
         (tmp_path / name).write_bytes(data)
-    return {name: str(tmp_path / name) for name in contents}
+    vocabulary, merges = write_gpt2(tmp_path)
+    return {"vocab.json": vocabulary, "merges.txt": merges} | {name: str(tmp_path / name) for name in contents}
 
 
 def options(name, **more):

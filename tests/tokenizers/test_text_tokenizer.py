@@ -22,7 +22,6 @@ LOSSLESS = ("huggingface", "tiktoken", "byte")
 OF_TEXT = ("huggingface", "sentencepiece", "unigram", "tiktoken", "byte")
 
 every = pytest.mark.parametrize("tokenizer", [*OF_TEXT, "null"], indirect=True)
-every_of_text = pytest.mark.parametrize("tokenizer", OF_TEXT, indirect=True)
 
 
 @pytest.fixture
@@ -46,33 +45,26 @@ def test_batches_give_the_ids_of_single_texts(tokenizer: TextTokenizer):
     assert encoded.tokens.tolist() == [token for row in expected for token in row]
     assert all(type(token) is int and 0 <= token < tokenizer.vocab_size for row in expected for token in row)
 
-
-@every
-def test_nothing_comes_of_nothing(tokenizer: TextTokenizer):
     assert (tokenizer.tokenize(""), tokenizer.detokenize([])) == ([], "")
-    for texts in ([], [""], ["", ""]):
-        encoded = tokenizer.encode_texts(texts)
-        assert (len(encoded.tokens), encoded.lengths.tolist()) == (0, [0] * len(texts))
+    for empty in ([], [""], ["", ""]):
+        encoded = tokenizer.encode_texts(empty)
+        assert (len(encoded.tokens), encoded.lengths.tolist()) == (0, [0] * len(empty))
 
 
 @every
-def test_a_copy_by_pickle_is_the_same(tokenizer: TextTokenizer):
+def test_identity_is_json_and_a_copy_by_pickle_is_the_same(tokenizer: TextTokenizer):
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert copy.unique_identifiers == tokenizer.unique_identifiers
     assert (copy.sha256, copy.kind, copy.path) == (tokenizer.sha256, tokenizer.kind, tokenizer.path)
     for text in texts_for(tokenizer)[:8]:
         assert copy.tokenize(text) == tokenizer.tokenize(text)
-
-
-@every
-def test_identity_is_json_and_roles_are_ids(tokenizer: TextTokenizer):
     assert json.loads(json.dumps(tokenizer.unique_identifiers))["sha256"] == tokenizer.sha256
     assert tokenizer.kind in KINDS
     assert 0 <= tokenizer.eod < tokenizer.vocab_size
     assert len(tokenizer.sha256) == 64
 
 
-@every_of_text
+@pytest.mark.parametrize("tokenizer", OF_TEXT, indirect=True)
 def test_lone_surrogates_count_as_question_marks(tokenizer: TextTokenizer):
     assert tokenizer.tokenize("a\ud800b\udfff") == tokenizer.tokenize("a?b?")
 
@@ -88,9 +80,8 @@ def test_every_text_survives_the_round_trip(name: str, text: str):
 @pytest.mark.parametrize("number", [-1, 10**6])
 def test_ids_of_another_tokenizer_are_told(name: str, number: int):
     tokenizer = tokenizer_of(name)
-    with pytest.raises(
-        TokenizerError, match=rf"id {number} at index 1 out of range: .* has {tokenizer.vocab_size} ids"
-    ):
+    message = rf"id {number} at index 1 out of range: .* has {tokenizer.vocab_size} ids"
+    with pytest.raises(TokenizerError, match=message):
         tokenizer.detokenize([0, number])
 
 
@@ -158,10 +149,7 @@ def test_roles_are_those_that_the_model_names(sides):
     assert tokenizer.vocab["<s>"] == 1
     assert tokenizer.inv_vocab[2] == "</s>"
     assert tokenizer.additional_special_tokens_ids == [library.piece_to_id(f"<extra_id_{index}>") for index in (0, 1)]
-
-
-def test_control_symbols_are_text_and_user_symbols_are_ids(sides):
-    tokenizer, library = sides
+    # Spelled-out control symbols are text, user symbols are ids.
     assert not {1, 2, 3, 4} & set(tokenizer.tokenize("<s>a</s> <pad><cls>"))
     assert library.piece_to_id("<|user|>") in tokenizer.tokenize("a<|user|>b")
 
