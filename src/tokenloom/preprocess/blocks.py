@@ -139,10 +139,10 @@ class DocumentTokens:
             doubled |= tokens[places[:, 1] - 1] == self.eod
             lengths[last] += 1
         ids = [self.bos, self.eod]
-        wanted = [number is not None for number in ids]
+        is_added = [number is not None for number in ids]
         # Where two documents meet, the `eod` of the first is inserted before the `bos` of the second.
         values = np.tile(np.array([number for number in ids if number is not None], dtype=tokens.dtype), len(first))
-        return insert_items(tokens, places[:, wanted].ravel(), values), lengths, int(doubled.sum())
+        return insert_items(tokens, places[:, is_added].ravel(), values), lengths, int(doubled.sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,13 +136,13 @@ class JinjaTemplate:
             raise
         except Exception as error:  # a template may raise anything
             jinja = require("jinja2", extra="chat")
-            said = str(error) if isinstance(error, jinja.TemplateError) else in_words(error)
-            raise UnusableLineError(f"{self.name} failed: {shortened(said)}") from error
+            reason = str(error) if isinstance(error, jinja.TemplateError) else in_words(error)
+            raise UnusableLineError(f"{self.name} failed: {shortened(reason)}") from error
 
     def _parts(self, messages: Conversation) -> list[Part]:
         if self._has_markers:
-            said = json.dumps(messages, ensure_ascii=False, default=str)
-            if _BEGIN in said or _END in said:
+            content = json.dumps(messages, ensure_ascii=False, default=str)
+            if _BEGIN in content or _END in content:
                 refuse_record("contains U+FDD0 or U+FDD1, which tokenloom reserves to mark answers")
             return self._marked_parts(self._text(messages, prompt=False))
         whole = self._text(messages, prompt=False)

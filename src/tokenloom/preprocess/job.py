@@ -311,8 +311,8 @@ def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset)
     if found is None:
         return None
     expected = plan.recipe.manifest(found.pair, planned, files=output.files, ledger=found.ledger, engine="")
-    made, wanted = ((each.tokenizer.fingerprint, each.options, each.inputs) for each in (found, expected))
-    return found if made == wanted else None
+    actual, planned_values = ((each.tokenizer.fingerprint, each.options, each.inputs) for each in (found, expected))
+    return found if actual == planned_values else None
 
 
 # --- parts into datasets ----------------------------------------------------------------------------------------------
@@ -337,8 +337,8 @@ class _Part:
         """Returns the mask of documents in the dataset of a split: bool[num_documents], None for all documents."""
         if split is None or self.splits is None:
             return self.kept
-        mine: Mask = self.splits == split
-        return mine if self.kept is None else mine & self.kept
+        in_split: Mask = self.splits == split
+        return in_split if self.kept is None else in_split & self.kept
 
 
 def _assemble(
@@ -375,13 +375,13 @@ def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> 
         kept, splits = plan.recipe.select([part_array(prefix, HASHES, np.uint64) for prefix in prefixes])
     num_records = Counter[str]()
     parts: list[_Part] = []
-    for shard, report, prefix, mask, dealt in zip(plan.shards, reports, prefixes, kept, splits, strict=True):
+    for shard, report, prefix, mask, part_splits in zip(plan.shards, reports, prefixes, kept, splits, strict=True):
         before = []
         for slice_, num_rows in zip(shard.slices, report.slice_rows, strict=True):
             before.append(num_records[slice_.file.path])
             num_records[slice_.file.path] += num_rows
         parts.append(
-            _Part(shard=shard, report=report, prefix=prefix, num_before=tuple(before), kept=mask, splits=dealt)
+            _Part(shard=shard, report=report, prefix=prefix, num_before=tuple(before), kept=mask, splits=part_splits)
         )
     return parts
 

@@ -72,8 +72,8 @@ class PairBlock(Block):
         if len(texts) == len(images) == 1:
             value: Any = tuple(os.path.join(self.path, name) for name in (*texts, *images))
         else:
-            wanted = f"`{self.stem}{_TEXT_SUFFIX}` and one image `{self.stem}.*`"
-            value = UnusableLineError(f"expected {wanted}, found {', '.join(self.names)}")
+            expected = f"`{self.stem}{_TEXT_SUFFIX}` and one image `{self.stem}.*`"
+            value = UnusableLineError(f"expected {expected}, found {', '.join(self.names)}")
         yield NumberedRecord(self.first_record, value, os.fsencode(self.stem))
 
 
@@ -249,8 +249,8 @@ class ImageRecipe(Recipe):
         require_sound(encoded, num_texts=1, vocab_size=self.tokenizer.vocab_size)
         tokens, length, eod = encoded.tokens.tolist(), len(encoded.tokens), self.document_tokens.eod
         if tokens and eod is not None:
-            wanted = length + 1 if pad_length is None else pad_length
-            tokens = tokens[:wanted] + [eod] * (wanted - length)
+            target_length = length + 1 if pad_length is None else pad_length
+            tokens = tokens[:target_length] + [eod] * (target_length - length)
         numbers["num_text_tokens"] += len(tokens)
         numbers["num_image_bytes"] += len(image)
         numbers["num_truncated"] += pad_length is not None and length > pad_length

@@ -262,7 +262,7 @@ class JobPlan(ShardedJob):
 
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:
     """Returns the plan of a job; reads only the footers of input files."""
-    settled = hash_of(_description(recipe))
+    settings_hash = hash_of(_description(recipe))
     outputs: list[PlannedOutput] = []
     number = 0
     for own_prefix, group, datasets in recipe.outputs(prefix, files):
@@ -277,7 +277,7 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
             )
             # The content of a pipe may differ at each run, so its shard is never reused.
             nonce = secrets.token_hex() if any(slice_.file.is_stream for slice_ in slices) else ""
-            key = hash_of([settled, [_described(slice_) for slice_ in slices], nonce])
+            key = hash_of([settings_hash, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))
             number += 1
         outputs.append(PlannedOutput(prefix=own_prefix, datasets=datasets, shards=tuple(shards)))

@@ -85,15 +85,15 @@ class _Child:
     """A child process, the number of its current shard, and its heartbeat state."""
 
     def __init__(self, order: int, silence: Silence) -> None:
-        self.connection, theirs = Pipe(duplex=False)
+        self.connection, child_connection = Pipe(duplex=False)
         call = "from tokenloom.preprocess.processes import main; main()"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", call, str(order), str(theirs.fileno())],
+            [sys.executable, "-c", call, str(order), str(child_connection.fileno())],
             stdin=subprocess.PIPE,  # is closed when the parent ends
             stdout=2,
-            pass_fds=[order, theirs.fileno()],
+            pass_fds=[order, child_connection.fileno()],
         )
-        theirs.close()
+        child_connection.close()
         self.shard: int | None = None
         self.is_stuck, self.num_beats = False, 0
         self.silence = silence

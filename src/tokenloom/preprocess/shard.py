@@ -394,16 +394,16 @@ class ShardJournal:
         if not self.is_careful:
             return bisect_failures(work, bundle)
         condemned = {(path, number): reason for path, number, reason in self._condemned}
-        made: list[TokenizedBlock] = []
+        results: list[TokenizedBlock] = []
         for single in singles(bundle):
             place = single[0].path, single[0].first_record
             if place in condemned:
-                made.append(bad_record(work, single, condemned[place]))
+                results.append(bad_record(work, single, condemned[place]))
             else:
                 self.note(place)
-                made += bisect_failures(work, single)
+                results += bisect_failures(work, single)
         self.note(None)
-        return made
+        return results
 
 
 def condemn(part_prefix: str, reason: str) -> Place | None:
@@ -456,8 +456,8 @@ def _run(
         closing(reading.blocks(shard, pipeline)) as blocks,
         PartWriter(plan, shard, part_prefix) as part,
     ):
-        for made in _tokenized(plan, pipeline, threads, pipeline.bundles(blocks), journal):
-            for block in made:
+        for results in _tokenized(plan, pipeline, threads, pipeline.bundles(blocks), journal):
+            for block in results:
                 part.write(block)
             num_file_bytes, part.counts["num_text_bytes"] = reading.num_bytes
             if progress is not None:

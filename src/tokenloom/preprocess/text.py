@@ -271,10 +271,10 @@ def preview_corpus(
     for record in _records(plan):
         if len(documents) >= count * len(settings.keys):
             break
-        [made] = bisect_failures(pipeline.work, [record])
-        bad_lines += made.bad_lines
-        if made.num_documents:
-            columns = zip(settings.keys, parse_block(record, settings.keys).columns, made.columns, strict=True)
+        [result] = bisect_failures(pipeline.work, [record])
+        bad_lines += result.bad_lines
+        if result.num_documents:
+            columns = zip(settings.keys, parse_block(record, settings.keys).columns, result.columns, strict=True)
             documents += [_preview(plan.recipe, record, key, [*texts.texts], column) for key, texts, column in columns]
     return CorpusPreview(
         documents=tuple(documents),

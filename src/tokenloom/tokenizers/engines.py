@@ -309,8 +309,8 @@ def hard_texts(tokenizer: TextTokenizer) -> list[str]:
 
 def pieces_of(sample: Sequence[str]) -> list[str]:
     """Returns truncated texts spread evenly over `sample`, with at most `_SAMPLE_CHARACTERS` in total."""
-    wanted = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
-    pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // wanted)], *sample]]
+    num_pieces = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
+    pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // num_pieces)], *sample]]
     totals = accumulate(map(len, pieces))
     return [piece for piece, total in zip(pieces, totals, strict=True) if total <= _SAMPLE_CHARACTERS]
 

@@ -283,13 +283,13 @@ def _loaded(
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()
     message = f"{' and '.join(f'`{path}`' for path in paths)}: invalid vocabulary"
     with failures(message):
-        made = getattr(library, name).from_file(*paths, **settings)
-        missing = [token for token in _BERT_TOKENS if settings and made.token_to_id(token) is None]
-        made.add_special_tokens(list(added))
+        backend = getattr(library, name).from_file(*paths, **settings)
+        missing = [token for token in _BERT_TOKENS if settings and backend.token_to_id(token) is None]
+        backend.add_special_tokens(list(added))
     if missing:
         message += f": missing {', '.join(missing)}"
         raise TokenizerError(message)
-    return HuggingFaceTokenizer(paths[0], made.to_str().encode(), fingerprint=fingerprint, **roles)
+    return HuggingFaceTokenizer(paths[0], backend.to_str().encode(), fingerprint=fingerprint, **roles)
 
 
 def read_file(path: str) -> bytes:

@@ -130,9 +130,9 @@ def _file_of(name: str) -> str:
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
     found = sorted(each for each in os.listdir(name) if os.path.splitext(each)[1] in suffixes)
     usual = [os.path.join(name, kind.file_name) for kind in KINDS.values() if kind.file_name]
-    there = [path for path in usual if os.path.exists(path)]
-    if there or not found:
-        return [*there, *usual][0]
+    existing = [path for path in usual if os.path.exists(path)]
+    if existing or not found:
+        return [*existing, *usual][0]
     if len(found) > 1:
         raise TokenizerError(f"`{name}` contains several tokenizers: {', '.join(found)}", hint="name one of the files")
     return os.path.join(name, found[0])
@@ -210,13 +210,13 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
-    made = HuggingFaceTokenizer(name, data, config=config, knows_its_file=False, **roles)
+    of_object = HuggingFaceTokenizer(name, data, config=config, knows_its_file=False, **roles)
     file = os.path.join(name, _TOKENIZER_FILE)
     found = file if os.path.isfile(file) else local_file(name)
     if found is None or os.path.basename(found) != _TOKENIZER_FILE:
-        return made
+        return of_object
     of_file = HuggingFaceTokenizer(found, Path(found).read_bytes(), config=config, **roles)
-    return of_file if of_file.backend.to_str() == made.backend.to_str() else made
+    return of_file if of_file.backend.to_str() == of_object.backend.to_str() else of_object
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
