@@ -48,6 +48,10 @@ def _settings(kind: type[Any], options: dict[str, Any], *, skips: bool) -> Any:
     return kind(**chosen, **({"bad_records": BadRecordBudget(most=None)} if skips else {}))
 
 
+def messages(*contents: str) -> dict[str, Any]:
+    return {"messages": [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(contents)]}
+
+
 @contextmanager
 def standard_input(data: bytes) -> Iterator[None]:
     reading, writing = os.pipe()

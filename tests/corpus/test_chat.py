@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.corpus.jobs import files_of, interrupt_after, preprocess_chat
+from tests.corpus.jobs import files_of, interrupt_after, messages, preprocess_chat
 from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import (
     EOD,
@@ -30,11 +30,6 @@ from tokenloom.indexed.manifests import SpecialToken, read_manifest
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs import ReadLimits
-
-
-def messages(*contents):
-    return {"messages": [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(contents)]}
-
 
 TALKS = [messages("Hi", "Ho", "Again?", "No."), messages("def f():", "return 1\n"), messages("Größe?", "👍🏽 é")]
 

@@ -9,6 +9,7 @@ import pytest
 from tests.corpus.jobs import (
     files_of,
     interrupt_after,
+    messages,
     preprocess,
     preprocess_chat,
     preprocess_multimodal,
@@ -143,13 +144,8 @@ def test_a_pair_per_file_and_standard_input(tmp_path: Path):
 def test_records_of_conversations(tmp_path: Path):
     tokenizer = make_tokenizer(byte_level_json())
 
-    def talk(*contents: str) -> dict[str, Any]:
-        return {
-            "messages": [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(contents)]
-        }
-
-    two = {"messages": [*({"role": "system", "content": "s"}, *talk("Hi", "Ho")["messages"]) * 2]}
-    lines = [talk("a", "b"), b"", b"bad", two, talk("c"), talk("d", "e")]
+    two = {"messages": [*({"role": "system", "content": "s"}, *messages("Hi", "Ho")["messages"]) * 2]}
+    lines = [messages("a", "b"), b"", b"bad", two, messages("c"), messages("d", "e")]
     path = write_lines(tmp_path / "chat.jsonl", lines)
     for shard_bytes in (100, 1 << 20):
         options = {"chat_template": "chatml", "document_hashes": True, "shard_bytes": shard_bytes, "overwrite": True}

@@ -43,27 +43,16 @@ print(summary.num_documents, summary.num_shards)
 """
 
 
-def ray_workers(root: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes()
-            is_ours = line.startswith(b"ray::_do_shard") and os.getsid(os.getpgid(int(entry.name))) == root
-        except (OSError, ValueError):
-            continue
-        if is_ours:
-            found.append(int(entry.name))
-    return found
-
-
 def kills_a_worker(folder: JobFolder, plan: JobPlan, root: int) -> bool:
     """Kills a Ray worker once a shard is done; returns whether it killed one."""
     if all(folder.report(shard) is None for shard in plan.shards):
         return False
-    for worker in ray_workers(root):
-        with suppress(ProcessLookupError):  # it has ended since
-            os.kill(worker, signal.SIGKILL)
-            return True
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):  # not a process, or it has ended since
+            line = (entry / "cmdline").read_bytes()
+            if line.startswith(b"ray::_do_shard") and os.getsid(os.getpgid(int(entry.name))) == root:
+                os.kill(int(entry.name), signal.SIGKILL)
+                return True
     return False
 
 

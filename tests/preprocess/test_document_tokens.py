@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
+from tokenizers import Tokenizer, processors
 
 from tokenloom.errors import MissingTokenError, TokenizerError
 from tokenloom.preprocess.blocks import DocumentTokens, TemplateTokens
@@ -66,20 +65,13 @@ def test_documents_are_those_made_one_by_one(policy: DocumentTokens, documents: 
 
 def templated(*pieces: str) -> str:
     """Returns a tokenizer whose template is these pieces, `A` being the text."""
-    whole = json.loads(byte_level_json())
-    names = sorted({piece for piece in pieces if piece != "A"})
-    first = max(whole["model"]["vocab"].values()) + 1
-    ids = {name: first + number for number, name in enumerate(names)}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    whole["added_tokens"] += [{"id": number, "content": name, **flags} for name, number in ids.items()]
-    rows = [
-        {"Sequence": {"id": "A", "type_id": 0}} if piece == "A" else {"SpecialToken": {"id": piece, "type_id": 0}}
-        for piece in pieces
-    ]
-    pair = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]
-    special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in ids.items()}
-    whole["post_processor"] = {"type": "TemplateProcessing", "single": rows, "pair": pair, "special_tokens": special}
-    return json.dumps(whole)
+    backend = Tokenizer.from_str(byte_level_json())
+    names = sorted({*pieces} - {"A"})
+    backend.add_special_tokens(names)
+    single = ["$A" if piece == "A" else piece for piece in pieces]
+    special = [(name, backend.token_to_id(name)) for name in names]
+    backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    return backend.to_str()
 
 
 def test_template_of_a_file_is_found_and_others_are_refused():
