@@ -71,22 +71,14 @@ def test_shares_that_are_none_are_refused(shares: list):
         split_of(np.empty((0, 2), dtype=np.uint64), seed=1, shares=shares)
 
 
-def slow_first_occurrences(shards: list[np.ndarray]) -> list[list[bool]]:
-    seen: set[tuple[int, int]] = set()
-    masks = []
-    for shard in shards:
-        masks.append([])
-        for row in map(tuple, shard.tolist()):
-            masks[-1].append(row not in seen)
-            seen.add(row)
-    return masks
-
-
 @given(shards=st.lists(few_hashes, max_size=4), memory_bytes=st.sampled_from([192, 700, 2000, 1 << 20]))
 def test_first_occurrences_are_those_seen_first(shards: list[np.ndarray], memory_bytes: int):
     masks = first_occurrences(shards, memory_bytes=memory_bytes)
     assert all(mask.dtype == np.bool_ for mask in masks)
-    assert [mask.tolist() for mask in masks] == slow_first_occurrences(shards)
+    rows = [tuple(row) for shard in shards for row in shard.tolist()]
+    expected = [row not in rows[:number] for number, row in enumerate(rows)]
+    assert [is_first for mask in masks for is_first in mask.tolist()] == expected
+    assert [len(mask) for mask in masks] == [len(shard) for shard in shards]
 
 
 @given(st.text(max_size=20))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_gpt2
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, processors
 from tokenizers.implementations import BertWordPieceTokenizer
 
 from tokenloom.errors import MissingTokenError, TokenizerError
@@ -65,23 +65,14 @@ def test_foreign_file_is_refused_at_once(tmp_path: Path, content: bytes):
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
-def word_piece_json(*special: str) -> str:
-    vocabulary = {token: number for number, token in enumerate([*special, "[UNK]", "mask", "##ed", "##ing", "word"])}
-    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.add_special_tokens(list(special))
-    return backend.to_str()
-
-
-BERT_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-
-
 def test_config_names_roles_and_sentinels_before_any_spelling(tmp_path: Path):
-    (tmp_path / "tokenizer.json").write_text(word_piece_json(*BERT_TOKENS, "<extra_id_0>"), encoding="utf-8")
+    backend = Tokenizer(models.WordLevel({"[UNK]": 0, "mask": 1, "word": 2}, unk_token="[UNK]"))
+    backend.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "<extra_id_0>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
     config = {"mask_token": "[SEP]", "additional_special_tokens": ["word", {"content": "mask"}, "absent", 3]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     tokenizer = load_tokenizer(tmp_path)
-    assert (tokenizer.cls, tokenizer.mask) == (1, 2)
+    assert (tokenizer.cls, tokenizer.mask) == (tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"])
     assert tokenizer.additional_special_tokens_ids == [tokenizer.vocab["word"], tokenizer.vocab["mask"]]
 
 
