@@ -181,7 +181,7 @@ def test_tokens_of_another_tokenizer_are_an_error():
     with pytest.raises(ConfigError) as caught:
         token_texts([1], Other())
     assert str(caught.value) == (
-        "the tokenizer cannot decode these tokens: out of range\nhint: was the data made with this tokenizer?"
+        "the tokenizer cannot decode these tokens: out of range\nhint: use the tokenizer that made the data"
     )
 
 
