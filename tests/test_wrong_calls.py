@@ -50,7 +50,7 @@ ConfigError: `sequence_length`: must be an integer, got '8'
 
 >>> load("corpus", sequence_length=8)
 TokenizerError: no `tokenizer` given, and no manifest beside `corpus` names one
-hint: pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
+hint: pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`
 
 >>> load("corpus", sequence_length=8, tokenizer=5)
 ConfigError: `tokenizer`: must be a tokenizer, got 5

@@ -1,4 +1,4 @@
-"""A run of sixteen tokens per sample, loaders over it, and ranks that lie."""
+"""A run of sixteen tokens per sample, its loaders, and a dataset with a flipped bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ weights = {{ web = 3, code = 1 }}
 
 
 def write_run(folder, *, order="1", tail="", samples=300):
-    """Writes data and `run.toml`; returns its path."""
     for name, lengths in (("web", range(20, 90)), ("code", range(5, 95, 3))):
         if not (folder / f"{name}.bin").exists():
             write_source(folder / name, *lengths)
@@ -36,14 +35,12 @@ def write_run(folder, *, order="1", tail="", samples=300):
 
 
 def dataset_of(folder, **settings):
-    """Returns the samples of the run, locked anew."""
     path = write_run(folder, **settings)
     path.with_suffix(".lock").unlink(missing_ok=True)
     return Run.open(path).dataset()
 
 
 def megatron_dataset_of(folder):
-    """Returns the samples of the run in the reference's order."""
     return Run.open(write_run(folder, order='"megatron"'), tokenizer=StandInTokenizer()).dataset()
 
 
@@ -65,7 +62,7 @@ def conversations_of(folder, kind):
 
 
 class Lying:
-    """A dataset that has one bit of one position flipped."""
+    """A dataset with one flipped bit at one position."""
 
     def __init__(self, dataset, position):
         self.dataset = dataset

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import flat
 
 from tokenloom import MegatronPretrainingSampler
 from tokenloom.errors import ConfigError
@@ -14,8 +15,6 @@ from tokenloom.samplers import BalancedSampler, BatchSizeSchedule
 
 
 class Blend:
-    """A blend in the reference's order, or any other, without data."""
-
     def __init__(self, numbers):
         self.numbers, self.order = np.asarray(numbers), self
 
@@ -28,15 +27,10 @@ def even(weights, size):
 
 
 def of_ranks(numbers, *, micro, batch, ranks, consumed=0, **more):
-    """Returns the batches of all ranks: of each a list of lists of positions."""
     return [
         list(BalancedSampler(Blend(numbers), len(numbers), consumed, micro, batch, rank, ranks, **more))
         for rank in range(ranks)
     ]
-
-
-def flat(batches):
-    return [position for batch in batches for position in batch]
 
 
 def test_two_even_datasets_on_two_ranks():
@@ -46,9 +40,6 @@ def test_two_even_datasets_on_two_ranks():
     assert [sorted(set(numbers[each])) for each in by_turns] == [[0], [1]]
     first, second = of_ranks(numbers, micro=1, batch=4, ranks=2)
     assert [np.bincount(numbers[flat(each)]).tolist() for each in (first, second)] == [[4, 4], [4, 4]]
-    assert [sorted(flat(first[k : k + 2] + second[k : k + 2])) for k in (0, 2, 4, 6)] == np.arange(16).reshape(
-        4, 4
-    ).tolist()
 
 
 @given(
@@ -89,9 +80,7 @@ def test_it_goes_on_between_steps_with_other_ranks_and_sizes(rng):
 
 def test_a_state_within_a_step_is_refused():
     sampler = BalancedSampler(Blend(even([1, 1], 24)), 24, 0, 1, 8, 0, 2)
-    with pytest.raises(
-        ConfigError, match="no state within a step: 2 of 4 micro-batches from position 8 were read\nhint"
-    ):
+    with pytest.raises(ConfigError, match="no state within a step: 2 of 4 micro-batches from position 8 were read"):
         sampler.position_after(6)
     assert BalancedSampler(Blend(even([1, 1], 24)), 24, 0, 1, 8, 0, 1).position_after(3) == 3
 
@@ -106,7 +95,7 @@ def test_the_last_incomplete_batch_is_dealt_as_far_as_it_goes(drop_last):
     assert [len(each) for each in samplers] == [len(each) for each in dealt]
 
 
-def test_one_rank_reads_in_order_and_wrong_settings_are_told():
+def test_one_rank_reads_in_order_and_wrong_settings_are_refused():
     numbers = even([1, 1], 12)
     assert of_ranks(numbers, micro=2, batch=4, ranks=1) == [np.arange(12).reshape(6, 2).tolist()]
     with pytest.raises(ConfigError, match="list is not a blend"):

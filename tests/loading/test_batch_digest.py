@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from tests.reference import sample_digest as twin
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.digest import (
-    RangeDigest,
-    ReadingDigest,
-    check_same_batches,
-    digest_of_samples,
-    digests_of_batch,
-)
+from tokenloom.loading.digest import RangeDigest, ReadingDigest, check_same_batches, digest_of_samples, digests_of_batch
 
 TOKENS = np.arange(12, dtype=np.int64).reshape(4, 3)
 RUN = "35cbb0f6a6ad1ea6"
@@ -31,16 +25,13 @@ def digest(positions, tokens):
     return found
 
 
-def test_the_sum_is_that_of_the_twin():
+def test_a_digest_is_that_of_the_twin_and_of_earlier_versions():
     found = digest([5, 6, 9, 2], TOKENS)
     assert (found.low, found.high) == twin.digest_samples([5, 6, 9, 2], TOKENS.tolist())
     assert found.num_samples == 4
     assert found.hexdigest() == f"{found.high:016x}{found.low:016x}"
     assert pickle.loads(pickle.dumps(found)) == found
     assert ReadingDigest.from_hex(found.hexdigest(), num_samples=4) == found
-
-
-def test_a_sum_for_ever():
     assert digest([0, 1], np.array([[1, 2, 3], [4, 5, 6]])).hexdigest() == "fa4b3a33e00d22322050e71edcad412b"
 
 
@@ -74,9 +65,6 @@ def test_what_are_no_tokens_is_refused(tokens):
         digest([3, -1], TOKENS[:2])
 
 
-# --- ranges ---------------------------------------------------------------------------------------------------------
-
-
 def test_ranges_are_written_and_read_and_follow_each_other():
     one, other = (
         RangeDigest(run=RUN, start=start, stop=start + 2, digest=digest([start, start + 1], TOKENS[start : start + 2]))
@@ -103,12 +91,7 @@ def test_what_is_no_range_is_refused(text, message):
         RangeDigest.parse(text)
 
 
-# --- digests that ranks compare before a run ------------------------------------------------------------------------
-
-
 class Arrays:
-    """A dataset of given arrays, by their first axis."""
-
     def __init__(self, **arrays):
         self.arrays = arrays
 
@@ -144,7 +127,7 @@ def test_any_difference_changes_the_digest(other):
     assert digest_of_samples(other, [0, 1]) != digest_of_samples(Arrays(tokens=ROWS), [0, 1])
 
 
-def test_arrays_need_not_be_contiguous():
+def test_the_digest_is_that_of_contiguous_arrays():
     apart = Arrays(tokens=np.repeat(ROWS, 2, axis=1)[:, ::2], mask=np.broadcast_to(ROWS[0], (3, 2)))
     together = Arrays(tokens=ROWS, mask=np.tile(ROWS[0], (3, 1)))
     assert digest_of_samples(apart, range(3)) == digest_of_samples(together, range(3))

@@ -30,9 +30,6 @@ def ramps(draw):
     )
 
 
-# --- how schedules are written ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "length", "sizes"),
     [
@@ -105,14 +102,11 @@ def test_sizes_are_checked(sizes, message):
         BatchSizeSchedule(sizes=sizes)
 
 
-# --- steps and positions ------------------------------------------------------------------------------------------
-
-
 def test_a_step_keeps_the_size_that_it_began_with():
     schedule = parse("0:4 10:8 12:1 30:2")  # steps at 0, 4, 8 of 4; the sizes at 12, 13, … are 1; then 30, 32, …
     assert [schedule.position_of_step(step) for step in (0, 1, 2, 3, 4, 20, 21, 22)] == [0, 4, 8, 12, 13, 29, 30, 32]
     assert [schedule.step_of_position(position) for position in (0, 3, 4, 11, 12, 13, 29, 30, 31, 32)] == [
-        *(0, 0, 1, 2, 3, 4, 20, 21, 21, 22),
+        *(0, 0, 1, 2, 3, 4, 20, 21, 21, 22)
     ]
 
 
@@ -153,7 +147,7 @@ def make_ramp(start, increment, samples, size):
 def test_sizes_grow_evenly():
     ramp = make_ramp(16, 8, 300, 64)  # 6 increments, one each 50 samples
     assert [ramp.batch_size(consumed) for consumed in (0, 49, 50, 99, 100, 250, 299, 300, 301, 10**12)] == [
-        *(16, 16, 24, 24, 32, 56, 56, 64, 64, 64),
+        *(16, 16, 24, 24, 32, 56, 56, 64, 64, 64)
     ]
 
 

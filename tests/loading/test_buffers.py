@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.loading.batches import CHANGES, assert_equal_batches, stacked
-from tests.loading.threads import Slow, loader_threads
+from tests.loading.threads import Slow
 from tests.support import make_dataset
 
 from tokenloom import ConfigError, ThreadLoader
@@ -60,29 +60,6 @@ def test_an_abandoned_pass_leaves_its_batches_alone(dataset):
     before = {name: tensor.clone() for name, tensor in held.items()}
     assert len(list(loader)) == 20
     assert_equal_batches([held], [before])
-
-
-def test_an_error_in_a_ring_comes_in_its_turn(prefix):
-    class Failing:
-        fills_batches = True
-
-        def __init__(self, dataset):
-            self.allocate_batch = dataset.allocate_batch
-            self.dataset = dataset
-
-        def batch(self, positions, *, out):
-            if 7 in positions:
-                raise ValueError("broken data")
-            return self.dataset.batch(positions, out=out)
-
-    dataset = make_dataset(prefix, num_samples=40)
-    sampler = MegatronPretrainingSampler(40, 0, 2, 0, 1)
-    seen = []
-    with pytest.raises(ValueError, match="broken data") as caught:
-        seen.extend(ThreadLoader(Failing(dataset), sampler, reuse_after=4, pin_memory=False))
-    assert_equal_batches(seen, list(stacked(dataset, sampler))[:3])
-    assert caught.value.__notes__ == ["in batch 3 of the sampler, at positions [6, 7]"]
-    assert loader_threads() == []
 
 
 @pytest.mark.parametrize("setting", [{"reuse_after": 1}, {"integer_dtype": "int32"}])

@@ -16,8 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 
 class OneByOne:
-    """A dataset that knows no batches."""
-
     def __init__(self, dataset):
         self.dataset = dataset
 
@@ -77,21 +75,8 @@ def test_resuming_in_the_middle_of_an_epoch_gives_the_same_batches(prefix, num_w
     assert_equal_batches(resumed, whole[7:])
 
 
-def test_other_ranks_and_batch_sizes_go_on_in_the_same_order(prefix):
-    dataset = make_dataset(prefix)
-
-    def tokens(consumed, batch, ranks):
-        loaders = [
-            build_dataloader(dataset, MegatronPretrainingSampler(120, consumed, batch, rank, ranks))
-            for rank in range(ranks)
-        ]
-        return torch.cat([batch["tokens"] for step in zip(*loaders, strict=True) for batch in step])
-
-    assert torch.equal(torch.cat([tokens(0, 4, 5)[:40], tokens(40, 2, 8)]), tokens(0, 1, 1))
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_dataset_that_knows_no_batches_is_collated(prefix, num_workers):
+def test_a_dataset_without_batches_is_collated(prefix, num_workers):
     dataset = make_dataset(prefix)
     sampler = MegatronPretrainingSampler(len(dataset), 0, 5, 0, 1)
     loader = build_dataloader(OneByOne(dataset), sampler, num_workers=num_workers)

@@ -1,4 +1,4 @@
-"""Losses by position: what a file holds, who may write, kills, and whose losses spans have."""
+"""Losses by position: the file format, writers, kills, and losses of spans."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def permutation(length, seed):
 
 
 def in_step(batches):
-    """Returns what the ranks use, sample by sample of all of them: the first of each, the second of each, and so on."""
+    """Returns the samples of all ranks in turn: the first of each rank, the second of each rank, and so on."""
     return flat(flat(zip(*micro_batches, strict=True)) for micro_batches in zip(*batches, strict=True))
 
 
@@ -122,9 +122,6 @@ def test_with_whole_global_batches_sizes_may_change_after_any_step(total, seed, 
     assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
 
-# --- seeds and epochs ---------------------------------------------------------------------------------------------
-
-
 def test_seeds_give_orders_of_their_own():
     def epochs(seed):
         sampler = make(100, 0, 10, 0, 1, seed=seed)
@@ -143,22 +140,11 @@ def test_an_epoch_that_was_broken_off_begins_again_and_the_last_batch_ends_it():
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (20, 1, 5)
 
 
-# --- settings -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (
-            (3, 0, 2, 0, 2),
-            {},
-            "3 samples are too few for a batch of 4 over all ranks\nhint: use smaller",
-        ),
-        (
-            (20, 6, 2, 0, 2),
-            {},
-            r"consumed_samples 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nhint",
-        ),
+        ((3, 0, 2, 0, 2), {}, "3 samples are too few for a batch of 4 over all ranks\nhint: use smaller"),
+        ((20, 6, 2, 0, 2), {}, r"consumed_samples 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nh"),
         ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6: not a multiple of micro_batch_size"),
         ((20, 0, 2, 0, 2), {"seed": -1}, "seed"),
     ],

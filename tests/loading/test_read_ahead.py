@@ -1,4 +1,4 @@
-"""Announcing batches: who hears of what, and batches that are those of local files whatever goes wrong on the way."""
+"""Prefetch from object storage: announced batches, and the batches of local files despite faults."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.object_store.fixtures import Bucket
 from tests.object_store.proxy import KINDS, Faults
-from tests.support import (
-    assert_same,
-    forking_from,
-    make_config,
-    make_dataset,
-    wait_until,
-    write_corpus,
-)
+from tests.support import assert_same, forking_from, make_config, make_dataset, wait_until, write_corpus
 
 from tokenloom import (
     BlendedDataset,
@@ -97,7 +90,6 @@ def batches_of(dataset, *, consumed: int = 0, **options):
 
 @pytest.fixture
 def own_forkserver(bucket):
-    """A server that knows the environment of this test."""
     with forking_from("torch"):
         yield
 
@@ -221,9 +213,8 @@ def test_blends_announce_to_their_remote_members_only(bucket, prefixes, tmp_path
 
 
 def test_workers_have_the_environment_of_now(bucket, prefixes, tmp_path, monkeypatch):
-    """Also those of a fork server that was started before the credentials were set."""
     url = bucket.put_pair(prefixes[0], "data/books")
-    server = forkserver.ForkServer()  # that of this process serves other tests
+    server = forkserver.ForkServer()  # started before the credentials are set
     monkeypatch.setattr(forkserver, "connect_to_new_process", server.connect_to_new_process)
     with monkeypatch.context() as before:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):

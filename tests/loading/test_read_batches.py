@@ -90,9 +90,6 @@ def test_a_loader_may_keep_no_digest(run):
         _ = loader.digest
 
 
-# --- states ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_resumed_loader_goes_on_with_the_sum_from_the_start(run):
     first = loader_of(run)
     take(first, 5)
@@ -140,9 +137,6 @@ def test_a_foreign_sum_is_refused_and_nothing_changes(run, change, message):
     with pytest.raises(ConfigError, match=message):
         loader.load_state_dict({**state, "read": change(state["read"])})
     assert loader.state_dict()["position"] == 0
-
-
-# --- positions that are read again ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [dataset_of, megatron_dataset_of])

@@ -10,21 +10,11 @@ from tests.support import flat, make_dataset
 from tokenloom import ConfigError, ThreadLoader
 from tokenloom.distributed.ranks import Ranks
 from tokenloom.loading import loader as loaders
-from tokenloom.loading.samplers import (
-    HybridCPMegatronPretrainingSampler,
-    MegatronFullValidationSampler,
-    MegatronPretrainingSampler,
-)
+from tokenloom.loading.samplers import HybridCPMegatronPretrainingSampler as HybridSampler
+from tokenloom.loading.samplers import MegatronFullValidationSampler, MegatronPretrainingSampler
 
 SIZES = st.integers(1, 5)
 TOTALS = st.integers(1, 80)
-
-
-# --- micro-batches ------------------------------------------------------------------------------------------------
-
-
-def batches(total, consumed, batch, rank, ranks, **options):
-    return list(MegatronPretrainingSampler(total, consumed, batch, rank, ranks, **options))
 
 
 @given(
@@ -42,22 +32,22 @@ def test_all_ranks_together_go_through_the_order_without_gap_or_repeat(total, fi
     for (batch, ranks), most in ((first, steps), (second, 10**9)):
         if position >= total:
             break
-        per_rank = [batches(total, position, batch, rank, ranks, drop_last=False) for rank in range(ranks)]
-        samplers = [MegatronPretrainingSampler(total, position, batch, rank, ranks) for rank in range(ranks)]
+        per_rank, samplers = (
+            [MegatronPretrainingSampler(total, position, batch, rank, ranks, drop_last) for rank in range(ranks)]
+            for drop_last in (False, True)
+        )
+        per_rank = [list(sampler) for sampler in per_rank]
         whole = [list(sampler) for sampler in samplers]
         assert {len(rank) for rank in per_rank} == {-(-(total - position) // (batch * ranks))}
         assert [len(rank) for rank in whole] == [len(sampler) for sampler in samplers]
         assert {len(rank) for rank in whole} == {(total - position) // (batch * ranks)}
         assert [rank[: len(whole[0])] for rank in per_rank] == whole  # dropping changes nothing before
         for step in list(zip(*per_rank, strict=True))[:most]:
-            taken = [sample for micro_batch in step for sample in micro_batch]
+            taken = flat(step)
             order += taken
             position += len(taken)
     assert order == list(range(consumed, consumed + len(order)))
     assert position == total
-
-
-# --- global batches -----------------------------------------------------------------------------------------------
 
 
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, num_micro=st.integers(1, 4), data=st.data())
@@ -66,7 +56,7 @@ def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, d
     rank = data.draw(st.integers(0, ranks - 1))
     size = micro * ranks * num_micro
     for drop_last in (True, False):
-        sampler = HybridCPMegatronPretrainingSampler(total, consumed, micro, size, rank, ranks, drop_last)
+        sampler = HybridSampler(total, consumed, micro, size, rank, ranks, drop_last)
         micro_batches = list(MegatronPretrainingSampler(total, consumed, micro, rank, ranks, drop_last))
         if drop_last:
             micro_batches = micro_batches[: len(micro_batches) // num_micro * num_micro]
@@ -78,10 +68,7 @@ def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, d
 def test_micro_batches_must_make_up_the_global_batch():
     expected = r"global batch size 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nhint: choose"
     with pytest.raises(ConfigError, match=expected):
-        HybridCPMegatronPretrainingSampler(20, 0, 2, 6, 0, 2)
-
-
-# --- full validation ----------------------------------------------------------------------------------------------
+        HybridSampler(20, 0, 2, 6, 0, 2)
 
 
 def test_ranks_are_filled_up_to_the_same_count():
@@ -106,22 +93,18 @@ def test_each_sample_is_validated_once(total, ranks):
     assert [len(sampler) for sampler in samplers] == [len(rank) for rank in unpadded]
 
 
-# --- positions ----------------------------------------------------------------------------------------------------
-
-
 def test_positions_after_batches():
     assert [MegatronPretrainingSampler(10, 1, 2, 1, 2).position_after(n) for n in (0, 1, 2, 3, 9)] == [1, 5, 9, 10, 10]
-    hybrid = HybridCPMegatronPretrainingSampler(20, 3, 2, 8, 0, 2, drop_last=False)
+    hybrid = HybridSampler(20, 3, 2, 8, 0, 2, drop_last=False)
     assert [hybrid.position_after(n) for n in (0, 1, 2, 3)] == [3, 11, 19, 20]
     validation = MegatronFullValidationSampler(4, 2, 3)
     assert [validation.position_after(n) for n in (0, 1, 2)] == [0, 3, 4]
 
 
 def in_order_samplers(total, micro, rank, ranks, drop_last):
-    """Returns a sampler of each kind that begins at the first position."""
     return [
         MegatronPretrainingSampler(total, 0, micro, rank, ranks, drop_last),
-        HybridCPMegatronPretrainingSampler(total, 0, micro, 2 * micro * ranks, rank, ranks, drop_last),
+        HybridSampler(total, 0, micro, 2 * micro * ranks, rank, ranks, drop_last),
         MegatronFullValidationSampler(total, rank, ranks),
     ]
 
@@ -145,9 +128,8 @@ def test_a_sampler_begins_where_it_is_told(total, micro, ranks, drop_last, data)
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, drop_last=st.booleans(), position=st.integers(0, 80))
 def test_a_position_is_the_end_of_what_all_ranks_have(total, micro, ranks, drop_last, position):
     position = min(position, total)
-    for samplers in zip(
-        *(in_order_samplers(total, micro, rank, ranks, drop_last) for rank in range(ranks)), strict=True
-    ):
+    of_ranks = [in_order_samplers(total, micro, rank, ranks, drop_last) for rank in range(ranks)]
+    for samplers in zip(*of_ranks, strict=True):
         for sampler in samplers:
             sampler.begin_at(position)
         stop = position
@@ -156,9 +138,6 @@ def test_a_position_is_the_end_of_what_all_ranks_have(total, micro, ranks, drop_
             assert taken == list(range(stop, stop + len(taken)))
             stop += len(taken)
             assert {sampler.position_after(number) for sampler in samplers} == {stop}
-
-
-# --- settings -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,9 +157,6 @@ def test_bad_settings_are_named(settings, message):
         with pytest.raises(ConfigError, match=r"position.*\nhint: the sampler has fewer samples"):
             sampler.begin_at(position)
     assert sampler.position_after(0) == 0
-
-
-# --- batches without a sampler --------------------------------------------------------------------------------------
 
 
 def positions(dataset, batch_size=None, data_parallel_rank=None, data_parallel_size=None):
@@ -207,9 +183,5 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
 
 
 def test_a_sampler_of_single_positions_is_refused(prefix):
-    dataset = make_dataset(prefix, num_samples=40)
-    with pytest.raises(
-        ConfigError,
-        match=r"the sampler must yield lists of positions, got 0\nhint: wrap",
-    ):
-        next(iter(ThreadLoader(dataset, range(4))))
+    with pytest.raises(ConfigError, match="the sampler must yield lists of positions, got 0\nhint: wrap"):
+        next(iter(ThreadLoader(make_dataset(prefix, num_samples=40), range(4))))

@@ -89,14 +89,15 @@ def test_of_small_batches_more_are_read_ahead(num_bytes, expected):
     batches.close()
 
 
-@pytest.mark.parametrize(("num_threads", "read_ahead"), [(1, 1), (1, 8), (2, 4)])
-def test_an_error_comes_in_its_turn_and_says_where(dataset, num_threads, read_ahead):
+@pytest.mark.parametrize(("num_threads", "read_ahead", "reuse_after"), [(1, 1, None), (1, 8, None), (2, 4, 4)])
+def test_an_error_comes_in_its_turn_and_says_where(dataset, num_threads, read_ahead, reuse_after):
     sampler = MegatronPretrainingSampler(40, 0, 2, 0, 1)
-    loader = ThreadLoader(Slow(dataset, fails_at=7), sampler, num_threads=num_threads, read_ahead=read_ahead)
+    slow = Slow(dataset, fails_at=7, fills_batches=reuse_after is not None)
+    settings = {"num_threads": num_threads, "read_ahead": read_ahead, "reuse_after": reuse_after, "pin_memory": False}
     seen = []
     with pytest.raises(ValueError, match="broken data") as caught:
-        seen.extend(loader)
-    assert len(seen) == 3
+        seen.extend(ThreadLoader(slow, sampler, **settings))
+    assert_equal_batches(seen, list(stacked(dataset, sampler))[:3])
     assert caught.value.__notes__ == ["in batch 3 of the sampler, at positions [6, 7]"]
     assert loader_threads() == []
 
@@ -156,16 +157,12 @@ def test_the_state_of_another_sampler_is_refused(dataset):
         other.load_state_dict({"num_yielded": 3})
 
 
-# --- over a run ---------------------------------------------------------------------------------------------------
-
-
 def run_loader(run, consumed=0, micro=4, rank=0, ranks=1, drop_last=False, **options):
     sampler = MegatronPretrainingSampler(len(run), consumed, micro, rank, ranks, drop_last)
     return ThreadLoader(run, sampler, **options)
 
 
 def positions_of(loader, num_batches=None):
-    """Returns the positions of the first batches of an iteration; of all for None."""
     return [batch["position"].tolist() for batch in itertools.islice(loader, num_batches)]
 
 
@@ -184,7 +181,7 @@ def test_the_state_over_a_run_is_a_position():
     assert loader.state_dict() == loader_state(run, 3 + 8)
 
 
-def test_a_state_at_the_very_end_leaves_nothing():
+def test_a_state_at_the_end_leaves_nothing():
     run = FakeRun(10)
     loader = run_loader(run)
     assert flat(positions_of(loader)) == list(range(10))  # the last chunk is a partial one
@@ -222,7 +219,7 @@ def test_states_of_a_run_and_of_other_datasets_are_no_substitutes(dataset):
 
 @st.composite
 def topologies(draw, total):
-    """Draws what makes the loaders of all ranks, and how many batches they hand out."""
+    """Draws number of ranks, a function that makes the loader of a rank, and number of batches to read."""
     ranks, micro = draw(st.one_of(st.integers(1, 4), st.integers(1, 64))), draw(st.integers(1, 4))
     steps = draw(st.booleans())
     size = draw(st.integers(1, 3)) * micro * ranks
@@ -303,8 +300,7 @@ except ImportError as error:
     ]
 
 
-def test_leaving_the_loop_ends_the_threads(prefix):
-    dataset = make_dataset(prefix, num_samples=40)
+def test_leaving_the_loop_ends_the_threads(dataset):
     for batch in ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 2, 0, 1), num_threads=3):
         assert batch["tokens"].shape[0] == 2
         break

@@ -25,7 +25,7 @@ def topologies(draw) -> Topology:
 
 
 def dealt(topology: Topology, num_steps: int) -> list[tuple[int, int, int, int]]:
-    """Returns (position, step, rank, micro-batch) of all steps, as the sampler deals them."""
+    """Returns (position, step, rank, micro-batch) of all steps, as in the sampler."""
     micro, num_ranks = topology.micro_batch_size, topology.data_parallel_size
     assert micro is not None
     assert num_ranks is not None
@@ -72,22 +72,13 @@ EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (
-            lambda: topology_of((0, 4)).ranks(np.array([0])),
-            "ranks are unknown\nhint: pass `micro_batch_size`",
-        ),
+        (lambda: topology_of((0, 4)).ranks(np.array([0])), "ranks are unknown\nhint: pass `micro_batch_size`"),
         (lambda: topology_of((0, 4), micro=2), "`micro_batch_size` and `data_parallel_size`: pass both or neither"),
         (lambda: topology_of((0, 4), micro=2, ranks=0), "data_parallel_size"),
         (lambda: topology_of((0, 4)).steps(np.array([5, -3])), "positions must be 0 or more, got -3"),
         (lambda: EIGHT.positions_of(0, rank=2), "rank 2 out of range: there are 2 data-parallel ranks"),
-        (
-            lambda: EIGHT.positions_of(3, micro_batch=5),
-            "micro_batch 5 out of range: there are 1 micro-batches",
-        ),
-        (
-            lambda: EIGHT.ranks(np.array([79, 80])),
-            "global batch size 12 after 80 samples: not a multiple of micro_batch",
-        ),
+        (lambda: EIGHT.positions_of(3, micro_batch=5), "micro_batch 5 out of range: there are 1 micro-batches"),
+        (lambda: EIGHT.ranks(np.array([79, 80])), "global batch size 12 after 80 samples: not a multiple of micro"),
         (lambda: EIGHT.positions_of(10, rank=0), "global batch size 12 in step 10: not a multiple of micro_batch"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A dataset that takes its time, and the threads that read it."""
+"""A slow dataset, and the threads that read it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ def loader_threads():
 
 
 class Slow:
-    """A dataset whose batches take their time, the first ones longest, and fail where they are told to.
+    """A dataset with slow batches: that of `fails_at` fails, and the first waits until `waits_for` are in progress."""
 
-    Args:
-        dataset: what it reads.
-        fails_at: a position whose batch fails.
-        waits_for: batches that must be under way at once before the first of them goes on.
-    """
-
-    def __init__(self, dataset, fails_at=None, *, waits_for=1):
+    def __init__(self, dataset, fails_at=None, *, waits_for=1, fills_batches=False):
         self.dataset = dataset
+        self.fills_batches = fills_batches
         self.fails_at = fails_at
         self.waits_for = waits_for
         self.most_under_way = self.under_way = 0
         self.lock = threading.Lock()
 
-    def batch(self, positions):
+    def allocate_batch(self, count, **settings):
+        return self.dataset.allocate_batch(count, **settings)
+
+    def batch(self, positions, **out):
         with self.lock:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
@@ -38,4 +36,4 @@ class Slow:
             self.under_way -= 1
         if self.fails_at in positions:
             raise ValueError("broken data")
-        return self.dataset.batch(positions)
+        return self.dataset.batch(positions, **out)

@@ -14,8 +14,6 @@ RANKS = 8
 
 
 class Eight:
-    """Eight processes in one group, as long as they live."""
-
     def __init__(self, fleet: Fleet, shared: Path) -> None:
         self._fleet, self._shared = fleet, shared
 
@@ -34,16 +32,13 @@ class Eight:
 
 @pytest.fixture(scope="module")
 def fleet(forkserver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eight]:
-    """Yields warm processes, for all cases in which none is lost.
-
-    They end with the module: gloo's threads, of which each of their many groups has some, wake 100 times a second.
-    """
+    """Yields processes that end with the module, since the threads of gloo's groups wake 100 times a second."""
     with fleet_of(forkserver, RANKS) as fleet:
         yield Eight(fleet, tmp_path_factory.mktemp("fleet"))
 
 
 @pytest.fixture
 def doomed(forkserver: Any, tmp_path: Path) -> Iterator[Eight]:
-    """Yields processes of one test's own, which may be killed."""
+    """Yields processes that the test may kill."""
     with fleet_of(forkserver, RANKS) as fleet:
         yield Eight(fleet, tmp_path)

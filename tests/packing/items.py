@@ -1,4 +1,4 @@
-"""Items of data iterators and sub-samples, in numbers that can be read."""
+"""Items of data iterators and sub-samples with readable numbers."""
 
 from __future__ import annotations
 

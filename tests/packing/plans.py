@@ -1,4 +1,4 @@
-"""Global batches to draw, and the rules that every plan keeps."""
+"""Random global batches, and the rules of every plan."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from statistics import NormalDist
 import numpy as np
 from hypothesis import strategies as st
 
-from tokenloom import (
-    ConfigError,
-    scheduler_map,
-)
+from tokenloom import ConfigError, scheduler_map
 
 
 @st.composite
 def batches(draw, *, longest_share=1.0):
-    """Draws (settings, lengths): lengths of many kinds, none above the share of what a pack holds."""
+    """Draws (settings, lengths), where no length exceeds this share of a pack."""
     capacity = draw(st.sampled_from([8, 100, 4096]))
     cp_size, dp_size = draw(st.sampled_from([(1, 1), (1, 8), (2, 4), (4, 2), (1, 16), (3, 2), (1, 6)]))
     group = draw(st.sampled_from([None, None, 2, 3]))
@@ -36,7 +33,6 @@ def batches(draw, *, longest_share=1.0):
 
 
 def check(plan, lengths, settings):
-    """Holds a plan to the rules that all plans keep."""
     capacity, cp_size, dp_size, group = settings
     lengths = np.array(lengths)
     assert plan.num_ranks == cp_size * dp_size
@@ -56,7 +52,7 @@ def check(plan, lengths, settings):
 
 
 def spread(kind, count):
-    """Returns lengths of a shape, always the same ones: quantiles, not draws."""
+    """Returns the quantiles of a distribution of lengths."""
     at = (np.arange(count) + 0.5) / count
     if kind == "uniform":
         return (1 + at * 40959).astype(np.int64)
@@ -77,7 +73,7 @@ REFUSALS = (NOT_ENOUGH, NO_MULTIPLE, NO_GROUPS, NO_CUT, NO_SHARE, TOO_MANY)
 
 
 def plan_or_refusal(scheduler, lengths):
-    """Returns the plan, or the words that say which refusal it is."""
+    """Returns (plan, None), or (None, text of the error)."""
     try:
         return scheduler.plan(lengths), None
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""A causal transformer of two layers, whole sequences one by one or rows with a mask."""
+"""A causal transformer of two layers, for single sequences or rows with a mask."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ torch = pytest.importorskip("torch")
 
 
 class Toy(torch.nn.Module):
-    """Logits [T, vocabulary] from tokens, positions and what each query sees of the keys."""
-
     def __init__(self, vocabulary: int = 17, width: int = 16, positions: int = 128) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(5)
@@ -38,7 +36,7 @@ def causal(length):
 
 
 def unpacked_loss(model, sequences, labels, weights, positions):
-    """Returns the sum of the weighted losses of sequences that a model sees one by one."""
+    """Returns the sum of the weighted losses of single sequences."""
     total = torch.zeros((), dtype=torch.float64)
     for tokens, wanted, weight, places in zip(sequences, labels, weights, positions, strict=True):
         logits = model(torch.tensor(tokens), torch.tensor(places), causal(len(tokens)))

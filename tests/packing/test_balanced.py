@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from tests.packing.plans import make, spread
 
-from tokenloom import (
-    ConfigError,
-    CostBalancedScheduler,
-    PolynomialCost,
-)
+from tokenloom import ConfigError, CostBalancedScheduler, PolynomialCost
 from tokenloom.packing.cost import least_slowest_cost
 from tokenloom_check.packing import rank_costs
 
@@ -65,8 +61,7 @@ def test_ranks_take_turns_with_the_costliest_packs(rng):
 
 
 @pytest.mark.parametrize(
-    ("settings", "count", "packs"),
-    [((8, 1, 8, None), 7, 8), ((8, 1, 2, 4), 7, 8), ((8, 2, 4, 2), 1, 8)],
+    ("settings", "count", "packs"), [((8, 1, 8, None), 7, 8), ((8, 1, 2, 4), 7, 8), ((8, 2, 4, 2), 1, 8)]
 )
 def test_too_few_sub_samples_for_all_packs_are_refused(settings, count, packs):
     with pytest.raises(ConfigError) as caught:

@@ -7,10 +7,7 @@ import pickle
 import pytest
 from tests.packing.plans import SETTINGS, check, make
 
-from tokenloom import (
-    ConfigError,
-    scheduler_map,
-)
+from tokenloom import ConfigError, scheduler_map
 
 
 @pytest.mark.parametrize("name", sorted(scheduler_map))

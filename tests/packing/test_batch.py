@@ -1,6 +1,8 @@
-"""Packs and batches in one process, in numbers that can be read."""
+"""Packs and batches in one process."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 from tests.packing.items import CONFIG, item, sub_sample
@@ -18,7 +20,6 @@ from tokenloom.packing.batch import (
     get_batch_on_this_rank_for_sequence_packing,
     padding_mask_of,
 )
-from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Channel, place_of
 from tokenloom.packing.pipeline import iterators_over
 from tokenloom.packing.schedulers import wrap_data_iterator
@@ -55,9 +56,6 @@ def test_padding_is_where_boundaries_differ():
 def test_packs_that_cannot_be_made_are_refused(grouped, message):
     with pytest.raises(ConfigError, match=message):
         build_packed_microbatches(grouped, "cpu")
-
-
-# --- one process ------------------------------------------------------------------------------------------------------
 
 
 def test_one_process_needs_no_groups():
@@ -122,22 +120,23 @@ def test_packs_name_the_sources_of_their_sub_samples_if_these_do():
     assert [type(one) for one in params] == [SourcedPackedSeqParams, PackedSeqParams]
 
 
-# --- wrong input ------------------------------------------------------------------------------------------------------
-
-
-def test_an_iterator_that_ends_early_says_where():
-    with pytest.raises(InputError, match="the data iterator ended after 1 of 3 items of a global batch"):
-        wrap_data_iterator(iter([item(1)]), CONFIG, 3)
-
-
-def test_a_missing_iterator_is_named():
-    with pytest.raises(ConfigError, match="on rank 0 of a tensor-parallel group on a stage with tokens"):
-        wrap_data_iterator(None, CONFIG, 1)
-    with pytest.raises(ConfigError, match="no data iterator on rank 0 of a tensor-parallel group"):
-        get_batch_on_this_rank_for_sequence_packing(None)
+@pytest.mark.parametrize(
+    ("iterator", "count", "settings", "message"),
+    [
+        (lambda: iter([item(1)]), 3, {}, "the data iterator ended after 1 of 3 items of a global batch"),
+        (lambda: None, 1, {}, "on rank 0 of a tensor-parallel group on a stage with tokens"),
+        (lambda: [iter([])], 1, {"virtual_pipeline_model_parallel_size": 2}, "1 data iterators given for 2 virtual"),
+        (lambda: iter([item(1)]), 1, {"sequence_packing_scheduler": "best"}, "unknown scheduler 'best'\nhint: choose"),
+    ],
+)
+def test_wrong_iterators_and_schedulers_are_refused(iterator, count, settings, message):
+    with pytest.raises((ConfigError, InputError), match=message):
+        wrap_data_iterator(iterator(), dataclasses.replace(CONFIG, **settings), count)
 
 
 def test_a_pack_without_tokens_is_refused_where_they_are_needed():
+    with pytest.raises(ConfigError, match="no data iterator on rank 0 of a tensor-parallel group"):
+        get_batch_on_this_rank_for_sequence_packing(None)
     metadata = {"cu_seqlens": torch.tensor([0, 2]), "cu_seqlens_padded": torch.tensor([0, 2]), "max_seqlen": 2}
     with pytest.raises(InputError, match="`tokens`, `labels`, `position_ids`, `loss_mask` missing in a pack"):
         get_batch_on_this_rank_for_sequence_packing(iter([metadata]))
@@ -145,17 +144,5 @@ def test_a_pack_without_tokens_is_refused_where_they_are_needed():
 
 @pytest.mark.parametrize(("vpp_size", "vp_stage"), [(2, None), (2, 2), (None, 1)])
 def test_a_virtual_stage_that_does_not_exist_is_refused(vpp_size, vp_stage):
-    with pytest.raises(ConfigError, match=f"virtual pipeline stage {vp_stage} out of range: there are {vpp_size or 1}"):
+    with pytest.raises(ConfigError, match=f"stage {vp_stage} out of range: there are {vpp_size or 1} stages"):
         get_batch_on_this_rank_for_sequence_packing(iter([]), vpp_size=vpp_size, vp_stage=vp_stage)
-
-
-def test_a_list_of_iterators_has_one_per_virtual_stage():
-    config = PackingConfig(max_seqlen_per_dp_cp_rank=8, virtual_pipeline_model_parallel_size=2)
-    with pytest.raises(ConfigError, match="1 data iterators given for 2 virtual stages"):
-        wrap_data_iterator([iter([])], config, 1)
-
-
-def test_an_unknown_scheduler_is_named():
-    config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="best")
-    with pytest.raises(ConfigError, match="unknown scheduler 'best'\nhint: choose one of cost_bal"):
-        wrap_data_iterator(iter([item(1)]), config, 1)

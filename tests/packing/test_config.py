@@ -50,9 +50,7 @@ def test_first_last_and_mtp_stages_need_tokens(vpp, layout, expected):
     assert [config.stages_with_tokens(pp_rank=rank, pp_size=3) for rank in range(3)] == expected
 
 
-class OneRank:
-    """A mesh of a single rank, of which a device mesh of torch would need process groups."""
-
+class OneRank:  # torch's device mesh would need process groups
     mesh_dim_names = ("dp", "cp")
     mesh = torch.zeros((1, 1), dtype=torch.int64)
 

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.packing.plans import NO_GROUPS, batches, check, plan_or_refusal, spread
 
-from tokenloom import (
-    ConfigError,
-    CostBalancedScheduler,
-    HybridCostBalancedScheduler,
-    PolynomialCost,
-)
+from tokenloom import ConfigError, CostBalancedScheduler, HybridCostBalancedScheduler, PolynomialCost
 from tokenloom_check.packing import rank_costs
 
 
@@ -33,8 +28,7 @@ def test_groups_grow_where_ranks_would_wait_for_a_giant():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "sizes"),
-    [([5], [8] * 8), ([5, 4, 4], [4, 4, 4, 4, 2, 2, 2, 2]), ([5] * 7, [2, 2, 1, 1, 1, 1, 1, 1])],
+    ("lengths", "sizes"), [([5], [8] * 8), ([5, 4, 4], [4, 4, 4, 4, 2, 2, 2, 2]), ([5] * 7, [2, 2, 1, 1, 1, 1, 1, 1])]
 )
 def test_fewer_sub_samples_than_ranks_share_all_of_them(lengths, sizes):
     plan = HybridCostBalancedScheduler(8, 1, 8).plan(lengths)

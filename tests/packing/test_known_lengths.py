@@ -19,8 +19,6 @@ torch = pytest.importorskip("torch")
 
 
 class Sized:
-    """Samples of given lengths."""
-
     def __init__(self, lengths, real=None):
         self._lengths = np.array(lengths)
         self.real = self._lengths if real is None else real
@@ -91,7 +89,7 @@ def test_positions_that_are_no_global_batch_are_refused(positions, message):
         wrap_dataset(Sized([1, 2, 3]), positions, CONFIG)
 
 
-def test_a_dataset_is_held_to_its_lengths():
+def test_a_dataset_must_have_the_lengths_that_it_returns():
     with pytest.raises(
         DatasetFormatError, match=r"sample at position 1: expected \(tokens, padded\) \[\(2, 2\)\], found \[\(3, 3\)\]"
     ):

@@ -1,4 +1,4 @@
-"""Trees of sequences dealt to ranks: each sequence in one pack, little repeated, all ranks alike."""
+"""Prefix trees assigned to ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.packing.worker import Run, rollout  # noqa: E402
 
 
 def rollouts(rng, prompts, each, prompt_tokens, most_tokens):
-    """Returns sequences in random order: `each` continuations of so many prompts."""
+    """Returns `each` continuations of `prompts` prompts, in random order."""
     sequences = []
     for _ in range(prompts):
         prompt = rng.integers(0, 17, prompt_tokens)
@@ -34,7 +34,7 @@ def rollouts(rng, prompts, each, prompt_tokens, most_tokens):
 
 
 def costs_of(plan, sequences, model, cp_size):
-    """Returns what each pack costs, [microbatches, data-parallel ranks], and its tokens."""
+    """Returns costs and tokens of all packs, [microbatches, data-parallel ranks]."""
     costs, tokens = [], []
     for microbatch in range(plan.num_microbatches):
         forests = [
@@ -171,8 +171,6 @@ def test_packs_from_an_iterator():
 
 
 class Rollouts:
-    """Sub-samples of a dataset that knows their lengths."""
-
     def __len__(self):
         return 6
 

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from tests.packing.items import item, sub_sample
 
 from tokenloom import ConfigError
-from tokenloom.packing.batch import (
-    batch_in,
-    build_packed_microbatches,
-    get_batch_on_this_rank_for_sequence_packing,
-)
+from tokenloom.packing.batch import batch_in, build_packed_microbatches, get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import GroupRank, place_of
 from tokenloom.packing.schedulers import wrap_data_iterator

@@ -52,10 +52,7 @@ def test_sub_samples_keep_the_number_of_their_dataset():
             item(1, 2) | {"labels": torch.zeros(3)},
             "item 0 of the data iterator has 2 tokens and 3 elements of `labels`",
         ),
-        (
-            item(1, 2, original_seq_len=3),
-            r"has 2 tokens, which do not fit a sub-sample of 3 tokens",
-        ),
+        (item(1, 2, original_seq_len=3), r"has 2 tokens, which do not fit a sub-sample of 3 tokens"),
         (item(1, 2, original_seq_len=2, padded_seq_len=1), r"which do not fit a sub-sample of 2 tokens \(padded: 1\)"),
         (
             item(1, 2) | {"tokens": torch.zeros(2, 2)},

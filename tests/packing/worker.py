@@ -1,4 +1,4 @@
-"""What each rank does in a case of `tests/packing/test_exchange.py`."""
+"""The work of each rank in the cases of `tests/packing/test_exchange.py`."""
 
 from __future__ import annotations
 
@@ -43,11 +43,8 @@ class Run:
     vpp: int | None = None
     lengths: tuple[int, ...]
     max_tokens: int = 64
-    """Per rank."""
-    own_padding: int = 1
-    """The multiple that the data themselves pad to."""
-    mtp: tuple[int, int] | None = None
-    """The pipeline rank and virtual stage of multi-token prediction; the last stage without a layout."""
+    own_padding: int = 1  # multiple to which the data are padded
+    mtp: tuple[int, int] | None = None  # pipeline rank and virtual stage of multi-token prediction
     order: tuple[str, ...] = ("pp", "dp", "cp", "tp")
     scheduler: str = "dp_balanced"
 
@@ -57,7 +54,6 @@ class Run:
 
     @property
     def alignment(self) -> int:
-        """Of the lengths that are planned."""
         return 2 * self.cp if self.cp > 1 else 1
 
     @property
@@ -88,18 +84,14 @@ class Run:
         return is_first or is_last or (pp_rank, stage) == self.mtp
 
     def positions_of(self, at: dict[str, int]) -> range:
-        """What a data-parallel rank reads: positions go round the ranks."""
         return range(at["dp"], len(self.lengths), self.dp)
 
     @property
     def positions_by_id(self) -> list[int]:
-        """What the data-parallel ranks read, rank by rank."""
         return [position for rank in range(self.dp) for position in self.positions_of({"dp": rank})]
 
 
 class Data:
-    """The samples of a run, by position; counts what is read."""
-
     def __init__(self, run: Run) -> None:
         self._run = run
         self.read: list[int] = []
@@ -126,14 +118,11 @@ class Data:
 
 
 class Rank(Member):
-    """What a case sees."""
-
     def __init__(self, rank: int, world_size: int, shared: Path) -> None:
         super().__init__(rank, world_size, shared)
         self._groups: dict[Any, ProcessGroups] = {}
 
     def groups(self, run: Run) -> ProcessGroups:
-        """Makes the groups of a shape once."""
         hybrid = scheduler_map[run.scheduler].is_dynamic_cp
         key = (run.tp, run.pp, run.cp, run.order, hybrid)
         if key not in self._groups:
@@ -144,7 +133,7 @@ class Rank(Member):
 
 
 def _given(me: Rank, run: Run, data: Data) -> Any:
-    """Returns the input of a rank: an iterator where tokens are needed, in a list with virtual stages."""
+    """Returns an iterator on ranks that need tokens, or with virtual stages a list."""
     at = run.coordinates(me.rank)
     given = [
         (data[position] for position in run.positions_of(at))
@@ -156,7 +145,6 @@ def _given(me: Rank, run: Run, data: Data) -> Any:
 
 
 def exchanged(me: Rank, run: Run, data: Data, config: Any = None) -> Any:
-    """Returns the global batch of a rank, exchanged."""
     mine = run.positions_of(run.coordinates(me.rank))
     return wrap_data_iterator(_given(me, run, data), config or run.config, len(mine), me.groups(run))
 
@@ -165,11 +153,7 @@ def read_alone(me: Rank, run: Run, data: Data) -> Any:
     return wrap_dataset(data, range(len(run.lengths)), run.config, me.groups(run))
 
 
-# --- cases: each runs on every rank -----------------------------------------------------------------------------------
-
-
 def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
-    """Wraps a global batch, and takes every microbatch of every stage."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
     with measure_traffic() as traffic:
         wrapped = (exchanged if mode == "exchange" else read_alone)(me, run, data)
@@ -196,7 +180,6 @@ def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
 
 
 def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
-    """Takes every microbatch, filled up to a shape."""
     config = dataclasses.replace(run.config, **settings)
     iterator, count, *_ = exchanged(me, run, Data(run), config)
     taken = []
@@ -209,7 +192,6 @@ def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
 
 
 def trees(me: Rank, run: Run, stems: int) -> dict[str, Any]:
-    """Takes every pack of trees of a global batch in which sub-samples have one of so many beginnings."""
     mine = run.positions_of(run.coordinates(me.rank))
     items = (rollout(position, run.lengths[position], stems) for position in mine)
     packs, count, *sums = wrap_data_iterator(items, run.config, len(mine), me.groups(run))
@@ -221,15 +203,13 @@ def trees(me: Rank, run: Run, stems: int) -> dict[str, Any]:
 
 
 def rollout(number: int, length: int, stems: int) -> dict[str, Any]:
-    """Returns a sub-sample with a beginning of 8 tokens that others have too."""
+    """Returns a sub-sample with one of `stems` prefixes of 8 tokens."""
     tokens = torch.tensor([number % stems] * 8 + [100 + number] * (length - 8))
     labels, places = torch.full_like(tokens, number), torch.arange(length)
     return {"tokens": tokens, "labels": labels, "loss_mask": torch.ones(length), "position_ids": places}
 
 
 def differ(me: Rank, run: Run) -> Any:
-    """Each rank plans in another order."""
-
     class Mine(DpBalancedScheduler):
         def get_groups_and_subsamples(self, sample_id_seqlens: Any) -> Any:
             groups = super().get_groups_and_subsamples(sample_id_seqlens)
@@ -267,7 +247,7 @@ def _described(batch: Any, groups: ProcessGroups) -> dict[str, Any]:
 
 
 class Cursed(torch.Tensor):
-    """A tensor that harms who sends it: it can be read and cut, but not turned into bytes."""
+    """A tensor that calls `harm` when a rank turns it into bytes to send it."""
 
     harm: Any = None
 
@@ -279,7 +259,6 @@ class Cursed(torch.Tensor):
 
 
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
-    """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
     if how != "raise":  # all know the process of the victim, and need not wait for it to come
         do_together("painting", lambda: "blue")
     frozen: list[bool] = []
@@ -308,8 +287,7 @@ def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -
 
 
 def die_at_any_moment(me: Rank, run: Run, victim: int, delay_seconds: float) -> Any:
-    """The victim dies while all wrap global batches for ever; before, torch would wait for it to join its groups."""
-    me.groups(run)
+    me.groups(run)  # torch would wait for the victim to join its groups
     (me.shared / f"ready-{me.rank}").touch()
     if me.rank == victim:
         wait_until(lambda: len(list(me.shared.glob("ready-*"))) == dist.get_world_size())
@@ -319,7 +297,6 @@ def die_at_any_moment(me: Rank, run: Run, victim: int, delay_seconds: float) -> 
 
 
 def wrong_input(me: Rank, run: Run, who: int, what: str) -> Any:
-    """One rank has an iterator where none may be, or none, or one that ends early or yields other lengths."""
     data, mine = Data(run), run.positions_of(run.coordinates(me.rank))
     iterator = _given(me, run, data)
     if me.rank == who:
@@ -335,7 +312,6 @@ def wrong_input(me: Rank, run: Run, who: int, what: str) -> Any:
 
 
 def wrong_dataset(me: Rank, run: Run, who: int, what: str) -> Any:
-    """One rank has other positions, or a dataset that gives other lengths than it says."""
     data, positions = Data(run), np.arange(len(run.lengths))
     if me.rank == who and what == "positions":
         positions = positions[::-1].copy()
@@ -347,7 +323,6 @@ def wrong_dataset(me: Rank, run: Run, who: int, what: str) -> Any:
 
 
 def fail_to_read_a_pack(me: Rank, run: Run) -> Any:
-    """Rank 0 of each tensor-parallel group has nothing to read."""
     return get_batch_on_this_rank_for_sequence_packing(None, pg_collection=me.groups(run))
 
 
@@ -376,7 +351,7 @@ def broadcast_large_numbers(me: Rank, run: Run) -> Any:
 
 
 def reroute(me: Rank, run: Run) -> Any:
-    """The utilities one by one, with groups in which context parallelism is outside data parallelism."""
+    """Calls the utilities of Megatron one by one."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
     mine = run.positions_of(at)
     batch, pairs, mine, offsets, _ = get_batch_and_global_seqlens((data[i] for i in mine), len(mine), groups.dp)
@@ -389,7 +364,6 @@ def reroute(me: Rank, run: Run) -> Any:
 
 
 def use_world_groups(me: Rank, run: Run) -> Any:
-    """The groups of a data-parallel run are the default group itself; and one rank fails in the exchange."""
     key = (run.tp, run.pp, run.cp, run.order, False)
     me._groups[key] = ProcessGroups(dp=dist.group.WORLD, dp_cp=dist.group.WORLD)
     wrap(me, run, "exchange")

@@ -66,12 +66,12 @@ class BatchDigests:
         self.restore(None)
 
     def restore(self, digest: RangeDigest | None) -> None:
-        """Starts over from a loaded state; `digest` is the digest of all ranks up to that state."""
+        """Clears all digests after loading a state; `digest` is the digest of all ranks in the state."""
         self._restored = digest
         self.start_after(0)
 
     def start_after(self, num_batches: int) -> None:
-        """Starts over after `num_batches` batches of the sampler."""
+        """Clears all digests; the next batch is batch `num_batches` of the sampler, counted from 0."""
         self.before: RangeDigest | None = self._restored
         """Digest of all ranks up to the last check; None before the first check."""
         self._num_checked = num_batches
@@ -135,7 +135,7 @@ class BatchDigests:
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks; None if only a check can tell, as with several data-parallel ranks."""
+        """Returns the digest of all ranks; None if it is unknown, as between checks of several data-parallel ranks."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None

@@ -71,8 +71,8 @@ def load(
             a list of these; or weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights).
             Or the path of a `run.toml`, which has all other settings.
         sequence_length: tokens per sample.
-        tokenizer: the tokenizer that made the data: a path, as for `load_tokenizer`, or an object; None for the one in
-            the manifest.
+        tokenizer: the tokenizer of the data, as a path or name for `load_tokenizer`, or an object; None for the
+            tokenizer that the manifest names.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0), to return three datasets, where a split
             without data is None; None to return one dataset of all documents.
         seed: seed for shuffling.
@@ -84,7 +84,7 @@ def load(
 
     Raises:
         DatasetNotFoundError: the data do not exist.
-        TokenizerError: neither `tokenizer` nor the manifest names a tokenizer, or another tokenizer made the data.
+        TokenizerError: neither `tokenizer` nor the manifest names a tokenizer, or the data have another tokenizer.
         DatasetFormatError, BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
     """
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".toml"):
@@ -166,7 +166,7 @@ def tokenizer_of_data(
     """Returns `tokenizer` as an object; None loads the tokenizer that the first manifest of the data names."""
     if tokenizer is not None:
         return as_tokenizer(tokenizer)
-    hint = 'pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
+    hint = 'pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`'
     for prefix in prefixes:
         pair = IndexedDataset(prefix_of(prefix), object_storage=object_storage, mmap=not is_remote(prefix))
         if (head := manifest_head_of(pair)) is None:

@@ -92,7 +92,7 @@ def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> Non
     """Warns on data-parallel rank 0 if the period of a sampler matches the period of a blend in Megatron's order."""
     if (
         not isinstance(sampler, MegatronPretrainingSampler)
-        or type(sampler).__iter__ is not MegatronPretrainingSampler.__iter__  # as of `BalancedSampler`
+        or type(sampler).__iter__ is not MegatronPretrainingSampler.__iter__  # such as `BalancedSampler`
         or overrides(sampler, "get_start_end_idx")
         or sampler.data_parallel_rank
         or sampler.data_parallel_size == 1

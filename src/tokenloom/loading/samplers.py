@@ -69,7 +69,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         micro_batch_size: int,
         data_parallel_rank: int,
         data_parallel_size: int,
-        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - Megatron's signature
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
         self.consumed_samples: int = checked_integer(
@@ -138,7 +138,7 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         global_batch_size: int,
         data_parallel_rank: int,
         data_parallel_size: int,
-        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - Megatron's signature
     ) -> None:
         remedy = "override `get_start_end_idx`, which is called for each micro-batch"
         uncalled = {"get_start_end_idx_global_batch": Uncalled(remedy, unless=("__iter__",))}
@@ -191,8 +191,8 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 class BalancedSampler(MegatronPretrainingSampler):
     """A sampler that gives every rank the mixture of the blend in each global batch.
 
-    Prevents ranks from reading another mixture, see `resonance.py`. A global batch has the same positions as with
-    `MegatronPretrainingSampler`, sorted by dataset and assigned to ranks in turn, starting at another rank each time.
+    With other samplers, ranks may read different mixtures, see `resonance.py`. A global batch has the same positions as
+    with `MegatronPretrainingSampler`, but sorted by dataset and assigned to ranks in turn.
     Of n samples of a dataset in a global batch, each of R ranks gets n / R, rounded up or down.
 
     To resume, create a sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
@@ -223,7 +223,7 @@ class BalancedSampler(MegatronPretrainingSampler):
         global_batch_size: int | BatchSizes,
         data_parallel_rank: int,
         data_parallel_size: int,
-        drop_last: bool = True,  # noqa: FBT001, FBT002 - as of the other samplers
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - as in the other samplers
         *,
         seed: int = 0,
     ) -> None:
@@ -338,7 +338,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         micro_batch_size: int,
         data_parallel_rank: int,
         data_parallel_size: int,
-        data_sharding: bool,  # noqa: FBT001 - the reference's signature
+        data_sharding: bool,  # noqa: FBT001 - Megatron's signature
         *,
         seed: int | None = None,
         global_batch_size: int | None = None,

@@ -83,7 +83,7 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch, and with `digest` the hashes of its tokens, uint64[num_samples, 2]; None without tokens."""
+        """Returns a batch and the hashes of its tokens, uint64[num_samples, 2]; None without `digest` or tokens."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None

@@ -19,8 +19,8 @@ GOOD_ENOUGH = 1.05
 class CostBalancedScheduler(BasePackingScheduler):
     """A scheduler that plans packs of equal cost: the slowest rank is as close to the mean as the lengths allow.
 
-    It uses the fewest microbatches that fit all sub-samples, or the next possible number if packs would be too full to
-    balance within 5 %. (Megatron packs in order, regardless of cost.)
+    It uses the smallest possible number of microbatches, or the next larger one if packs would be too full to balance
+    within 5 %. (Megatron packs in order, regardless of cost.)
 
     Example:
         >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns packs in the fewest microbatches, or in the next possible number if that is faster."""
+        """Returns packs in the smallest possible number of microbatches, or in the next larger one if faster."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -155,7 +155,7 @@ def integer_costs(costs: Float64s, count: int) -> Int64s:
 
 
 def cost_exponent(largest: float, count: int) -> int:
-    """Returns the power of two by which `scaled_costs` keeps the sum of `count` costs up to `largest` below 2**61."""
+    """Returns the power of two by which `scaled_costs` limits the sum of `count` costs up to `largest` to 2**61."""
     return 61 - int(np.frexp(largest)[1]) - count.bit_length()
 
 

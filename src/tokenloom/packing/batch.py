@@ -203,9 +203,8 @@ def _transformer_engine() -> Any:
 
 
 SubSample = dict[str, Any]
-"""1-D tensors under the names in `DTYPES`; the integers `original_seq_len` (tokens without padding) and
-`padded_seq_len`, one of which is the length of the tensors; and optionally `dataset_id`, the dataset of a blend or the
-source of a run."""
+"""1-D tensors under the names in `DTYPES`, with or without padding; the integers `original_seq_len` (tokens without
+padding) and `padded_seq_len`; and optionally `dataset_id`, the dataset of a blend or the source of a run."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
 """The tensors of a sub-sample and of a pack; wide dtypes first, so that all tensors are aligned in `to_bytes`."""
@@ -529,7 +528,7 @@ def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, m
     if vp_stage is None and vpp_size is None:
         vp_stage = 0
     if vp_stage is None or not 0 <= vp_stage < stages:
-        message = f"virtual pipeline stage {vp_stage} out of range: there are {stages}"
+        message = f"virtual pipeline stage {vp_stage} out of range: there are {stages} stages"
         raise ConfigError(message, hint="pass `vpp_size` and `vp_stage` together")
     is_first = place.pp.rank == 0 and vp_stage == 0
     is_last = place.pp.rank == place.pp.size - 1 and vp_stage == stages - 1

@@ -102,7 +102,7 @@ def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) ->
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
     beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each
-    # A longer sub-sample costs more per token, so the longest one in the rest of the pack bounds its cost per token.
+    # A longer sub-sample costs more per token, so the longest one that fits bounds the cost per token of all others.
     rate = np.append(per_token, 0.0)[np.where(lengths > capacity // 2, beside, np.arange(len(lengths)))]
     packs: Float64s = costs + room * rate
     return packs

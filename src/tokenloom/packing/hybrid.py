@@ -184,7 +184,7 @@ class HybridBatch:
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
         """Widens the groups of the longest sub-samples, so that they fill a step of their own.
 
-        Each of `cuts` rounds before makes these groups twice as wide, and continues with the longest of them.
+        Before that, each of `cuts` rounds makes these groups twice as wide and continues with the longest of them.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))

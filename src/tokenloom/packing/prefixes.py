@@ -198,7 +198,7 @@ class PrefixPack:
             position_ids: integers[length] per sequence; None if they count from 0. Tokens at different positions are
                 not shared.
             columns: other values, [length, ...] per sequence, which become `columns` of the pack.
-            multiple: number of tokens to a multiple of which the row is padded.
+            multiple: the row is padded to a multiple of this number of tokens.
 
         Raises:
             ConfigError: there is no sequence, a sequence is empty, or another argument does not match its length.
