@@ -1,9 +1,7 @@
-"""Failures and deaths at every call that changes names in a filesystem: open, link, rename, unlink, make a folder.
+"""Failures and kills at calls that change names in a filesystem; with `arm_all`, also at writes, syncs and locks.
 
-With `arm_all`, also at those that write bytes, make them durable or lock a file.
-
-Python announces these calls (`sys.addaudithook`) before they happen, whichever module makes them; so a test can let the
-n-th of them fail, or kill the process there, for n = 0, 1, 2, … until one run sees no fault.
+Python's audit hooks announce these calls in any module, so a test can make the n-th call fail or kill the process
+there, for n = 0, 1, 2, …, until a run has no fault.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ _WRITES = {os: ("write", "pwrite", "fsync", "copy_file_range", "ftruncate"), fcn
 
 
 class _Fault:
-    """What is to happen at which call below which folder."""
-
     def __init__(self) -> None:
         self.folder = ""
         self.left = -1
@@ -41,7 +37,6 @@ class _Fault:
             self.count()
 
     def count(self) -> None:
-        """Counts a call, and acts if it is the one."""
         if self.act is None:
             return
         self.left -= 1
@@ -62,16 +57,9 @@ def _arm(folder: str, number: int, act: Callable[[], None]) -> None:
 
 
 def arm_all(folder: str, number: int, act: Callable[[], None], *, lasting: bool = False) -> Callable[[], int]:
-    """Lets a call of this process do something, or one that writes; there is no way back: for forks.
+    """Runs `act` at call `number` (from 0) in `folder`; permanent, so use it in a fork.
 
-    Args:
-        folder: where names change.
-        number: of the call, from 0 on.
-        act: what happens there.
-        lasting: at all calls after it, too, but those that remove names.
-
-    Returns:
-        Tells how many calls there were so far.
+    With `lasting`, also at all later calls except those that remove names. Returns a function that counts the calls.
     """
     for module, names in _WRITES.items():
         for name in names:
@@ -91,7 +79,7 @@ def _counted(call: Callable[..., object]) -> Callable[..., object]:
 
 @contextmanager
 def failing(folder: object, number: int, error: BaseException | None = None) -> Iterator[Callable[[], bool]]:
-    """Lets one call fail; yields a function that says whether it was reached."""
+    """Makes one call fail; yields a function that returns whether the call was reached."""
     failure = OSError(errno.EIO, "injected") if error is None else error
     reached = []
 
@@ -107,7 +95,7 @@ def failing(folder: object, number: int, error: BaseException | None = None) -> 
 
 
 def fills_at(folder: object, number: int, work: Callable[[], object]) -> bool | None:
-    """Runs some work in a fork for which the disk is full from one call on; whether it failed, None if it had ended."""
+    """Runs `work` in a fork with a full disk from call `number`; returns whether it failed, None if it ended before."""
     child = os.fork()
     if child == 0:
         reached = []
@@ -130,7 +118,7 @@ def fills_at(folder: object, number: int, work: Callable[[], object]) -> bool | 
 
 
 def dies_at(folder: object, number: int, work: Callable[[], object], *, every: bool = False) -> bool:
-    """Runs some work in a fork that is killed at one call, one of those of `arm_all` with `every`; whether it was."""
+    """Runs `work` in a fork that is killed at call `number`, with `every` as in `arm_all`; returns whether it was."""
     child = os.fork()
     if child == 0:
         try:

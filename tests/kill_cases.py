@@ -1,4 +1,4 @@
-"""Every writer of datasets in small, for `tests.kill_loop`: what it makes of inputs of three kinds."""
+"""The writers of datasets on small inputs, for `tests.kill_loop`."""
 
 from __future__ import annotations
 
@@ -24,37 +24,28 @@ from tokenloom.storage.atomic import PendingFile
 from tokenloom.tokenizers.load import load_tokenizer
 
 KINDS = ("new", "same", "other")
-"""Of inputs: those of the run that is killed, others that come to as many bytes, and others altogether."""
+"""Kinds of inputs: of the killed run, other inputs with the same number of bytes, and inputs of another size."""
 
 _NUM_ROWS = 300
 _BYTES = load_tokenizer("byte")
 _WORDS = make_tokenizer(word_level_json())
 
 Work = Callable[[Path, Path, bool], object]
-"""Makes the outputs in a folder, of the inputs in another; whether what is there may be replaced."""
+"""(output folder, input folder, whether to replace existing outputs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A writer.
-
-    Attributes:
-        work: what it does.
-        older: makes what it replaces, where that is not its own work with other inputs.
-        multimodal: whether its output holds modes.
-        replaces: whether there can be something to replace.
-        is_cache: whether each of its files stands for itself, and is right or absent.
-    """
+    """A writer; `older` writes the outputs that it replaces, if not `work` with other inputs."""
 
     work: Work
     older: Work | None = None
     multimodal: bool = False
     replaces: bool = True
-    is_cache: bool = False
+    is_cache: bool = False  # its files are independent: each is right or missing
 
 
 def make_inputs(folder: Path, kind: str) -> None:
-    """Writes all that the cases read: JSON lines, images, and pairs with manifests."""
     folder.mkdir()
     shift = KINDS.index(kind)
     num_rows = _NUM_ROWS + (170 if kind == "other" else 0)
@@ -105,15 +96,8 @@ def _builder(out: Path, inputs: Path, overwrite: bool) -> None:
 
 def _corpus(*names: str, **changes: Any) -> Work:
     def work(out: Path, inputs: Path, overwrite: bool) -> None:
-        preprocess_corpus(
-            [inputs / f"{name}.jsonl" for name in names],
-            out / "corpus",
-            _BYTES,
-            _settings(**changes),
-            num_processes=1,
-            num_workers=1,
-            overwrite=overwrite,
-        )
+        paths, options = [inputs / f"{name}.jsonl" for name in names], {"num_processes": 1, "num_workers": 1}
+        preprocess_corpus(paths, out / "corpus", _BYTES, _settings(**changes), **options, overwrite=overwrite)
 
     return work
 
@@ -142,15 +126,8 @@ def _catalogue(out: Path, inputs: Path, overwrite: bool) -> None:
 
 
 def _chat(out: Path, inputs: Path, overwrite: bool, name: str = "corpus") -> None:
-    preprocess_chat(
-        inputs / "chat.jsonl",
-        out / name,
-        _WORDS,
-        chat_template="chatml",
-        skip_bad_lines=True,
-        num_workers=1,
-        overwrite=overwrite,
-    )
+    options = {"chat_template": "chatml", "skip_bad_lines": True, "num_workers": 1}
+    preprocess_chat(inputs / "chat.jsonl", out / name, _WORDS, **options, overwrite=overwrite)
 
 
 def _multimodal(out: Path, inputs: Path, overwrite: bool) -> None:
@@ -159,15 +136,9 @@ def _multimodal(out: Path, inputs: Path, overwrite: bool) -> None:
 
 
 def _cache(out: Path, inputs: Path, overwrite: bool) -> None:
-    dataset = make_dataset(
-        _pairs(inputs)[0],
-        num_samples=4000,
-        sequence_length=8,
-        path_to_cache=str(out),
-        tokenizer=StandInTokenizer(vocab_size=300),
-        allow_tokenizer_mismatch=True,
-    )
-    assert len(dataset.shuffle_index) >= 4000  # which opens them
+    settings = {"tokenizer": StandInTokenizer(vocab_size=300), "allow_tokenizer_mismatch": True}
+    dataset = make_dataset(_pairs(inputs)[0], num_samples=4000, sequence_length=8, path_to_cache=str(out), **settings)
+    assert len(dataset.shuffle_index) >= 4000  # opens the index
 
 
 def _counts(out: Path, inputs: Path, overwrite: bool) -> None:

@@ -1,14 +1,14 @@
-"""Kills all writers of datasets, or lets their calls fail, at random; then looks whether anything that opens lies.
+"""Kills writers of datasets, or makes their calls fail, at random; then checks all datasets that open.
 
     python -m tests.kill_loop --kills 1000 --faults 1000
 
-A run is a fork of this process, which has imported everything and started no thread. It makes datasets where there are
-none, or replaces older ones, of as many bytes or not. Dies at a random moment or at a random call that changes names,
-writes, syncs or locks; or one such call fails, or all from one on do, or files may not grow beyond a size.
+Each run forks this process, which has imported everything and started no thread. It writes new datasets, or replaces
+older ones of the same or another size. It dies at a random time or at a random call that changes names, writes, syncs
+or locks; or one such call fails, or all calls after it fail, or a file size limit applies.
 
-After each: what opens is entirely old or entirely new, and `verify` has nothing to say; an older dataset is there (of
-failures: at once, by its names); the same command again comes to the right bytes, and leaves nothing hidden but locks;
-and what lies beside, named much like files of ours, is untouched.
+After each run: a dataset that opens is entirely old or entirely new, and `verify` finds no problem. An older dataset
+still exists (after a failure: immediately, under its names). The same command again writes the right bytes and leaves
+no hidden files but locks. Foreign files with similar names are untouched.
 """
 
 from __future__ import annotations
@@ -53,16 +53,6 @@ _FOREIGN = (
 
 @dataclass(slots=True)
 class Loop:
-    """A place to run cases in.
-
-    Attributes:
-        folder: for all of it.
-        rng: that chooses.
-        may_die_at_any_time: whether kills fall between calls, too, where no two runs are alike.
-        results: number of runs by case, what was done to them, and how they ended.
-        problems: what does not hold, in words.
-    """
-
     folder: Path
     rng: random.Random
     may_die_at_any_time: bool = True
@@ -73,45 +63,34 @@ class Loop:
 
     @property
     def out(self) -> Path:
-        """The folder of outputs."""
         return self.folder / "out"
 
-    def begin(self) -> None:
-        """Makes the inputs."""
-        for kind in KINDS:
-            _forked(lambda kind=kind: make_inputs(self.folder / kind, kind))  # type: ignore[misc]
-
     def run(self, name: str, old: str, fault: str) -> bool:
-        """Runs a case once; returns whether anything happened to it: it may end before the moment of its death."""
         case = CASES[name]
         before = {} if old == "none" else self._made(name, case, old)
         after = self._made(name, case, "new")
         self._set_up(before)
-        overwrite = old != "none"
         seconds, num_calls = self._cost(name, case, old, before)
         self._set_up(before)
         foreign = _add_foreign(self.out)
 
         def work() -> None:
-            case.work(self.out, self.folder / "new", overwrite)
+            case.work(self.out, self.folder / "new", old != "none")
 
-        what = f"{name}, old: {old}, {fault}"
         if fault == "kill":
             at_call = not self.may_die_at_any_time or self.rng.random() < 0.6
             at = self.rng.randrange(num_calls + 1) if at_call else self.rng.random() * seconds * 1.1
-            what += f" at {at}"
-            status = _killed(work, at, self.folder)
         else:
             at = self.rng.randrange(max(map(len, after.values())) if fault == "limit" else num_calls)
-            what += f" at {at}"
-            status = _failed(work, fault, at, self.folder)
+        what = f"{name}, old: {old}, {fault} at {at}"
+        status = _killed(work, at, self.folder) if fault == "kill" else _failed(work, fault, at, self.folder)
+        if fault != "kill":
             self._check_failure(what, case, before, after, status=status)
         self.results[name, fault, {0: "ended", 1: "failed"}.get(status, "killed")] += 1
         self._told(what, lambda: _check(case, self.out, before, after, work, foreign))
         return status != 0
 
     def _made(self, name: str, case: Case, kind: str) -> Files:
-        """Returns what a case makes of inputs."""
         if (name, kind) not in self._known:
             self._set_up({})
             work = case.work if kind == "new" or case.older is None else case.older
@@ -121,7 +100,6 @@ class Loop:
         return self._known[name, kind]
 
     def _cost(self, name: str, case: Case, old: str, before: Files) -> tuple[float, int]:
-        """Returns the seconds and calls that a case takes."""
         if (name, old) not in self._costs:
             self._set_up(before)
             count = self.folder / "count"
@@ -145,7 +123,6 @@ class Loop:
             path.write_bytes(data)
 
     def _check_failure(self, what: str, case: Case, before: Files, after: Files, *, status: int) -> None:
-        """Checks that a run that failed left what was there, under its names, and one that did not is right."""
         found = _named(_files(self.out), before, after)
         if status == 0 and found != after:
             self._problem(f"{what}: exit 0, but not the right files: {_difference(found, after)}")
@@ -175,7 +152,7 @@ class Loop:
 
 
 def _check(case: Case, out: Path, before: Files, after: Files, work: Callable[[], None], foreign: Files) -> None:
-    """Checks, in a fork, what a run left, and what the same again makes of it."""
+    """Checks in a fork the files that a run left, then the files that the same work writes."""
     found = _named(_files(out), before, after)
     if case.is_cache:
         for name, data in found.items():
@@ -183,7 +160,7 @@ def _check(case: Case, out: Path, before: Files, after: Files, work: Callable[[]
         assert set(before) <= set(found), "something old is lost"
     else:
         for name in found:
-            if name.endswith(".idx"):  # whoever knows of no journal finds files of one side
+            if name.endswith(".idx"):  # readers that ignore the journal find files of one dataset
                 group = _group(found, name)
                 assert group in (_group(before, name), _group(after, name)), f"a mixture opens: {sorted(group)}"
         for name in {**before, **after}:
@@ -200,7 +177,7 @@ def _check(case: Case, out: Path, before: Files, after: Files, work: Callable[[]
                     assert group == _group(after, name), f"not as it should be: {sorted(group)}"
     try:
         work()
-    except OutputExistsError:  # as of a writer that cannot know what it would write
+    except OutputExistsError:  # the output is complete, and the writer may not replace it
         assert found == after
     files = _files(out)
     assert _named(files, before, after) == after, f"after the same again: {_difference(files, after)}"
@@ -213,13 +190,11 @@ def _check(case: Case, out: Path, before: Files, after: Files, work: Callable[[]
 
 
 def _group(files: Files, idx: str) -> Files:
-    """Returns the files of a dataset."""
     prefix = idx[: -len("idx")]
     return {name: data for name, data in files.items() if name.startswith(prefix)}
 
 
 def _files(folder: Path) -> Files:
-    """Returns the files by name."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -242,7 +217,6 @@ def _add_foreign(out: Path) -> Files:
 
 
 def _fork(work: Callable[[], object]) -> int:
-    """Starts some work in a fork of a group of its own, and returns its number."""
     if process := os.fork():
         return process
     os.setpgid(0, 0)
@@ -272,7 +246,7 @@ def _forked(work: Callable[[], object]) -> None:
 
 
 def _killed(work: Callable[[], None], at: float, folder: Path) -> int:
-    """Kills the work at a call, or after so many seconds; returns how it ended."""
+    """Kills the work at call `at` (int) or after `at` seconds (float); returns its exit code."""
     if isinstance(at, int):
 
         def armed() -> None:
@@ -291,7 +265,6 @@ def _killed(work: Callable[[], None], at: float, folder: Path) -> int:
 
 
 def _failed(work: Callable[[], None], fault: str, at: int, folder: Path) -> int:
-    """Lets a call of the work fail; returns how it ended."""
     kind = errno.EIO if fault == "EIO" else errno.ENOSPC
 
     def fail() -> None:
@@ -320,9 +293,9 @@ def run_loop(
     minutes: float = 1e9,
     may_die_at_any_time: bool = True,
 ) -> Loop:
-    """Runs the cases in turn until so many were killed, and so many had a fault, or until the time is over."""
     loop = Loop(folder, random.Random(seed), may_die_at_any_time)
-    loop.begin()
+    for kind in KINDS:
+        _forked(lambda kind=kind: make_inputs(folder / kind, kind))  # type: ignore[misc]
     kinds = [(name, old) for name in names for old in OLD if old == "none" or CASES[name].replaces]
     loop.rng.shuffle(kinds)
     deadline = time.monotonic() + 60 * minutes
@@ -338,25 +311,18 @@ def run_loop(
 
 
 def main() -> int:
-    """Prints what was done and found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
-    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many")
+    parser.add_argument("--minutes", type=float, default=1e9, help="time limit")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        loop = run_loop(
-            Path(folder),
-            kills=options.kills,
-            faults=options.faults,
-            seed=options.seed,
-            names=options.cases,
-            minutes=options.minutes,
-        )
+        settings = {name: getattr(options, name) for name in ("kills", "faults", "seed", "minutes")}
+        loop = run_loop(Path(folder), names=options.cases, **settings)
     for name in options.cases:
         ends = Counter[str]()
         for (case, fault, end), number in loop.results.items():

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: plants faults one at a time, and reports which of them no test catches."""
+"""`python -m tests.mutants`: plants faults one at a time, and reports the faults that no test catches."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def _parse_arguments() -> argparse.Namespace:
     rooms = [*ROOMS, *OTHER_ROOMS]
     parser.add_argument("--rooms", nargs="+", choices=rooms, default=ROOMS, help=f"{', '.join(ROOMS)} by default")
     parser.add_argument("--count", type=int, default=16, help="faults per room")
-    parser.add_argument("--seed", type=int, default=1, help="decides which faults are drawn")
+    parser.add_argument("--seed", type=int, default=1, help="seed for choosing the faults")
     parser.add_argument("--only", nargs="+", metavar="ID", help="plant these faults, even if listed as equivalent")
-    parser.add_argument("--jobs", type=int, default=2, help="faults at a time, each in a copy of the package")
-    parser.add_argument("--list", action="store_true", help="print the faults, run nothing")
+    parser.add_argument("--jobs", type=int, default=2, help="faults tested in parallel, each in a copy of the package")
+    parser.add_argument("--list", action="store_true", help="print the faults without running tests")
     return parser.parse_args()
 
 
@@ -75,14 +75,12 @@ def _find_faults(room: str) -> list[Fault]:
 
 
 def _draw_by_id(names: list[str]) -> dict[str, Iterator[Fault]]:
-    """Returns the named faults, by room; a KeyError names one that the tree does not have."""
     rooms = dict.fromkeys(name.split("/")[0] for name in names)
     found = {fault.id: fault for room in rooms for fault in _find_faults(room)}
     return {room: iter([found[name] for name in names if name.split("/")[0] == room]) for room in rooms}
 
 
 def _try_all(drawn: dict[str, Iterator[Fault]], count: int, suite: Suite, *, num_jobs: int) -> Iterator[Result]:
-    """Yields what became of the first `count` faults of each room; a fault that does not compile is replaced."""
     idle: queue.SimpleQueue[Workspace] = queue.SimpleQueue()
 
     def make_workspace(number: int) -> None:
@@ -138,14 +136,13 @@ def _record(fault: Fault, outcome: Outcome, *, seed: int) -> None:
 
 
 def _report(results: list[Result], suite: Suite) -> Iterator[str]:
-    """Yields lines of Markdown: a table per room and one per kind, then the faults that no test caught."""
     counted = [result for result in results if result[1].verdict != "unbuildable"]
     for title in ("room", "kind"):
         rows = ((getattr(fault, title), outcome) for fault, outcome in counted)
         yield from _table(title, sorted(rows, key=lambda row: row[0]))
         yield ""
     if suite.deselected:
-        yield f"\nLeft out, as they fail without a fault, too: {', '.join(sorted(set(suite.deselected)))}"
+        yield f"\nDeselected tests, which also fail without a fault: {', '.join(sorted(set(suite.deselected)))}"
     for fault, outcome in sorted(counted, key=lambda result: (result[0].file, result[0].point[1:])):
         if outcome.verdict != "caught":
             yield f"\n{outcome.verdict}: `{fault.file}`, line {fault.line}\n"

@@ -13,14 +13,14 @@ _TOKENS = re.compile(
     r"""//[^\n]* | /\*.*?\*/ | "(?:\\.|[^"\\\n])*" | (?<!\w)'(?:\\.|[^'\\\n])+' | ^[ \t]*\#(?:[^\n\\]|\\.)*""",
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
-"""Comments, texts, and lines of the preprocessor."""
+"""Comments, strings, and preprocessor lines."""
 
 _NO_BEHAVIOUR = re.compile(
     r"""template\ <[^{;]*?>\s*\n | static_assert\(.*?\); | (?<=throw)\s[^;]*(?=;) | ^\s*using\ [^\n]*
     | ^[^\n]*(?:__builtin_prefetch|\.reserve\(|kAhead|TOKENLOOM_CLONES)[^\n]*""",
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
-"""Template heads, checks by the compiler, texts of errors, and what only makes code faster."""
+"""Template heads, static assertions, error texts, and code that only affects speed."""
 
 _STATEMENT = r"(?<=[;{})])\s+(?P<place>%s)"
 _REPLACED = [
@@ -52,7 +52,6 @@ _ANY_ORDER = re.compile(r"\b(?:min|max|swap)(?:<[^()]*>)?\($")
 
 
 def find_in_native() -> list[Fault]:
-    """Returns the faults that can be planted in the kernels and their bindings, file by file."""
     faults: list[Fault] = []
     for path in sorted((ROOT / "native").rglob("*.[hc]pp")):
         if path.name not in _SKIPPED_FILES:
@@ -85,7 +84,6 @@ def find_points(source: str) -> Iterator[Point]:
 
 
 def _conditions(source: str, code: str, start: int) -> Iterator[Point]:
-    """Yields what can be wrong with the condition of an `if` that begins behind its parenthesis."""
     stop, depth = start, 1
     while depth:
         depth += {"(": 1, ")": -1}.get(code[stop], 0)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from tests.mutants.faults import ROOT, Fault, Point, make_faults
 
 _LEVEL_3 = re.compile(r"/audit/|(^|[/_])(card|plot|report|words|statistics|resonance|__init__)\.py$")
-"""Modules that draw, explain or answer questions."""
-
 _DTYPES = {"int64": "int32", "int32": "int16", "int16": "int8", "float64": "float32"}
 _DTYPES |= {"uint64": "uint32", "uint32": "uint16", "uint16": "int16", "uint8": "int8"}
 _EXTREMES = {"min": "max", "minimum": "maximum", "argmin": "argmax"}
@@ -31,7 +29,6 @@ _SKIPPED_FIELDS = {"annotation", "returns", "decorator_list"}
 
 
 def find_in_room(room: str) -> list[Fault]:
-    """Returns the faults that can be planted in a room, file by file."""
     paths = sorted((ROOT / "src" / "tokenloom" / room).rglob("*.py"))
     level_1 = [path for path in paths if not _LEVEL_3.search(str(path))]
     return [fault for path in level_1 for fault in make_faults(room, path, find_points(path.read_text()))]
@@ -53,8 +50,6 @@ def find_points(source: str) -> list[Point]:
 
 
 class _Text:
-    """Source code by the nodes of its tree."""
-
     def __init__(self, source: str) -> None:
         self.source = source
         self._bytes = source.encode()
@@ -70,7 +65,6 @@ class _Text:
         return self.source[self.start(node) : self.stop(node)]
 
     def find_points(self, node: ast.AST, function: str) -> Iterator[Point]:
-        """Yields what can be wrong with one node of a function."""
         match node:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
                 sign = self.source.index("+" if isinstance(node.op, ast.Add) else "-", self.stop(left))
@@ -93,12 +87,8 @@ class _Text:
                 if name in _EXTREMES:
                     yield "min-max", self.stop(called) - len(name), self.stop(called), _EXTREMES[name]
                 for left, right in itertools.pairwise(arguments):
-                    if (
-                        _is_plain(left)
-                        and _is_plain(right)
-                        and _dotted(left) != _dotted(right)
-                        and name not in _ANY_ORDER
-                    ):
+                    both_plain = _is_plain(left) and _is_plain(right)
+                    if both_plain and _dotted(left) != _dotted(right) and name not in _ANY_ORDER:
                         swapped = self.of(right) + self.source[self.stop(left) : self.start(right)] + self.of(left)
                         yield "swapped-arguments", self.start(left), self.stop(right), swapped
             case ast.Attribute(value=ast.Name(id="np"), attr=name) if name in _DTYPES:
@@ -115,10 +105,8 @@ class _Text:
                 yield "dropped-statement", self.start(node), self.stop(node), "pass"
 
     def _replace_operator(self, left: ast.AST, right: ast.AST) -> Iterator[Point]:
-        found = re.search(
-            r"[<>=!]+|\b(is|in|not|and|or)\b( not| in)?", self.source[self.stop(left) : self.start(right)]
-        )
-        if found is not None:
+        between = self.source[self.stop(left) : self.start(right)]
+        if (found := re.search(r"[<>=!]+|\b(is|in|not|and|or)\b( not| in)?", between)) is not None:
             kind = "off-by-one" if found[0][0] in "<>" else "inverted-condition"
             yield kind, self.stop(left) + found.start(), self.stop(left) + found.end(), _OPERATORS[found[0]]
 
@@ -131,7 +119,6 @@ class _Text:
 
 
 def _walk(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
-    """Yields the nodes that are behaviour, each with the name of its function."""
     if _is_talk(node):
         return
     function = node.name if isinstance(node, ast.FunctionDef) else function
@@ -143,7 +130,6 @@ def _walk(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
 
 
 def _is_talk(node: ast.AST) -> bool:
-    """Whether a part of the tree is words for people, or for the type checker."""
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
             return True
@@ -167,7 +153,6 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _dotted(node: ast.AST) -> str:
-    """Returns a name with its attributes, such as `np.int64`; nothing before the dots of anything but a name."""
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""A fault: one small change of one source file. Some of those that are possible are drawn."""
+"""Faults: small changes of one source file, and a random choice of the possible ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ Point = tuple[str, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One change of one file."""
-
     room: str
     file: str
     source: str
@@ -37,7 +35,6 @@ class Fault:
 
     @property
     def changed(self) -> str:
-        """Text of the file with the fault."""
         _, start, stop, replacement = self.point
         return self.source[:start] + replacement + self.source[stop:]
 
@@ -49,12 +46,10 @@ class Fault:
 
     @property
     def diff(self) -> list[str]:
-        """Lines before and after, with `-` and `+`."""
         lines = difflib.ndiff(self.source.splitlines(), self.changed.splitlines())
         return [line for line in lines if line[0] in "-+"]
 
     def is_program(self) -> bool:
-        """Whether the result is another program; of C++, only the compiler can tell."""
         try:
             return self.room == "native" or ast.dump(ast.parse(self.changed)) != ast.dump(ast.parse(self.source))
         except SyntaxError:
@@ -66,7 +61,6 @@ def line_of(source: str, point: Point) -> int:
 
 
 def make_faults(room: str, path: Path, points: Iterable[Point]) -> Iterator[Fault]:
-    """Yields the points of a file as faults, in the order of their places."""
     source = path.read_text()
     numbers: Counter[tuple[str, int]] = Counter()
     for point in sorted(set(points), key=lambda point: point[1:]):
@@ -76,7 +70,7 @@ def make_faults(room: str, path: Path, points: Iterable[Point]) -> Iterator[Faul
 
 
 def draw_faults(faults: Iterable[Fault], *, room: str, seed: int) -> Iterator[Fault]:
-    """Yields the faults of a room in a random order that the seed decides: kinds in turn, rarely drawn files first."""
+    """Yields the faults of a room in random order: kinds in turn, files with fewer faults first."""
     rows = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text()).get("fault", [])
     equivalent = {(row["file"], row["kind"], row["line"]) for row in rows}
     by_kind: dict[str, list[Fault]] = {}

@@ -1,4 +1,4 @@
-"""Trials: a copy of the package with one fault, and runs of the tests that should fail then."""
+"""Trials: a copy of the package with one fault, and runs of the tests that should detect it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from pathlib import Path
 
 from tests.mutants.faults import ROOT, Fault
 
-MOST_TEST_SECONDS = 180.0
-"""A test that runs longer hangs."""
+MOST_TEST_SECONDS = 180.0  # a longer test is considered to hang
 
 _PHASE_SECONDS = (300.0, 900.0)
 _MOST_BUILD_SECONDS = 1200.0
@@ -29,13 +28,11 @@ _MOST_BYTES = 16 << 30  # of memory of a process; not of address space, which br
 
 
 class TrialError(Exception):
-    """The tool cannot go on: tests fail without a fault, or nothing can be built."""
+    """Tests fail without a fault, or the kernels do not build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a fault."""
-
     verdict: str
     test: str = ""
     how: str = ""
@@ -45,13 +42,11 @@ class Outcome:
 
 @dataclass(slots=True, kw_only=True)
 class Suite:
-    """The tests that are run, of this or another checkout."""
-
     deselected: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def phases(self, room: str) -> tuple[list[str], list[str]]:
-        """Returns the tests of a room, and those of the rooms above it, the nearest first; then files of no room."""
+        """Returns the tests of a room, and the tests of the rooms above it, nearest first, and of no room."""
         module = ast.parse((ROOT / "tests" / "test_layers.py").read_text())
         assigned = {ast.unparse(each.targets[0]): each.value for each in module.body if isinstance(each, ast.Assign)}
         layers: list[str] = ast.literal_eval(assigned["LAYERS"])
@@ -65,7 +60,7 @@ class Suite:
 
 
 class Workspace:
-    """A folder with a copy of the package, and an environment that sees the copy."""
+    """A folder with a copy of the package, and an environment that imports the copy."""
 
     def __init__(self, number: int, suite: Suite, *, num_compilers: int) -> None:
         self.folder: Path = ROOT / "build" / "mutants" / str(number)
@@ -80,7 +75,6 @@ class Workspace:
         self._make_environment()
 
     def _copy(self) -> None:
-        """Copies the package with its byte code, which stays valid as file times are kept; kernels; compiled module."""
         shutil.rmtree(self.folder / "src", ignore_errors=True)
         shutil.copytree(ROOT / "src" / "tokenloom", self._package, ignore=shutil.ignore_patterns("*.so"))
         for source in [ROOT / "CMakeLists.txt", *(ROOT / "native").rglob("*.[hc]pp")]:
@@ -94,7 +88,7 @@ class Workspace:
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(self._package)], check=True)
 
     def _make_environment(self) -> None:
-        """Makes an environment with the packages of this one, and the copy of ours before them."""
+        """Creates an environment with the packages of this one, and the copy of ours before them."""
         environment, scripts = self.folder / "env", Path(sys.executable).parent
         shutil.rmtree(environment, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -110,7 +104,6 @@ class Workspace:
             raise TrialError(f"tests would run with {found}, not with {self._package}")
 
     def check_baseline(self, room: str) -> None:
-        """Runs phase 1 of a room without a fault."""
         self._build_once(room)
         how, test = self._run_tests(self._suite.phases(room)[0], most_seconds=_PHASE_SECONDS[0])
         if how != "passes":
@@ -136,7 +129,6 @@ class Workspace:
             self._put_module(self.folder / "sound.so")  # the next build compiles the restored file, too
 
     def _try_phase(self, fault: Fault, phase: int, folders: list[str]) -> tuple[str, str, str]:
-        """Returns verdict, test, and what the test does."""
         num_flaky = 0
         while folders:
             how, test = self._run_tests(folders, most_seconds=_PHASE_SECONDS[phase - 1])
@@ -167,14 +159,12 @@ class Workspace:
         return passes
 
     def _write(self, fault: Fault, text: str) -> None:
-        """Writes a file of the copy; its time is new, so that it is compiled again."""
         path = self.folder / fault.file
         if path.read_text() not in (fault.source, fault.changed):
             raise TrialError(f"`{fault.file}` has changed since this run began")
         path.write_text(text)
 
     def _put_module(self, built: Path) -> None:
-        """Puts a compiled module into the package, in one step."""
         copy = self._module.with_suffix(".new")
         shutil.copy2(built, copy)
         os.replace(copy, self._module)
@@ -188,7 +178,6 @@ class Workspace:
                 raise TrialError(f"the kernels do not build (see {self.log})")
 
     def _build(self) -> bool:
-        """Builds the kernels of the copy as they are, and puts the module into the package."""
         command = ["cmake", "--build", "build", "--parallel", str(self._num_compilers)]
         if self._execute(command, self.folder, _MOST_BUILD_SECONDS)[0] != "passes":
             return False
@@ -202,7 +191,6 @@ class Workspace:
         return self._execute(command, ROOT, most_seconds)
 
     def _execute(self, command: list[str], folder: Path, most_seconds: float) -> tuple[str, str]:
-        """Runs a command; returns how it ends, and the test that ran last."""
         shutil.rmtree(self.folder / "hypothesis", ignore_errors=True)
         note = self.folder / "note.json"
         note.write_text("{}")
@@ -246,7 +234,6 @@ class Workspace:
         }
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills the session of a process, and descendants in sessions of their own, which have its environment."""
         mark = f"MUTANTS_NOTE={self.folder / 'note.json'}".encode()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

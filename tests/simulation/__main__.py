@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: many seeds, or the story of one."""
+"""`python -m tests.simulation`: runs many seeds, or prints the trace of one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.simulation.runner import SCENARIOS, run_seed, run_seeds
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--scenario", choices=[*SCENARIOS], help="all of them without")
-    parser.add_argument("--seed", type=int, help="tell the story of this one, step by step")
-    parser.add_argument("--seeds", type=int, default=20_000, help="how many of each scenario")
-    parser.add_argument("--first", type=int, help="the first of them; drawn without")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop each scenario after so many")
-    parser.add_argument("--most-failures", type=int, default=10, help="stop a scenario after so many")
+    parser.add_argument("--scenario", choices=[*SCENARIOS], help="default: all scenarios")
+    parser.add_argument("--seed", type=int, help="run this seed and print its trace")
+    parser.add_argument("--seeds", type=int, default=20_000, help="number of seeds per scenario")
+    parser.add_argument("--first", type=int, help="first seed; default: random")
+    parser.add_argument("--seconds", type=float, default=1e9, help="time limit per scenario")
+    parser.add_argument("--most-failures", type=int, default=10, help="stop a scenario after this many failures")
     arguments = parser.parse_args()
     names = [arguments.scenario] if arguments.scenario else [*SCENARIOS]
     if arguments.seed is not None:
@@ -24,17 +24,13 @@ def main() -> int:
             parser.error("--seed needs a --scenario")
         world, problem = run_seed(names[0], arguments.seed, tells=True)
         print("\n".join(world.trace or ()))
-        print(problem or "all promises were kept")
+        print(problem or "all guarantees hold")
         return problem is not None
     first = secrets.randbelow(1 << 40) if arguments.first is None else arguments.first
     is_broken = False
     for name in names:
-        tally = run_seeds(
-            name,
-            range(first, first + arguments.seeds),
-            seconds=arguments.seconds,
-            most_failures=arguments.most_failures,
-        )
+        seeds = range(first, first + arguments.seeds)
+        tally = run_seeds(name, seeds, seconds=arguments.seconds, most_failures=arguments.most_failures)
         print(f"{name}: {tally}", flush=True)
         for seed, problem in tally.failures.items():
             print(f"  python -m tests.simulation --scenario {name} --seed {seed}  # {problem}")

@@ -1,7 +1,7 @@
-"""Processes that build and read the same entry of an index cache, over which data may change.
+"""Processes that build and read the same entry of an index cache, while its data may change.
 
-Promised: who gets arrays gets those of its own data, all of one build, whoever else builds, dies or loses power; and
-after all of that the next one gets them, too.
+Guarantee: a process gets the arrays of its own data, all of one build, even if others build, die or lose power. A later
+process gets them, too.
 """
 
 from __future__ import annotations
@@ -30,21 +30,17 @@ _ARRAYS = {data: _arrays(data) for data in range(3)}
 
 
 class _Data:
-    """The data that arrays are of."""
-
     def __init__(self, world: World, data: int) -> None:
         self.world, self.data = world, data
 
     def check(self) -> None:
-        """They are sound."""
+        pass
 
     def identity(self) -> dict[str, int]:
         return {"data": self.data}
 
 
 class _Order(StoredOrder):
-    """How arrays are built of the data."""
-
     def __init__(self, source: _Data, store: ArrayStore) -> None:
         self.source = source
         super().__init__(store)
@@ -57,8 +53,8 @@ class _Order(StoredOrder):
             self.source.world.call(f"builds {name}")
             yield name, array.copy()
 
-    def mismatch(self, arrays: object) -> None:
-        """Nothing is looked at."""
+    def misfit(self, arrays: object) -> None:
+        pass
 
 
 def _open(world: World, data: int) -> None:
@@ -78,7 +74,6 @@ def _open(world: World, data: int) -> None:
 
 
 def run(world: World) -> None:
-    """One run of the scenario."""
     world.disk.put_folder("/run")
     with simulated(world, (module,)):
         data = 0

@@ -1,10 +1,9 @@
-"""A filesystem in memory that knows what would be left after a loss of power.
+"""A filesystem in memory that models a loss of power.
 
-It keeps POSIX, and promises no more than POSIX: the bytes of a file survive when the file was synced, its name when the
-folder was. Of names that were not synced, each folder keeps those changes that were made before some moment: nothing is
-reordered within a folder, everything may be between two, and a rename happens as a whole. Of bytes that were not
-synced anything may be left: all, the earlier ones, the first of them, some pages, zeros. The numbers of inodes are
-used again as soon as they can be.
+It guarantees what POSIX guarantees: bytes survive once the file is synced, names once the folder is synced. Of unsynced
+names, each folder keeps the changes before some moment: changes are not reordered within a folder, but between folders,
+and a rename is atomic. Unsynced bytes may be complete, old, truncated, zeros, or partly zeros. Inode numbers are reused
+as soon as possible.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import random
 from dataclasses import dataclass, field
 
 PAGE = 64
-"""Bytes that are lost or kept together: few, because the files of a simulation are small."""
+"""Bytes that are lost or kept together; small, because the files of a simulation are small."""
 
 
 class Inode:
@@ -39,7 +38,7 @@ class Inode:
 
 @dataclass(eq=False)
 class OpenFile:
-    """An open file description: what a descriptor leads to, and what `flock` locks."""
+    """An open file description, to which descriptors refer and which `flock` locks."""
 
     inode: Inode
     path: str
@@ -51,19 +50,14 @@ class OpenFile:
 
 @dataclass
 class Edit:
-    """What one call changed in folders: (folder, name, what has the name now)."""
-
     changes: list[tuple[Inode, str, Inode | None]] = field(default_factory=list)
 
 
 def failure(number: int, path: str) -> OSError:
-    """Returns the error that a system call gives."""
     return OSError(number, os.strerror(number), path)
 
 
 class Disk:
-    """See the module."""
-
     def __init__(self) -> None:
         self._free: list[int] = []
         self._highest = 10
@@ -72,7 +66,6 @@ class Disk:
         self.log: list[Edit] = []
 
     def find(self, path: str) -> Inode:
-        """Returns what has a name."""
         inode = self.root
         for name in (os.path.normpath(path) if ".." in path else path).split("/"):  # there are no links to folders
             if name:
@@ -85,14 +78,12 @@ class Disk:
         return inode
 
     def look(self, path: str) -> Inode | None:
-        """Returns what has a name, None if nothing has it."""
         try:
             return self.find(path)
         except OSError:
             return None
 
     def place_of(self, path: str) -> tuple[Inode, str]:
-        """Returns the folder and the name of a path."""
         folder, name = os.path.split(os.path.normpath(path))
         inode = self.find(folder)
         if not inode.is_folder:
@@ -100,7 +91,6 @@ class Disk:
         return inode, name
 
     def create(self, path: str) -> Inode:
-        """Makes an empty file; the name is free."""
         folder, name = self.place_of(path)
         self._require_linked(folder, path)
         inode = self._new(is_folder=False)
@@ -191,7 +181,7 @@ class Disk:
                 self._release(old)
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leaves what may be left; nothing is open any more."""
+        """Replaces the disk by one of its possible states after a loss of power; closes all files."""
         chance = rng.choice((0.0, 0.05, 0.2, 0.5, 1.0))
         cut: set[int] = set()
         lost: list[Inode] = []
@@ -240,7 +230,6 @@ class Disk:
             heapq.heappush(self._free, inode.number)
 
     def put(self, path: str, data: bytes) -> None:
-        """Writes a file, durable, with its folders."""
         folder, name = os.path.split(path)
         self.put_folder(folder)
         inode = self.create(os.path.join(folder, name))
@@ -249,19 +238,16 @@ class Disk:
         self.sync(self.find(folder))
 
     def put_folder(self, path: str) -> None:
-        """Makes a folder, durable, with those around it."""
         if self.look(path) is None:
             self.put_folder(os.path.dirname(path))
             self.mkdir(path)
             self.sync(self.find(os.path.dirname(path)))
 
     def bytes_at(self, path: str) -> bytes | None:
-        """Returns what a file holds, None if there is none."""
         inode = self.look(path)
         return None if inode is None or inode.is_folder else bytes(inode.data)
 
     def names(self, path: str) -> list[str]:
-        """Returns the names in a folder, sorted; none if there is no folder."""
         inode = self.look(path)
         return [] if inode is None else sorted(inode.entries)
 

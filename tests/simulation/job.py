@@ -1,7 +1,7 @@
-"""Processes that share a job: its folder, its shards and the one assembly, with strangers' files about.
+"""Processes that share the folder, shards and assembly of a job, among files of other users.
 
-Promised: who succeeds finds the output of all shards, in order; at most one assembles at a time; what is no part of a
-job is never removed; nobody writes into a folder that was given up; and all of it ends, whoever dies or is frozen.
+Guarantee: a process that succeeds finds the output of all shards, in order; one process assembles at a time; files of
+other users are never removed; no process writes into an abandoned folder; all processes end, whichever die or freeze.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _KEY = "/out/set.idx"
 
 
 class _Plan(ShardedJob):
-    """A job whose parts say of which job they are."""
-
     def __init__(self, number: int, num_shards: int, worker_timeout_seconds: float) -> None:
         self.fingerprint = f"inputs {number}"
         self._timeout = worker_timeout_seconds
@@ -80,8 +78,6 @@ class _Plan(ShardedJob):
 
 
 class _Jobs:
-    """All that is known of a run."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.assembling: str | None = None
@@ -127,7 +123,6 @@ class _Jobs:
         return self._read(_KEY) == plan.content() == self._read(_OUTPUT)
 
     def write(self, plan: _Plan, *, restart: bool) -> None:
-        """Does what a job of shards does."""
         folder: JobFolder = JobFolder(_JOB, plan)
         if restart:
             folder.restart()
@@ -153,7 +148,6 @@ class _Jobs:
                 raise StorageError("the folder was removed while this job was working in it") from error
 
     def other_job_in_folder(self, plan: _Plan) -> bool:
-        """Whether the folder is that of an unfinished job with other inputs, which stays."""
         try:
             return json.loads(self.world.disk.bytes_at(f"{_JOB}/job.json") or b"{}")["inputs"] != plan.fingerprint
         except (ValueError, KeyError):
@@ -169,9 +163,7 @@ class _Jobs:
 
 
 class _Book:
-    """Hears of shards, and keeps nothing."""
-
-    def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         pass
 
 
@@ -189,7 +181,6 @@ def _all_files(world: World, folder: str = "/out") -> list[str]:
 
 
 def _strangers(world: World, jobs: _Jobs) -> None:
-    """Puts files about that are not of the job, as users and other tools do."""
     for path in ("/out/set.job.removed/notes", "/out/set.jsonl", "/out/set.job/notes"):
         if world.rng.random() < 0.15:
             jobs.strange[path] = f"a stranger's {path}".encode()
@@ -197,7 +188,6 @@ def _strangers(world: World, jobs: _Jobs) -> None:
 
 
 def _comes_late(world: World, jobs: _Jobs) -> None:
-    """Somebody else, who puts a file into the folder of the job while it is there."""
     for _ in range(world.rng.randrange(60)):
         world.call("waits for a moment")
         world.wait(None, seconds=0.002)
@@ -209,7 +199,6 @@ def _comes_late(world: World, jobs: _Jobs) -> None:
 
 
 def run(world: World) -> None:
-    """One run of the scenario."""
     world.disk.put_folder("/out")
     jobs = _Jobs(world)
     _strangers(world, jobs)
@@ -249,7 +238,6 @@ def _check_output(world: World, plan: _Plan) -> None:
 
 
 def _check_last(world: World, jobs: _Jobs, plan: _Plan, *, is_blocked: bool) -> None:
-    """Runs the job once more, undisturbed; nothing of it is left then but what it made."""
     last = world.run({"at last": lambda: jobs.write(plan, restart=False)})[0]
     if is_blocked or (last.error_kind is ConfigError and "unfinished job with other inputs" in (last.error or "")):
         return
@@ -264,7 +252,6 @@ def _check_last(world: World, jobs: _Jobs, plan: _Plan, *, is_blocked: bool) -> 
 
 @contextmanager
 def _boot_told(jobs: _Jobs) -> Iterator[None]:
-    """Has the machine tell another boot id after a loss of power."""
     before = folder_module.boot_id
     folder_module.boot_id = lambda: f"boot{0 if jobs.world.lost_power else 1}"
     try:

@@ -1,8 +1,8 @@
-"""Writers that replace a group of files together, and what may be seen of it at any moment.
+"""Writers that replace a group of files together, and readers that may look at any moment.
 
-Promised: at every moment the key file, if it is there, is beside the files of its own group, whole. A group that was
-published stays until another one takes its place, also through a loss of power. Without `overwrite` nothing that was
-there goes. Once somebody has recovered, nothing is left of what was being done but locks and half-written files.
+Guarantee: whenever the key file exists, all files of its group exist and are complete. A published group stays until
+another one replaces it, also after a loss of power. Without `overwrite`, no file is removed. After recovery, only locks
+and temporary files are left.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ _OPTIONAL = "/data/set.roles"
 
 
 class _Group:
-    """The group under its names, on one disk."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         folder = world.rng.choice(("/data", "/data", "/data", "/other"))
@@ -33,14 +31,12 @@ class _Group:
             world.disk.put(name, self.content(self.first, name))
 
     def files_of(self, version: str) -> list[str]:
-        """Returns the names of the files of a version: some have all, some have fewer."""
         return [name for name in self.names if name != _OPTIONAL or len(version) % 2]
 
     def content(self, version: str, name: str) -> bytes:
         return f"{version} {name} ".encode() * 20
 
     def seen(self) -> str | None:
-        """Returns the version that is there; whole, or the promise is broken."""
         key = self.world.disk.bytes_at(_KEY)
         if key is None:
             return None
@@ -59,7 +55,6 @@ class _Group:
 
 
 def _write(group: _Group, version: str, *, overwrite: bool) -> str:
-    """Does what `publish_datasets` does with a dataset."""
     key = group.names[-1]
     files = [PendingFile(name) for name in group.files_of(version)]
     try:
@@ -78,14 +73,12 @@ def _write(group: _Group, version: str, *, overwrite: bool) -> str:
 
 
 def _read(group: _Group) -> None:
-    """Recovers, as one does who opens the files."""
     for _ in range(3):
         recover(_KEY)
         group.world.call("look again")
 
 
 def run(world: World) -> None:
-    """One run of the scenario."""
     group = _Group(world)
     world.watch = group.watch
     with simulated(world) as modules:
@@ -118,8 +111,6 @@ def _check_ends(group: _Group, actors: list[Actor], before: str | None, overwrit
 
 
 def _check_recovered(world: World, group: _Group, modules: Modules) -> None:
-    """Looks at what there is once somebody has recovered, undisturbed."""
-
     def settle() -> None:
         OutputLock(_KEY).release()
         if recover(_KEY):

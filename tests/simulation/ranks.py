@@ -1,9 +1,8 @@
-"""Ranks that build together over a store that they share, with clocks of their own.
+"""Ranks that build together over a shared store, with separate clocks.
 
-Promised: every rank that lives and is awake ends soon, with what was built or with an error; an error names a rank that
-really died, was frozen, was cut off from the store or failed; if one rank has what was built, so has every other that
-is not cut off; and without any of these all get what was built, however long it takes. What an earlier group left in
-the store does no harm.
+Guarantee: every living, awake rank soon ends with the result or an error. An error names a rank that died, was frozen,
+was disconnected from the store or failed. If one rank has the result, so has every connected rank; without such events
+all ranks get it, however long it takes. Keys that an earlier group left in the store do no harm.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ _NAMED = re.compile(r"ranks? (\d+)(?:(?: on `\w+`)?(?:, | and |-)(\d+))*")
 
 
 class _Ranks(simulated.World):
-    """The ranks, of which one may fail to build."""
-
     failing: int | None = None
 
     def work(self, rank: simulated.Simulated) -> str:
@@ -31,7 +28,6 @@ class _Ranks(simulated.World):
 
 
 def run(world: World) -> None:
-    """One run of the scenario."""
     rng = world.rng
     size = rng.randrange(2, 6)
     values: dict[str, str] = {}

@@ -24,15 +24,12 @@ _COLLECT_EVERY = 500
 
 @dataclass
 class Tally:
-    """What came of some seeds."""
-
     num_runs: int = 0
     num_steps: int = 0
     num_crashes: int = 0
     num_errors: int = 0
     seconds: float = 0.0
-    failures: dict[int, str] = field(default_factory=dict)
-    """What was found, by seed."""
+    failures: dict[int, str] = field(default_factory=dict)  # problem by seed
 
     def __str__(self) -> str:
         rate = self.num_runs / max(self.seconds, 1e-9) * 60
@@ -43,7 +40,6 @@ class Tally:
 
 
 def run_seed(scenario: str, seed: int, *, tells: bool = False) -> tuple[World, str | None]:
-    """Runs one seed; returns its world, and what is wrong."""
     world = World(f"{scenario} {seed}", tells=tells)
     try:
         SCENARIOS[scenario](world)
@@ -53,7 +49,6 @@ def run_seed(scenario: str, seed: int, *, tells: bool = False) -> tuple[World, s
 
 
 def run_seeds(scenario: str, seeds: Iterable[int], *, seconds: float = 1e9, most_failures: int = 1_000_000) -> Tally:
-    """Runs seeds until they, the time or the patience with failures end."""
     tally = Tally()
     started = time.monotonic()
     disabled = logging.root.manager.disable

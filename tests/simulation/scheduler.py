@@ -1,7 +1,7 @@
-"""Processes of a simulation: threads of which one runs at a time, and changes only when it calls the system.
+"""Processes of a simulation: threads of which one runs at a time, until its next system call.
 
-Everything that happens is drawn from one generator: who goes on, which call fails, who dies, freezes or wakes. So a
-seed is a run, and a run that fails is its own reproduction.
+One random generator decides everything: which process continues, which call fails, which process dies, freezes or
+wakes. So a seed reproduces a run.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 from tests.simulation.disk import Disk, Inode, OpenFile, failure
 
 MOST_STEPS = 30_000
-"""System calls of a run: hundreds are usual; so many come only of going round in circles."""
+"""Limit of system calls of a run; a run usually has hundreds, so more indicate an endless loop."""
 MOST_SECONDS = 100_000.0
 
 
 class _Turn:
-    """What one thread waits for and another gives, once each time: a lock, at half the cost of a semaphore."""
+    """A binary semaphore, as a lock at half the cost."""
 
     def __init__(self) -> None:
         lock = threading.Lock()
@@ -31,16 +31,16 @@ class _Turn:
 
 
 class CrashError(BaseException):
-    """Ends a process where it is; no handler of errors may see it."""
+    """Ends a simulated process immediately; error handlers of the code under test must not catch it."""
 
 
 class FailedError(AssertionError):
-    """Something that was promised does not hold."""
+    """A guarantee of the scenario does not hold."""
 
 
 @dataclass(kw_only=True)
 class Faults:
-    """How often what happens: chances at each system call, drawn anew for each run."""
+    """The probabilities of events at each system call."""
 
     switch: float = 0.3
     crash: float = 0.0
@@ -64,8 +64,6 @@ class Faults:
 
 
 class Actor:
-    """A process."""
-
     def __init__(self, name: str, pid: int, work: Callable[[], Any]) -> None:
         self.name, self.pid, self.work = name, pid, work
         self.turn = _Turn()
@@ -89,8 +87,6 @@ class Actor:
 
 
 class World:
-    """One run: a disk, a clock, processes and their fate."""
-
     def __init__(self, seed: str, *, tells: bool = False) -> None:
         self.rng = random.Random(seed)
         self.disk = Disk()
@@ -114,7 +110,6 @@ class World:
             self.trace.append(f"{self.num_steps:5d} {self.now:10.3f}  {name:<10} {text}")
 
     def run(self, works: dict[str, Callable[[], Any]], faults: Faults | None = None) -> list[Actor]:
-        """Runs processes until all have ended, and returns them; raises what the watch found."""
         self.num_boots += 1
         self.faults, self.lost_power = faults or Faults(), False
         self.actors = [
@@ -149,7 +144,6 @@ class World:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Lets another one go on, for good."""
         chosen = self._choose()
         if chosen is None:
             self._end.release()
@@ -158,7 +152,6 @@ class World:
             chosen.turn.release()
 
     def _choose(self) -> Actor | None:
-        """Returns who goes on; None when all have ended."""
         living = [actor for actor in self.actors if not actor.is_done]
         for actor in living:
             if actor.is_dead:
@@ -181,7 +174,7 @@ class World:
         return actor.blocked is None or actor.blocked()
 
     def call(self, text: str, *errors: int) -> None:
-        """Begins a system call, with a text for the trace: others may go on first, and it may fail with some errors."""
+        """Starts a system call, traced as `text`: other processes may run first, and it may fail with `errors`."""
         actor = self.current
         if actor is None or actor.is_dead or actor.thread != threading.get_ident():  # a thread of a test before this
             raise CrashError
@@ -218,7 +211,6 @@ class World:
             self.tell(text)
 
     def changed(self) -> None:
-        """Follows what changed the disk: the watch looks at it."""
         if self.watch is not None:
             try:
                 self.watch()
@@ -227,7 +219,6 @@ class World:
                 raise CrashError from None
 
     def wait(self, is_over: Callable[[], bool] | None, *, seconds: float = 0.0) -> None:
-        """Lets the others go on until something is so, or some time has gone."""
         actor = self.current
         assert actor is not None
         actor.blocked, actor.wakes = is_over, self.now + seconds
@@ -263,7 +254,6 @@ class World:
                 self._kill(actor)
 
     def close_all(self, actor: Actor) -> None:
-        """Closes what a process has open, as its end does."""
         for opened in set(actor.files.values()):
             opened.lock = None
             self.disk.closed(opened.inode)
@@ -271,7 +261,7 @@ class World:
 
 
 class _Worker(threading.Thread):
-    """A thread that is used again: to start one takes as long as many system calls."""
+    """A reusable thread, since starting a thread takes as long as many system calls."""
 
     idle: ClassVar[deque[_Worker]] = deque()
 

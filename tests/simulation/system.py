@@ -1,6 +1,6 @@
-"""What stands in for `os`, `fcntl`, `open`, `time` and `secrets` in the modules under test, while a world runs.
+"""Replacements of `os`, `fcntl`, `open`, `time` and `secrets` in the modules under test, while a world runs.
 
-Descriptors begin at a million, so that one that escapes into the real system means nothing there.
+Descriptors start at a million, so that they are invalid in the real system.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ def _status_of(inode: Inode) -> Status:
 
 
 class Paths:
-    """`os.path`: what looks at the disk; the rest is of the real one."""
-
     def __init__(self, system: SimulatedOs) -> None:
         self._system = system
 
@@ -70,8 +68,6 @@ class Paths:
 
 
 class SimulatedOs:
-    """`os`."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.path = Paths(self)
@@ -109,7 +105,6 @@ class SimulatedOs:
         return descriptor
 
     def opened(self, descriptor: int) -> OpenFile:
-        """Returns what a descriptor of this process leads to."""
         current = self.world.current
         if current is None or current.is_dead or current.thread != threading.get_ident():
             raise CrashError
@@ -174,7 +169,7 @@ class SimulatedOs:
         return self.status(opened.inode)
 
     def status(self, inode: Inode) -> Status:
-        """Returns what a look gives, once those that are alive have touched what they touch."""
+        """Returns the status of a file after living processes have updated the files that they touch regularly."""
         for actor in self.world.actors:
             if not (actor.is_dead or actor.is_done) and actor.thaws <= self.world.now:
                 for touched, seconds in actor.touched:
@@ -254,7 +249,7 @@ class SimulatedOs:
 
 
 class SimulatedFcntl:
-    """`fcntl`: locks of open file descriptions, which go with the last descriptor."""
+    """`fcntl`: locks of open file descriptions, released with the last descriptor."""
 
     LOCK_SH, LOCK_EX, LOCK_NB, LOCK_UN = 1, 2, 4, 8
 
@@ -285,7 +280,7 @@ class SimulatedFcntl:
 
 
 class Stream:
-    """What `open` returns: it keeps what is written until it is flushed or closed."""
+    """The result of `open`, which buffers writes until it is flushed or closed."""
 
     def __init__(self, system: SimulatedOs, descriptor: int) -> None:
         self._system, self._descriptor, self._buffer = system, descriptor, bytearray()
@@ -293,7 +288,6 @@ class Stream:
 
     @property
     def raw(self) -> Stream:
-        """Itself, without what was not flushed, as a fork closes it."""
         self._buffer.clear()
         return self
 
@@ -327,7 +321,7 @@ class Stream:
 
 
 class AtOnce(Executor):
-    """A `ThreadPoolExecutor` without threads, which a world has no turns for."""
+    """A `ThreadPoolExecutor` without threads."""
 
     def __init__(self, **_: object) -> None:
         pass
@@ -342,8 +336,6 @@ class AtOnce(Executor):
 
 
 class Modules:
-    """All stand-ins for one world."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.os = system = SimulatedOs(world)
@@ -354,13 +346,11 @@ class Modules:
         self.secrets = types.SimpleNamespace(token_hex=lambda count: world.rng.randbytes(count).hex())
 
     def open(self, place: str | int, mode: str = "r", buffering: int = -1) -> Stream:
-        """`open`, in binary modes."""
         assert "b" in mode
         flags = {"r": os.O_RDONLY, "w": os.O_RDWR | os.O_CREAT | os.O_TRUNC, "x": os.O_RDWR | os.O_CREAT | os.O_EXCL}
         return Stream(self.os, self.os.open(place, flags[mode[0]]) if isinstance(place, str) else place)
 
     def map_file(self, path: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        """`kernels.map_file`, of a copy."""
         self.world.call(f"map {path}", *_IO)
         inode = self.world.disk.find(path)
         if inode.is_folder:
@@ -373,7 +363,7 @@ class Modules:
 
     @contextmanager
     def touched(self, descriptor: int, timeout_seconds: float) -> Iterator[None]:
-        """`folder._touched`, without its thread: who looks at the file finds it touched if its holder is not frozen."""
+        """`folder._touched` without its thread: the file looks touched unless its holder is frozen or dead."""
         opened = self.os.opened(descriptor)
         touch = opened.inode, min(folder._MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
         opened.owner.touched.append(touch)
@@ -385,7 +375,6 @@ class Modules:
 
 @contextmanager
 def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator[Modules]:
-    """Puts the stand-ins into the modules of storage, and into more that use nothing else of the system."""
     stand_ins = Modules(world)
     changes: dict[tuple[types.ModuleType, str], object] = {}
     for module in (atomic, json_files, local, publishing, versions, folder, *more):
@@ -403,9 +392,9 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     changes[cache, "_MOST_COMPARED_BYTES"] = world.rng.choice((0, 4 << 20))
     missing = object()
     before = {place: place[0].__dict__.get(place[1], missing) for place in changes}
-    is_collecting, told = gc.isenabled(), sys.unraisablehook
-    gc.disable()  # or what a process left would be collected in the turn of another one
-    sys.unraisablehook = lambda given: None if isinstance(given.exc_value, CrashError) else told(given)
+    is_collecting, hook = gc.isenabled(), sys.unraisablehook
+    gc.disable()  # objects of one process must not be collected while another one runs
+    sys.unraisablehook = lambda given: None if isinstance(given.exc_value, CrashError) else hook(given)
     try:
         for (module, name), value in changes.items():
             setattr(module, name, value)
@@ -418,6 +407,6 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
                 delattr(module, name)
             else:
                 setattr(module, name, value)
-        sys.unraisablehook = told
+        sys.unraisablehook = hook
         if is_collecting:
             gc.enable()

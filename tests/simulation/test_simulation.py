@@ -1,4 +1,4 @@
-"""A range of seeds of each scenario, and the bugs that the simulation must find."""
+"""A range of seeds of each scenario, and planted bugs that the simulation must find."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tokenloom.order import cache
 from tokenloom.preprocess import folder
 from tokenloom.storage import atomic, publishing
 
-NUM_SEEDS = {"publish": 100, "cache": 150, "job": 60, "ranks": 40}
-"""What each scenario does in about a second; `TOKENLOOM_TEST_SEED=fresh` draws where they begin."""
+NUM_SEEDS = {"publish": 100, "cache": 150, "job": 60, "ranks": 40}  # about a second each
 
 
 def check_seeds(scenario, first, count):
@@ -124,8 +123,6 @@ def any_session_counts(monkeypatch):
 
 
 def patched(name, *changes):
-    """Returns what plants changes of (owner, attribute, value)."""
-
     def plant(monkeypatch):
         for change in changes:
             monkeypatch.setattr(*change)
@@ -155,10 +152,9 @@ PLANTED = [
     ("ranks", the_last_outcome_counts, 3961),
     ("ranks", any_session_counts, 7),
 ]
-"""Each with a seed that finds it at once."""
+"""(scenario, function that plants the bug, a seed that finds it)."""
 
-_MOST_SEEDS = 20_000
-"""Tried where that seed leads elsewhere now, as after a change of the calls."""
+_MOST_SEEDS = 20_000  # tried if that seed does not find the bug any more
 
 
 @pytest.mark.parametrize(("scenario", "plant", "known"), PLANTED, ids=lambda value: getattr(value, "__name__", value))
