@@ -28,8 +28,7 @@ from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.numbers import checked_integer, quoted
 from tokenloom.progress import task
 
-VERSION = 1
-"""Version of the hash and the sum; changes whenever the digest of the same samples changes."""
+VERSION = 1  # of the hash and the sum; changes whenever the digest of the same samples changes
 
 _HALF = 1 << 64
 _RUN_CHARACTERS = 16

@@ -45,6 +45,7 @@ class DataWait:
     longest_seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
+        """Adds the waiting time of one batch."""
         self.num_batches, self.last_seconds = self.num_batches + 1, seconds
         self.total_seconds += seconds
         self.longest_seconds = max(self.longest_seconds, seconds)

@@ -141,6 +141,7 @@ class BasePackingScheduler:
         return self.run_in(place, data_iterator, num_microbatches, config)
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
+        """Returns the result of `run` for the process groups of `place`."""
         return run_pipeline(self, place, data_iterator, num_microbatches, config)
 
     def _plan(self, lengths: Int64s) -> PackPlan:

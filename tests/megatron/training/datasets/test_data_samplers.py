@@ -105,7 +105,7 @@ def test_a_dataset_without_samples_has_a_loader_in_older_versions_only(monkeypat
     monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 20))
     assert build(Numbers(0)) is None
     monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 19, 2))
-    with pytest.raises(AssertionError, match="the dataset is empty"):
+    with pytest.raises(AssertionError, match="dataset is empty"):
         build(Numbers(0))
 
 
@@ -152,7 +152,7 @@ def test_a_blend_in_step_with_the_ranks_is_warned_of_and_dealt_evenly_where_aske
     config = make_config(None, kind=GPTDatasetConfig, **changes)
     mixed = BlendedMegatronDatasetBuilder(GPTDataset, [160, None, None], lambda: True, config).build()[0]
     sizes = {"micro_batch_size": 1, "global_batch_size": 8}
-    with pytest.warns(ResonanceWarning, match=r"50.0% of the blend, but 0.0% of what rank 1 of 2 reads"):
+    with pytest.warns(ResonanceWarning, match="50.0% of the blend, but during the whole run 0.0% of the samples"):
         by_turns = build(mixed, rank=0, **sizes)
     assert {int(batch["dataset_id"]) for batch in by_turns} == {0}
     evenly = [int(batch["dataset_id"]) for batch in build(mixed, rank=0, **sizes, dataloader_type="balanced")]
