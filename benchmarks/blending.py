@@ -1,4 +1,4 @@
-"""Blending indices beside megatron-core, by the number of datasets. `make bench` has rows of it: `rows/blending.py`."""
+"""Blending indices compared with megatron-core, by number of datasets; rows are in `rows/blending.py`."""
 
 from __future__ import annotations
 

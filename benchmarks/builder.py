@@ -1,4 +1,4 @@
-"""`IndexedDatasetBuilder` with many small documents, beside peers. `make bench` has rows of it: `rows/builder.py`."""
+"""`IndexedDatasetBuilder` with many small documents, compared with peers; rows are in `rows/builder.py`."""
 
 from __future__ import annotations
 

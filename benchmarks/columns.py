@@ -1,7 +1,7 @@
-"""Batches of GPT samples with columns, beside the same batches without; sides take turns, medians of ratios.
+"""Batches of GPT samples with and without columns; sides alternate, numbers are medians of ratios.
 
-`weight` is float16 per token, `label` uint8, `ids` and `logits` the 64 likeliest tokens of a teacher and their values;
-`source` is uint8 per document, and `absent` a column that no data have, of which a value stands.
+`weight` is float16 per token, `label` uint8, `ids` and `logits` the 64 most likely tokens of a teacher model and their
+values; `source` is uint8 per document; `absent` is a column that the data lack, filled with its default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What scripts with tables of their own share: rates and plain tables. Rows of `make bench` use `harness`."""
+"""Rates and plain tables for scripts with their own tables; rows of `make bench` use `harness`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def rate(fetch: Callable[[Any], Any], positions: Sequence[Any], repeats_per_call: int = 1) -> float:
-    """Returns samples per second of calling `fetch` with each of `positions`."""
+    """Returns samples per second of `fetch(position)` for all `positions`."""
     started = time.perf_counter()
     for position in positions:
         fetch(position)
@@ -16,7 +16,7 @@ def rate(fetch: Callable[[Any], Any], positions: Sequence[Any], repeats_per_call
 
 
 def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints a plain table; the same text reads well in a terminal and in a log."""
+    """Prints a plain table for terminals and logs."""
     cells = [[str(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     print(f"\n{title}")

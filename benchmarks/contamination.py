@@ -1,7 +1,7 @@
-"""`tokenloom contamination`: MB of decoded text per second of processor time, and memory of the n-grams.
+"""`tokenloom contamination`: MB of decoded text per CPU second, and the memory of the n-grams.
 
-The data are Python sources of this machine in tokens of a byte-level BPE that is trained on some of them. Benchmarks
-are items of 40 words: random words of the sources, which stand nowhere, and some stretches of them, which do.
+The data are Python sources of this machine, tokenized with a byte-level BPE trained on part of them. Benchmark items
+have 40 words: random words, which do not occur as a sequence in the sources, or excerpts, which do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COPIES = 5
 
 
 def sources(megabytes: int) -> list[str]:
-    """Returns sources, repeated if there are fewer."""
+    """Returns source files, repeated if there are too few."""
     paths = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     random.Random(1).shuffle(paths)
     found, size = list[str](), 0
@@ -55,7 +55,7 @@ def write_tokenizer(path: Path, texts: list[str]) -> None:
 
 
 def write_items(path: Path, texts: list[str], count: int, num_found: int) -> None:
-    """Writes items, of which some stand in the texts."""
+    """Writes items, some of which occur in the texts."""
     generator = random.Random(2)
     words = sorted(set(words_of(" ".join(texts[:200]))))
     with open(path, "w") as lines:
@@ -69,7 +69,7 @@ def write_items(path: Path, texts: list[str], count: int, num_found: int) -> Non
 
 
 def memory_of(path: str, small: str) -> int:
-    """Returns the bytes that reading items takes at most, in a process of its own; `small` is read before."""
+    """Returns the peak bytes of reading items in a new process, after reading `small`."""
     read_benchmarks([small])
     before, _ = resident()
     read_benchmarks([path])
@@ -77,7 +77,7 @@ def memory_of(path: str, small: str) -> int:
 
 
 def resident() -> tuple[int, int]:
-    """Returns the resident bytes of this process, now and at most."""
+    """Returns current and peak resident bytes of this process."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     now, most = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
     return now, most

@@ -1,8 +1,8 @@
-"""A corpus as a job of shards: processes, threads and Ray on the same input, and memory as the input grows.
+"""A corpus as a job of shards: processes, threads and Ray on the same input, and memory for growing inputs.
 
-The text is that of `rows/preprocess.py`; larger inputs repeat the largest that was generated. Ways take turns. The
-whole call is measured, in a process of its own whose imports are not counted; Ray runs before. The datasets of all ways
-must be the same, byte for byte.
+The text is that of `rows/preprocess.py`; larger inputs repeat the largest generated text. Variants alternate. Each
+number covers the whole call in a new process, without imports; Ray starts before. All variants must write identical
+bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def child(path: str, prefix: str, tokenizer: str, way: str, shard_bytes: int) ->
 
 
 def run(path: str, prefix: str, tokenizer: str, way: str, shard_bytes: int) -> tuple[float, int, str]:
-    """Returns MB/s, the peak of memory of all its processes, and a hash of the dataset."""
+    """Returns MB/s, the peak memory of all processes, and a hash of the dataset."""
     command = [sys.executable, __file__, "--child", path, prefix, tokenizer, way, str(shard_bytes)]
     with PeakOfTree() as tree:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -65,7 +65,7 @@ def run(path: str, prefix: str, tokenizer: str, way: str, shard_bytes: int) -> t
 
 
 def write_input(folder: Path, megabytes: int) -> str:
-    """Returns the path of so much text."""
+    """Writes text of the given size; returns its path."""
     generated = min(megabytes, MOST_GENERATED_MEGABYTES)
     write_text(folder, generated, 1)
     if generated == megabytes:
@@ -79,7 +79,7 @@ def write_input(folder: Path, megabytes: int) -> str:
 
 
 def bench_ways(folder: Path, megabytes: int, rounds: int, ways: list[str], shard_bytes: int) -> None:
-    """Prints the speed of each way."""
+    """Prints the speed of each variant."""
     path = write_input(folder, megabytes)
     results: dict[str, list[tuple[float, int, str]]] = {way: [] for way in ways}
     for _ in range(rounds):
@@ -106,7 +106,7 @@ def bench_ways(folder: Path, megabytes: int, rounds: int, ways: list[str], shard
 
 
 def bench_memory(folder: Path, sizes: list[int], shard_bytes: int) -> None:
-    """Prints the peak of memory for inputs of several sizes."""
+    """Prints the peak memory for inputs of several sizes."""
     rows = []
     for megabytes in sizes:
         path = write_input(folder, megabytes)
@@ -119,7 +119,7 @@ def bench_memory(folder: Path, sizes: list[int], shard_bytes: int) -> None:
 
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[None]:
-    """Keeps a Ray of as many processors as there are running, and names it in the environment."""
+    """Runs Ray with this number of processors, and sets its address in the environment."""
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")  # it listens on this machine alone
     code = (
         "import ray, sys\n"

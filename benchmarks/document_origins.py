@@ -1,8 +1,8 @@
-"""What origins and hashes of documents cost while a corpus is tokenized, and how large they are.
+"""The cost of origins and hashes of documents during tokenization, and their size.
 
-The text is that of `rows/preprocess.py`; with it come a corpus of one in a hundred bad lines, and one of short
-documents. Runs with and without take turns, in this process, after one that is not counted. Ratios are of seconds of
-processors, which a busy machine does not change much, and of the clock.
+Inputs are the text of `rows/preprocess.py`, a corpus with 1 % bad lines, and a corpus of short documents. Runs with and
+without origins alternate in this process, after a warm-up. Ratios are given for CPU seconds, which depend little on
+other load, and for elapsed seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAYS = {"without": {"origins": False}, "origins": {}, "origins and hashes": {"do
 
 
 def write_variants(folder: Path, megabytes: int) -> dict[str, Path]:
-    """Returns the corpora by what they are."""
+    """Writes the corpora; returns {description: path}."""
     write_text(folder, megabytes, 1)
     whole = Path(whole_path(str(folder), megabytes))
     bad, short = folder / "bad.jsonl", folder / "short.jsonl"
@@ -42,7 +42,7 @@ def write_variants(folder: Path, megabytes: int) -> dict[str, Path]:
 
 
 def run(path: Path, prefix: Path, tokenizer: str, **options: bool) -> tuple[float, float, int, int]:
-    """Returns seconds of the clock and of processors, documents, and bytes of origins."""
+    """Returns elapsed seconds, CPU seconds, number of documents, and bytes of origins."""
     settings = CorpusSettings(append_eod=True, bad_records=BadRecordBudget(most=None), **options)
     loaded = load_tokenizer(tokenizer)
     for old in prefix.parent.glob(f"{prefix.name}*"):

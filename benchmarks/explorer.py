@@ -1,10 +1,10 @@
-"""The explorer on a corpus of 100 GB: start, pages, jumps, a search, memory.
+"""The explorer on a corpus of 100 GB: start, pages, jumps, search and memory.
 
     .venv/bin/python benchmarks/explorer.py /tmp/explored --documents 20000000
 
-The corpus is made first, if it is not there: 2 * 10^7 documents of 2,500 tokens, in a sparse file that takes 0.4 GB of
-the disk, its index. What was never written reads as zeros, so the search is measured without a disk; a thousand
-documents of text lie among them. Every number is what a client on this machine sees, connection included.
+Creates the corpus if it does not exist: 2 * 10^7 documents of 2,500 tokens in a sparse file, whose index takes 0.4 GB
+on disk. Unwritten tokens read as zeros, so the search is measured without a disk; a thousand documents contain text.
+All numbers are measured in a client on this machine, including the connection.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def texts() -> list[str]:
 
 
 def write_corpus(prefix: Path, num_documents: int, tokenizer: Path) -> None:
-    """Writes a pair whose tokens are zeros but for a thousand documents of text."""
+    """Writes a pair of zero tokens, with text in a thousand documents."""
     header = Header(dtype_code=8, num_sequences=num_documents, num_boundaries=num_documents + 1)
     with open(f"{prefix}.idx.part", "wb") as stream:
         stream.write(header.pack())
@@ -93,7 +93,7 @@ def write_corpus(prefix: Path, num_documents: int, tokenizer: Path) -> None:
 
 
 class Client:
-    """Asks one explorer, on one connection, as a browser does."""
+    """A client of one explorer on one connection, like a browser."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -160,7 +160,7 @@ def measured(prefix: Path, tokenizer: Path, num_documents: int, num_requests: in
 
 
 def searched(client: Client, process: int) -> list[tuple[str, ...]]:
-    """Returns rows of searches, for some seconds each."""
+    """Returns the rows of searches that run for some seconds each."""
     rows = []
     for what, asked in (
         ("ids", {"ids": "17 4 4711 3 99"}),

@@ -1,9 +1,9 @@
-"""The page of an explorer that runs: first paint, rows, a document far away, in headless Chromium.
+"""The page of a running explorer in headless Chromium: first paint, rows, and a jump to a distant document.
 
     .venv/bin/tokenloom explore /tmp/explored/sparse-20000000 --no-browser --tokenizer /tmp/explored/tokenizer.json
     .venv/bin/python benchmarks/explorer_page.py 'http://127.0.0.1:…/?token=…'
 
-`benchmarks/explorer.py` makes the corpus. Each window has caches of its own, so that everything is fetched anew.
+`benchmarks/explorer.py` creates the corpus. Each window has its own caches, so it fetches everything again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def measured(page: Page, address: str) -> dict[str, float]:
-    """Returns milliseconds by what took them, of one window."""
+    """Returns milliseconds by step, for one window."""
     page.goto(address, wait_until="commit")
     page.wait_for_selector("h1")
     times = {"what is looked at, in facts": page.evaluate("performance.now()")}

@@ -1,7 +1,7 @@
-"""Fill-in-the-middle samples: samples and tokens per second of one process, by rate; rate 0 is `GPTDataset` itself.
+"""Fill-in-the-middle samples: samples and tokens per second of one process, by rate; rate 0 is `GPTDataset`.
 
-The corpus is Python's standard library, the tokenizer byte-level BPE of 8,000 tokens trained on it. What other rates
-cost is nearly all decoding and encoding: "encode" is the time of encoding the text of the same samples once.
+The corpus is Python's standard library, the tokenizer a byte-level BPE of 8,000 tokens trained on it. Other rates
+mostly cost decoding and encoding; "encode" is the time to encode the text of the same samples once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SENTINELS = {"prefix": "<|prefix|>", "middle": "<|middle|>", "suffix": "<|suffix
 
 
 def write_corpus(folder: str) -> tuple[str, str]:
-    """Writes tokenizer and pair; returns the prefix and the tokenizer's path."""
+    """Writes tokenizer and pair; returns the prefix and the path of the tokenizer."""
     texts = [path.read_text("utf-8", "replace") for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))]
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

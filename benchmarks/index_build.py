@@ -1,4 +1,4 @@
-"""Index build beside megatron-core, at sizes of your own. `make bench` has a row of it: see `rows/index_build.py`."""
+"""Index build compared with megatron-core, at chosen sizes; rows of `make bench` are in `rows/index_build.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts out of JSON lines, of which a share is unusual, beside `orjson` line by line: processor time of one thread."""
+"""Extraction of texts from JSON lines, some of them unusual, compared with `orjson`: CPU time of one thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNUSUAL = (
 
 
 def texts(kind: str, characters: int, generator: random.Random) -> str:
-    """Returns a text of a kind: prose, source code with many escapes, or Cyrillic, of nothing but escapes."""
+    """Returns a text: prose, source code with many escapes, or Cyrillic that consists of escapes."""
     words = {
         "prose": "the quick brown fox jumps over a lazy dog ",
         "code": 'def f(number):\n    return self.values[number] + "a"\n',
@@ -35,7 +35,7 @@ def texts(kind: str, characters: int, generator: random.Random) -> str:
 
 
 def block(kind: str, characters: int, share: float) -> JsonLineBlock:
-    """Returns some lines, of which a share is unusual."""
+    """Returns lines, a share of which is unusual."""
     generator, size, lines = random.Random(1), 0, []
     while size < BLOCK_BYTES:
         value = {"id": len(lines), "text": texts(kind, characters, generator), "meta": {"score": 0.5, "tags": ["a"]}}
@@ -56,7 +56,7 @@ def by_orjson(lines: JsonLineBlock) -> list[object]:
 
 
 def rates(lines: JsonLineBlock, rounds: int) -> Iterator[float]:
-    """Yields GB/s of processor time of each side, which take turns; medians."""
+    """Yields median GB per CPU second of each side; sides alternate."""
     sides: tuple[Callable[[], object], ...] = (lambda: parse_block(lines, ["text"]), lambda: by_orjson(lines))
     seconds: list[list[float]] = [[], []]
     for _ in range(rounds):

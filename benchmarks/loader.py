@@ -1,4 +1,4 @@
-"""Tokens per second through loaders, beside all peers. `make bench` has rows of it: see `rows/loader.py`."""
+"""Tokens per second of loaders, compared with all peers; rows of `make bench` are in `rows/loader.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""BERT and T5: samples per second of one process, and the building of sentence mappings, beside megatron-core.
+"""BERT and T5: samples per second of one process, and the building of sentence mappings, compared with megatron-core.
 
-Sentences are lognormal, 20 words in the mean; a third of the pieces continue a word. Ways: `dataset[k]` on both sides,
-and our batched fetch (`__getitems__`, what a DataLoader calls). Sides alternate within one process.
+Sentence lengths are lognormal, 20 words on average; a third of the pieces continue a word. Measured are `dataset[k]` of
+both sides and our batched fetch (`__getitems__`, as in a DataLoader). Sides alternate in one process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Tokenizer:
-    """A word-piece vocabulary of the usual size."""
+    """A word-piece vocabulary of typical size."""
 
     vocab_size = 30_522
     pad, cls, sep, mask, bos, eos = range(6)
@@ -47,7 +47,7 @@ class Tokenizer:
 
 
 def draw_documents(rng: np.random.Generator, num_sentences: int) -> tuple[Any, Any]:
-    """Returns sentence lengths, and the sentence at which each document starts, and the end; 12 in the mean."""
+    """Returns sentence lengths and the boundaries of documents, which have 12 sentences on average."""
     lengths = np.minimum(rng.lognormal(2.8, 0.6, size=num_sentences).astype(np.int32) + 1, 512)
     inner = rng.integers(0, num_sentences, size=num_sentences // 12)
     return lengths, np.unique(np.concatenate([[0, num_sentences], inner])).astype(np.int64)
@@ -68,7 +68,7 @@ def write_corpus(prefix: str, num_sentences: int) -> None:
 
 
 def build_datasets(prefix: str, folder: str, name: str, length: int) -> tuple[Any, Any]:
-    """Returns our dataset and the peer's, which reads the index that ours has written."""
+    """Returns our dataset and the peer's, which reads our index."""
     import tokenloom
 
     warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
-"""`merge_datasets` beside `cp` of the same files, and catalogues of many pairs.
+"""`merge_datasets` compared with `cp` of the same files, and catalogues of many pairs.
 
-Copies go from warm files to fresh ones on the same disk, each in a process of its own; sides alternate. `cp` leaves its
-bytes to the operating system, as `--no-sync` does; a merge makes them durable, as `cp` does followed by `sync`.
+Copies go from cached files to new files on the same disk, each in a new process; sides alternate. `cp` leaves writing
+to the operating system, as `--no-sync` does; a merge is durable, like `cp` followed by `sync`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEAN_LENGTH = 800
 
 
 def write_pairs(folder: Path, *, num_pairs: int, num_bytes: int) -> list[str]:
-    """Writes pairs of about this many bytes of uint16 each, and returns their prefixes."""
+    """Writes pairs of about `num_bytes` of uint16 each; returns their prefixes."""
     rng = np.random.default_rng(1)
     tokens = rng.integers(0, 50_000, size=num_bytes // 2, dtype=np.uint16)
     prefixes = []
@@ -50,7 +50,7 @@ def write_pairs(folder: Path, *, num_pairs: int, num_bytes: int) -> list[str]:
 
 
 def copy(side: str, prefixes: list[str], folder: Path) -> float:
-    """Copies once, and returns the seconds it took."""
+    """Copies once; returns the seconds."""
     target = folder / "target"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
@@ -103,7 +103,7 @@ def bench_merge(num_pairs: int, num_bytes: int, rounds: int) -> None:
 
 
 def child(prefix: str) -> None:
-    """Opens a catalogue, reads a token of its first pair, which maps all, and one of each pair."""
+    """Opens a catalogue, reads a token of its first pair, which maps all pairs, and a token of each pair."""
     started = time.perf_counter()
     dataset = IndexedDataset(prefix)
     opened = time.perf_counter()
@@ -117,7 +117,7 @@ def child(prefix: str) -> None:
 
 
 def bench_catalogue(num_pairs: int, rounds: int) -> None:
-    """Prints how long it takes to write, open and map a catalogue of many small pairs."""
+    """Prints the time to write, open and map a catalogue of many small pairs."""
     with tempfile.TemporaryDirectory(dir=os.getcwd()) as name:
         (first,) = write_pairs(Path(name), num_pairs=1, num_bytes=40_000)
         prefixes = []

@@ -1,6 +1,6 @@
-"""What origins take: bytes per document, and the time to find records of documents and documents of records.
+"""Origins of documents: bytes per document, and the time to find records of documents and documents of records.
 
-Numbers are the median of several looks, of 10,000 random documents each, `first` and again.
+Numbers are medians over several lookups of 10,000 random documents, the first time and again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ASKED = 10_000
 
 
 def records_kept(num_documents: int, share: float, rng: np.random.Generator) -> Origins:
-    """Returns the origins of so many documents of a file of lines, a share of which was kept at random."""
+    """Returns the origins of documents of one file of lines, of which a random share was kept."""
     num_records = int(num_documents / share)
     file = OriginFile(path="crawl/0007.jsonl", num_bytes=1 << 40, version="1700000000000000000", unit="line")
     whole = Origins.from_runs([file], [np.array([(0, 1, num_records)], dtype=RUNS)])
@@ -29,7 +29,7 @@ def records_kept(num_documents: int, share: float, rng: np.random.Generator) -> 
 
 
 def a_file_each(num_documents: int) -> Origins:
-    """Returns the origins of documents that are a file each."""
+    """Returns the origins of documents that have one file each."""
     files = [
         OriginFile(path=f"books/{number:09}.txt", num_bytes=1000 + 7919 * number % 9973, unit="file")
         for number in range(num_documents)
@@ -40,7 +40,7 @@ def a_file_each(num_documents: int) -> Origins:
 
 
 def measured(origins: Origins, folder: Path, repeats: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
-    """Returns seconds to locate documents, again, seconds to find the documents of a record, and bytes of the file."""
+    """Returns seconds to locate documents (first, again) and documents of a record, and the bytes of the file."""
     file, facts = write_origins(str(folder / "pair"), origins.files, origins.pieces())
     file.discard()
     first, again, back = [], [], []

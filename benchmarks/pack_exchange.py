@@ -1,9 +1,9 @@
-"""What wrapping a global batch costs on 8 processes: exchanging, reading by plan, and as the peer documents it.
+"""The cost of packing a global batch on 8 processes: exchange, known lengths, and as the peer documents it.
 
-The peer's released package has no packing scheduler, so "documented" is a plain reading of its documentation: one
+The peer's released package has no packing scheduler, so "documented" implements its documentation directly: one
 all-to-all per tensor over data x context parallelism, padded to the multiple that context parallelism needs. Reading,
-planning and packing are the same for all three. Sides alternate within one set of processes; times are medians of the
-slowest rank, and bytes are sums over ranks of what is sent to others.
+planning and packing are the same for all three. Sides alternate in one set of processes; times are medians of the
+slowest rank, bytes are sums over ranks of the bytes sent to other ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMES = ("tokens", "labels", "position_ids", "loss_mask")
 
 
 class Samples:
-    """Sub-samples in memory, of lognormal lengths."""
+    """Sub-samples in memory, with lognormal lengths."""
 
     def __init__(self, count: int, longest: int) -> None:
         import torch
@@ -54,7 +54,7 @@ class Samples:
 
 
 def documented(items, count, config, groups):
-    """Returns the packs of this rank, and the bytes that it sent: every tensor on its own, with its padding."""
+    """Returns the packs of this rank and the bytes it sent; sends each tensor separately, with padding."""
     import torch
     import torch.distributed as dist
     from torch.nn import functional
@@ -101,7 +101,7 @@ def documented(items, count, config, groups):
 
 
 def work(rank, folder, options, results):
-    """One process: all rounds of all sides; rank 0 reports."""
+    """Runs all rounds of all sides in one process; rank 0 reports."""
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh

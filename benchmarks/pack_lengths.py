@@ -1,4 +1,4 @@
-"""Global batches to plan, by the shape of their lengths, and the reference's own planning beside."""
+"""Lengths of global batches by distribution, and Megatron's own planning for comparison."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MODELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Lengths of a kind.
+    """A distribution of lengths.
 
     Attributes:
-        draw: from a generator and a count to int64[count].
+        draw: function of a generator and a count that returns int64[count].
         capacity: tokens of a rank.
-        cp_size: ranks of a group, where all groups are of one size.
+        cp_size: ranks per group, if all groups have one size.
     """
 
     draw: Callable[[np.random.Generator, int], np.ndarray]
@@ -48,13 +48,13 @@ def lognormal(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def bimodal(rng: np.random.Generator, count: int) -> np.ndarray:
-    """A tenth about 37 k, the rest about 1 k."""
+    """A tenth of the lengths is about 37 k, the others about 1 k."""
     is_long = rng.random(count) < 0.1
     return np.where(is_long, rng.integers(36_000, 38_001, count), rng.integers(512, 1537, count))
 
 
 def real(rng: np.random.Generator, count: int) -> np.ndarray:
-    """The files of Python's standard library, four bytes to a token, cut at a pack."""
+    """The files of Python's standard library, at four bytes per token, truncated to a pack."""
     folder = Path(sysconfig.get_path("stdlib"))
     files = sorted(path for path in folder.rglob("*.py") if "site-packages" not in path.parts)
     sizes = np.array([path.stat().st_size for path in files])
@@ -71,12 +71,13 @@ SHAPES = {
 
 
 def reference_scheduler(num_ranks: int, capacity: int) -> Callable[[np.ndarray], Steps]:
-    """Returns what plans as the `BalancedCPScheduler` of the megatron-core that is installed.
+    """Returns a planner with the `BalancedCPScheduler` of the installed megatron-core.
 
-    It does not pack: what a rank gets in a step are passes of their own, and together may exceed its capacity.
+    It does not pack: a rank processes its sub-samples of a step one at a time, and together they may exceed its
+    capacity.
 
     Raises:
-        ImportError: no megatron-core with it is installed.
+        ImportError: megatron-core is not installed, or has no such scheduler.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it would like to have beside it
@@ -91,9 +92,9 @@ def reference_scheduler(num_ranks: int, capacity: int) -> Callable[[np.ndarray],
 
 
 def critical_path(steps: Steps, lengths: np.ndarray, model: PolynomialCost) -> float:
-    """Returns what the slowest ranks of all steps cost together, over the mean of all ranks.
+    """Returns the cost of the slowest ranks of all steps, relative to the mean of all ranks.
 
-    Ranks share what is listed for several of them.
+    Ranks share a sub-sample that is listed for several of them.
     """
     slowest = total = 0.0
     for ranks in steps:

@@ -1,13 +1,13 @@
-"""Plans of one global batch: the slowest ranks over the mean, fill, and milliseconds, beside the reference's planning.
+"""Plans of one global batch: slowest ranks over the mean, fill, and milliseconds, compared with Megatron's planning.
 
-`critical path` is what the slowest ranks of all microbatches take together over what all ranks take on average; beside
-it stands what no plan with groups of one size can be below, so that above 1.05 single lengths, or their number, force
-more. Groups of several sizes can share any of them. `default_dynamic_cp` gives the plans of the reference's development
-branch. `BalancedCPScheduler` is the one of the megatron-core that is installed: it does not pack, and takes no heed of
-what a rank can hold. Schedulers alternate in one thread; times are processor time.
+`critical path` is the time of the slowest ranks of all microbatches over the mean of all ranks. The next column is its
+lower bound for groups of one size: above 1.05, single lengths or their number force more. Groups of several sizes can
+share such lengths. `default_dynamic_cp` has the plans of Megatron's development branch. `BalancedCPScheduler` is that
+of the installed megatron-core: it does not pack, and ignores the capacity of a rank. Schedulers alternate in one
+thread; times are CPU time.
 
-Then static shapes: how full packs are where they may hold no more than so many times the mean number of sub-samples,
-of what is possible: long ones leave no room for many others, and packs without them hold no more than that number.
+Static shapes: the fill of packs whose sub-samples are limited to a multiple of the mean number, relative to the
+possible fill: few sub-samples fit beside long ones, and packs without long ones are limited, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMITS = (1.5, 2.0)
 
 
 def plans(shape_name: str, num_ranks: int, count: int, rounds: int) -> list[list[object]]:
-    """Returns a row for each scheduler and cost model."""
+    """Returns a row per scheduler and cost model."""
     shape = SHAPES[shape_name]
     lengths = shape.draw(np.random.default_rng(count), count)
     head = [shape_name, f"{num_ranks} x {count:,}"]
@@ -71,7 +71,7 @@ def plans(shape_name: str, num_ranks: int, count: int, rounds: int) -> list[list
 
 
 def reference(head: list[object], lengths: np.ndarray, num_ranks: int, capacity: int) -> list[list[object]]:
-    """Returns a row for what megatron-core plans, whose own costs are quadratic; none where it is not installed."""
+    """Returns a row for the plan of megatron-core, whose costs are quadratic; no row if it is not installed."""
     try:
         plan = reference_scheduler(num_ranks, capacity)
     except ImportError:
@@ -84,7 +84,7 @@ def reference(head: list[object], lengths: np.ndarray, num_ranks: int, capacity:
 
 
 def static_shapes(shape_name: str, num_ranks: int, count: int) -> list[list[object]]:
-    """Returns a row for each scheduler: how full packs are, without a limit on their sub-samples and with one."""
+    """Returns a row per scheduler: the fill of packs with and without a limit of sub-samples."""
     shape = SHAPES[shape_name]
     lengths = shape.draw(np.random.default_rng(count), count)
     dp_size = num_ranks // shape.cp_size

@@ -1,9 +1,9 @@
-"""Packs of sequences that begin alike: the time of planning, what is saved, and balance.
+"""Packs of sequences with shared prefixes: planning time, saved tokens, and balance.
 
-`saved` is the share of all tokens that is not computed, `of ideal` that share beside the one with nothing repeated.
-`balance` is what the slowest ranks take together over what all take on average, `over ideal` over the mean of a plan
-that repeats nothing. Planning is the trees and the plan of all ranks, in milliseconds of one process.
-`run.py --only packing` times a step of a model over such packs.
+`saved` is the share of all tokens that is not computed, `of ideal` is that share relative to a plan that repeats
+nothing. `balance` is the time of the slowest ranks over the mean of all ranks, `over ideal` over the mean of a plan
+that repeats nothing. Planning is the trees and the plan of all ranks, in milliseconds of one process. `run.py --only
+packing` times a step of a model over such packs.
 """
 
 from __future__ import annotations

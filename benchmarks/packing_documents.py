@@ -1,8 +1,8 @@
-"""Best-fit packing of documents: documents per second and fill, beside the usual Python way on a segment tree.
+"""Best-fit packing of documents: documents per second and fill, compared with the usual Python segment tree.
 
-Lengths are lognormal, 665 tokens in the mean, as in the other benchmarks. Ours is what a dataset does for an epoch:
-count the packs, shuffle the documents, pack them, shuffle the packs. The other side packs the same pieces into as many
-rows and writes no index; it gets fewer documents, as it is slower by far. Sides alternate in one process.
+Lengths are lognormal, 665 tokens on average, as in the other benchmarks. Our side does the work of a dataset for an
+epoch: count the packs, shuffle the documents, pack them, shuffle the packs. The other side packs the same pieces into
+as many rows and writes no index; it gets fewer documents because it is much slower. Sides alternate in one process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def lognormal(count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Data of which nothing is known but the lengths of documents."""
+    """Data with known document lengths only."""
 
     sequence_lengths: np.ndarray
 
@@ -45,7 +45,7 @@ def pack_ours(lengths: np.ndarray, capacity: int) -> int:
 
 
 def pack_with_tree(lengths: np.ndarray, capacity: int) -> int:
-    """Packs by best-fit decreasing, the least room that fits found in a segment tree over rooms; returns the rows."""
+    """Packs by best-fit decreasing, with a segment tree over the free space of rows; returns the rows."""
     leaves = 1 << capacity.bit_length()
     largest = [0] * (2 * leaves)  # the largest room below each node that has rows
     rows_with: list[list[int]] = [[] for _ in range(capacity + 1)]

@@ -1,4 +1,4 @@
-"""tokenloom and megatron-core behind the same few calls, so that both are asked for the very same thing."""
+"""tokenloom and megatron-core behind the same functions, so that both do the same work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIDES = (OURS, PEER)
 
 
 class Tokenizer:
-    """What datasets ask of a tokenizer."""
+    """The tokenizer attributes that datasets use."""
 
     eod = 0
     vocab_size = 50257
@@ -49,13 +49,13 @@ def modules(side: str) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def imports(*, side: str, **_: Any) -> None:
-    """Imports what the rounds of a side need, if it is one of these."""
+    """Imports the modules that the rounds of a side need."""
     if side in SIDES:
         modules(side)
 
 
 def gpt_dataset_builder(side: str, prefix: str) -> Callable[..., Any]:
-    """Opens a prefix and returns what builds its training dataset, given num_samples and settings."""
+    """Opens a prefix; returns a function that builds its training dataset from num_samples and settings."""
     import numpy as np
 
     indexed_dataset, _, dataset, config, split = modules(side)
@@ -71,7 +71,7 @@ def gpt_dataset_builder(side: str, prefix: str) -> Callable[..., Any]:
 
 
 def run_builder(side: str, num_samples: int, **settings: Any) -> Callable[[], Any]:
-    """Returns what builds the datasets of a run as a training script asks for them, given settings of the data."""
+    """Returns a function that builds the datasets of a run from settings of the data, like a training script."""
     _, _, dataset, config, _ = modules(side)
     if side == OURS:
         from tokenloom import BlendedMegatronDatasetBuilder as builder_class
@@ -84,7 +84,7 @@ def run_builder(side: str, num_samples: int, **settings: Any) -> Callable[[], An
 
 
 def prefix_builder(side: str, prefix: str, num_samples: int, **settings: Any) -> Callable[[], Any]:
-    """Returns the same for a run over all of one prefix."""
+    """Returns `run_builder` for a run over all documents of one prefix."""
     return run_builder(side, num_samples, **_whole(prefix), **settings)
 
 

@@ -1,4 +1,4 @@
-"""Text into tokens on disk, beside all peers, and large inputs alone. `make bench` has rows of it."""
+"""Text into tokens on disk, compared with all peers, and large inputs alone; rows are in `rows/preprocess.py`."""
 
 from __future__ import annotations
 

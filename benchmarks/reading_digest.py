@@ -1,6 +1,6 @@
-"""What keeping a digest of what was read costs a loader: turns with and without it, and the median of ratios.
+"""The cost of a loader's digest: rounds with and without it alternate; numbers are medians of ratios.
 
-Each turn has a loader of its own: where its memory happens to lie makes more of a difference than the digest.
+Each round has its own loader, since the placement of its memory matters more than the digest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write_run(folder: Path, length: int, num_documents: int) -> Path:
 
 
 def seconds_of(batches: Iterator[Any], count: int) -> tuple[float, float]:
-    """Returns the time that some batches take, and that of all CPUs, after a few to get under way."""
+    """Returns elapsed and CPU seconds of some batches, after a warm-up."""
     for _ in itertools.islice(batches, 6):
         pass
     started, busy = time.perf_counter(), time.process_time()
@@ -56,7 +56,7 @@ def seconds_of(batches: Iterator[Any], count: int) -> tuple[float, float]:
 
 
 def compare(dataset: Any, length: int, rounds: int, **settings: Any) -> str:
-    """Returns the ratios of a loader with a digest to one without, and those of two without: what chance does."""
+    """Returns the ratios of a loader with a digest to one without, and of two without, which shows the noise."""
     names = ("without", "again without", "with")
     walls: dict[str, list[float]] = {name: [] for name in names}
     cpus: dict[str, list[float]] = {name: [] for name in names}

@@ -1,10 +1,9 @@
-"""`tokenloom report` on pairs of a million documents and more: seconds, memory, size of the page.
+"""`tokenloom report` on pairs of a million documents and more: seconds, memory, page size.
 
     .venv/bin/python benchmarks/report.py /tmp/reported --documents 1000000 10000000
 
-The pairs are made first, if they are not there: log-normal lengths of about 220 tokens, ids drawn at random, EOD at the
-ends. Each number is the median of processes of their own, start of Python included; seconds of the processor do not
-depend on what else the machine does.
+Creates the pairs if they do not exist: lognormal lengths of about 220 tokens, random ids, EOD at the end. Each number
+is the median over new processes, including the start of Python; CPU seconds do not depend on other load.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def write_pair(prefix: Path, num_documents: int) -> None:
 
 
 def report(prefix: Path) -> tuple[float, float, int, int]:
-    """Writes a report; returns seconds, those of the processor, bytes of memory at most, and bytes of the page."""
+    """Writes a report; returns elapsed and CPU seconds, peak bytes of memory, and bytes of the page."""
     page = prefix.with_suffix(".html")
     command = [sys.executable, "-m", "tokenloom", "report", str(prefix), "-o", str(page), "--overwrite", "--json"]
     started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""A RETRO project, end to end: seconds and chunks of each task, what of it is the embedder's and faiss', peak memory.
+"""A RETRO project from start to end: seconds and chunks of each task, the shares of embedder and faiss, peak memory.
 
-All in one process and one thread of ours, though the embedder's tokenizer takes all processors, on source code of the
-standard library whose lines are shuffled. Shares are of the processor time of a task.
+Everything runs in one process with one thread of ours, but the embedder's tokenizer uses all cores. The data are source
+files of the standard library with shuffled lines. Shares are of the CPU time of a task.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CHUNK_LENGTH = 64
 
 
 class Clock:
-    """Adds up the processor time of some calls, one of which runs at a time."""
+    """Adds up the CPU time of calls that run one at a time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the function, whose time is counted."""
+        """Wraps a function so that its CPU time is counted."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
             began = time.process_time()
@@ -46,7 +46,7 @@ class Clock:
 
 
 class TimedEmbedder:
-    """An embedder whose time is counted."""
+    """An embedder whose CPU time is counted."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         inner = as_embedder(name)
@@ -55,7 +55,7 @@ class TimedEmbedder:
 
 
 class TimedFaiss:
-    """Counts the time of what works on vectors: training, and encoding, adding and searching of pieces."""
+    """A faiss index whose training, encoding, adding and searching is counted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,8 +1,8 @@
-"""`make bench`: every job beside its peers, in one table; a JSON, a plot and the results page.
+"""`make bench`: every job compared with its peers, as a table, JSON, a plot and the results page.
 
-`--mode quick` takes minutes, to see that everything works; `--only JOB` measures some jobs. A run of the full mode over
-all jobs writes the results page in docs/; others write below benchmarks/output/, unless `--output` says otherwise.
-`--against CHECKOUT` measures before and after instead: this checkout beside another one that `make test` has set up.
+`--mode quick` takes minutes and checks that everything works; `--only JOB` measures some jobs. A full run over all jobs
+writes the results page in docs/; other runs write to benchmarks/output/ unless `--output` is given. `--against
+CHECKOUT` compares this checkout with another one in which `make test` has run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How long questions about a run take: which rows stood at a step, and more.
+"""The time of questions about a run, such as the rows at a step.
 
-Sources are pairs of documents of about 400 tokens whose tokens are a hole in a file: no question here reads one. Each
-number is the median of processes of its own; `first` includes opening all pairs, `again` is the same run asked again.
+Sources are pairs of documents of about 400 tokens, in sparse files, since no question reads tokens. Each number is the
+median over new processes; `first` includes opening all pairs, `again` repeats the question in the same process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write_source(prefix: Path, num_documents: int, seed: int) -> None:
 
 
 def write_run(folder: Path, num_sources: int, num_documents: int, sequence_length: int, head: str) -> Path:
-    """Writes a run of a billion samples over so many sources, and its lock; returns its path."""
+    """Writes a run of a billion samples over this number of sources, and its lock; returns its path."""
     names = [f"source-{number}" for number in range(num_sources)]
     for number, name in enumerate(names):
         if not (folder / f"{name}.idx").exists():
@@ -65,7 +65,7 @@ def trace(path: str, num_positions: int, below: int) -> dict[str, Any]:
 
 
 def when(path: str, num_passes: int) -> dict[str, Any]:
-    """Looks for documents of a run of one source over so many passes."""
+    """Finds documents of a run of one source over this number of passes."""
     run = Run.open(path)
     num_windows = run.timeline.walk_of(0, 0).num_windows
     num_documents = run.lock.sources[0].pairs[0].num_documents
@@ -79,14 +79,14 @@ def when(path: str, num_passes: int) -> dict[str, Any]:
 
 
 def measured(repeats: int, question: str, *words: object) -> dict[str, float]:
-    """Returns the medians of what a question says in processes of its own."""
+    """Returns the medians of the numbers that a question prints in new processes."""
     command = [sys.executable, __file__, "--one", question, *map(str, words)]
     found = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(repeats)]
     return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
 
 def print_trace(folder: Path, repeats: int) -> None:
-    """Prints how long 10,000 random positions take, within one pass and over all of a run of a billion samples."""
+    """Prints the time of 10,000 random positions, within one pass and over a run of a billion samples."""
     print(f"{'sources':>8} {'documents':>10} {'S':>6} {'positions':>22} {'spans':>9} {'first s':>8} {'again s':>8}")
     for num_sources, num_documents in ((10, 1_000_000), (100, 100_000)):
         data = folder / f"{num_sources}"
@@ -103,7 +103,7 @@ def print_trace(folder: Path, repeats: int) -> None:
 
 
 def print_when(folder: Path, repeats: int) -> None:
-    """Prints how long it takes to find one document in 1,000 passes through a pair."""
+    """Prints the time to find one document in 1,000 passes over a pair."""
     print(f"{'documents':>12} {'order':>10} {'ms':>8} {'spans':>8}")
     for num_documents in (10_000, 1_000_000, 10_000_000, 100_000_000):
         data = folder / f"when-{num_documents}"
@@ -125,7 +125,7 @@ def ledger(path: str, until: int) -> dict[str, Any]:
 
 
 def print_ledger(folder: Path, repeats: int) -> None:
-    """Prints how long the ledger of a trillion samples takes."""
+    """Prints the time of the ledger of a trillion samples."""
     print(f"{'sources':>8} {'documents':>10} {'S':>6} {'ledger s':>9} {'and JSON':>9}")
     for num_sources, num_documents in ((10, 1_000_000), (100, 100_000), (1000, 10_000)):
         data = folder / f"{num_sources}"

@@ -1,9 +1,9 @@
-"""Samples of a computed order beside those of our own cached order: `GPTDataset` of the builder, on the same pair.
+"""Samples of a computed order compared with our cached order (`GPTDataset` of the builder) on the same pair.
 
-`batches`: thousand samples a second in batches of 16 and 64, one thread, one process; sides take turns, medians.
-`first touch`: seconds until the first sample of a pass over a source of many documents is there, whose lengths the page
-cache holds. `long run`: a run of 10^12 samples and 10^6 passes, at random positions. `shuffle`: what stands beside and
-behind each other, with the reference's order beside it.
+`batches`: thousand samples per second in batches of 16 and 64, one thread, one process; sides alternate, medians.
+`first touch`: seconds until the first sample of a pass over a source with many documents, whose lengths are in the page
+cache. `long run`: random positions of a run of 10^12 samples and 10^6 passes. `shuffle`: statistics of neighbouring
+samples, compared with Megatron's order.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def cached(folder: Path, prefix: str, length: int, num_samples: int | None) -> A
 
 
 def rates(datasets: dict[str, Any], batch: int, rounds: int, seconds: float) -> dict[str, float]:
-    """Returns samples per second of each, by turns: each round begins elsewhere, the same for all."""
+    """Returns samples per second of each side; sides alternate, and each round starts at another position."""
     count = min(map(len, datasets.values()))
     found: dict[str, list[float]] = {name: [] for name in datasets}
     rng = np.random.default_rng(2)
@@ -132,7 +132,7 @@ def touch_rows(folder: Path, options: argparse.Namespace) -> list[list[object]]:
 
 
 def long_rows(folder: Path, options: argparse.Namespace) -> list[list[object]]:
-    """Runs itself in a process of its own, whose memory is that of the run alone."""
+    """Runs this script in a new process, whose memory is that of the run alone."""
     rows: list[list[object]] = []
     prefix = write_pair(folder, 400, 10**6 * 128)
     for documents in ("shuffled", "file"):

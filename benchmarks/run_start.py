@@ -1,8 +1,8 @@
-"""From the start of a process to its first batch: a run from its lock, beside builders of cached orders.
+"""From the start of a process to its first batch: a run with its lock, compared with builders of cached orders.
 
-Each row is processes of its own, by turns, medians; the page cache holds all files. `cold` builds every index into a
-new folder, `warm` finds them. `files` are those opened after the imports, by Python's own count. `kB per source` is the
-resident memory that a source more costs, from the smallest and the largest of our runs.
+Each row is the median over new processes, which alternate; the page cache contains all files. `cold` builds every index
+in a new folder, `warm` finds the indices. `files` are the files opened after the imports, as counted by Python. `kB per
+source` is the resident memory of an additional source, from our smallest and largest runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUN, BUILDER = "run", "builder"
 
 
 def write_sources(folder: Path, count: int) -> list[str]:
-    """Writes small pairs, all alike, named by their number; returns prefixes."""
+    """Writes equal small pairs, named by number; returns their prefixes."""
     import numpy as np
 
     import tokenloom
@@ -51,7 +51,7 @@ def write_sources(folder: Path, count: int) -> list[str]:
 
 
 def write_run(folder: Path, prefixes: list[str]) -> tuple[str, float]:
-    """Writes a run over the sources, and its lock; returns its path and the seconds of locking."""
+    """Writes a run over the sources and its lock; returns its path and the seconds of locking."""
     from tokenloom.run.locking import lock_run
 
     names = {f"source-{number:05d}": prefix for number, prefix in enumerate(prefixes)}
@@ -67,7 +67,7 @@ def write_run(folder: Path, prefixes: list[str]) -> tuple[str, float]:
 
 
 class Watch:
-    """Seconds since the process began, by what they were spent on, and files that were opened."""
+    """Seconds since the start of the process by part, and opened files."""
 
     def __init__(self, began: float) -> None:
         self.last = began
@@ -86,13 +86,13 @@ class Watch:
         self.last, self._counts = now, True
 
     def data_files(self) -> int:
-        """Returns how many of the opened files are no modules, imported late."""
+        """Returns the number of opened files that are not modules."""
         code = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1] / "src"), "/proc")
         return sum(not name.startswith(code) for name in self.files)
 
 
 def child(began: str, kind: str, side: str, target: str, cache: str) -> None:
-    """Starts as training would, and prints what that took."""
+    """Starts like a training script, and prints the measurements."""
     watch = Watch(float(began))
     if kind == RUN:
         from tokenloom import Run
@@ -123,7 +123,7 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def builder(side: str, prefixes: list[str], cache: str) -> Any:
-    """Returns what builds the blend of one side."""
+    """Returns a function that builds the blend of one side."""
     if side == peers.PEER:
         import torch.distributed as dist
 
@@ -134,7 +134,7 @@ def builder(side: str, prefixes: list[str], cache: str) -> Any:
 
 
 def start(kind: str, side: str, target: str, cache: str) -> dict[str, Any]:
-    """Returns what one process took."""
+    """Returns the measurements of one process."""
     call = [sys.executable, __file__, "--child", str(time.time()), kind, side, target, cache]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(call, check=True, capture_output=True, text=True, env=environment)

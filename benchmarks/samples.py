@@ -1,4 +1,4 @@
-"""Samples per second beside megatron-core, in all settings. `make bench` has rows of it: see `rows/samples.py`."""
+"""Samples per second compared with megatron-core, in all settings; rows of `make bench` are in `rows/samples.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Conversations: tokenizing, the packing index, and samples per second of one process with a warm page cache.
 
-The released peer has no such dataset, so samples stand beside GPT samples of the same pair, in alternating rounds.
+The released peer has no such dataset, so samples are compared with GPT samples of the same pair, in alternating rounds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def tokenizing(folder: str, count: int, workers: int) -> None:
 
 
 def indexing(folder: str, count: int) -> None:
-    """Prints how long the packing index of many conversations takes."""
+    """Prints the time of the packing index of many conversations."""
     prefix = os.path.join(folder, "many")
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(4.0, 1.0, size=count), 4, 4000).astype(np.int32)
@@ -96,7 +96,7 @@ def indexing(folder: str, count: int) -> None:
 
 
 def make(cls, prefix: str, cache: str, length: int):
-    """Returns all samples of a pair."""
+    """Reads all samples of a pair."""
     config = tokenloom.SFTDatasetConfig(
         random_seed=1,
         sequence_length=length,

@@ -1,9 +1,9 @@
-"""Memory as the number of sources grows: what one source more costs in each process that reads from all of them.
+"""Memory by number of sources: the cost of an additional source in each process that reads from all sources.
 
-A rank opens a blend of many small pairs, with its cached order or as a run whose order is computed, and
-forks workers, as a loader does; then all of them read samples from nearly all sources. `start` is
-resident in the rank once it has its first batch; `resident` is in each process, on average, in the end. Both count
-pages of files, which processes share. `own` is what a process has written and shares with none.
+A rank opens a blend of many small pairs, with a cached order or as a run with a computed order, and forks workers like
+a loader; then all processes read samples from nearly all sources. `start` is the resident memory of the rank after its
+first batch; `resident` is that of each process at the end, on average. Both include file pages, which processes share.
+`own` is memory that a process has written and does not share.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_all_over(dataset: Any, num_sources: int, seed: int) -> None:
 
 
 def memory_of(process: str) -> dict[str, int]:
-    """Returns the kilobytes of a process that are resident, and those that are its own."""
+    """Returns the resident kilobytes of a process, and those that it does not share."""
     found = {"resident": 0, "own": 0}
     for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]:
         name, kilobytes = line.split()[:2]
@@ -85,7 +85,7 @@ def child(kind: str, target: str, cache: str, num_sources: int, num_workers: int
 
 
 def measured(kind: str, target: str, cache: str, num_sources: int, num_workers: int) -> dict[str, float]:
-    """Returns the mean over the processes of one rank, after one that built what is cached."""
+    """Returns the mean over the processes of one rank, after another one that built the cache."""
     call = [sys.executable, __file__, "--child", kind, target, cache, str(num_sources), str(num_workers)]
     for _ in range(2):
         done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True)
@@ -94,7 +94,7 @@ def measured(kind: str, target: str, cache: str, num_sources: int, num_workers: 
 
 
 def plot(found: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
-    """Draws resident memory over the number of sources."""
+    """Plots resident memory over the number of sources."""
     import matplotlib as mpl
 
     mpl.use("agg")

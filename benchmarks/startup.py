@@ -1,6 +1,6 @@
-"""Start-up over many small datasets beside megatron-core, on one rank and on several.
+"""Start-up over many small datasets compared with megatron-core, on one or several ranks; see `rows/startup.py`.
 
-`make bench` has rows of it: see `rows/startup.py`. More ranks than there are cores share these.
+More ranks than cores share the cores.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the rows of `make bench` share: rows and sides as values, children in turns, results, table, plot and page."""
+"""The harness of `make bench`: rows and sides, child processes, results, tables, plot and page."""

@@ -1,4 +1,4 @@
-"""Before and after: each side of tokenloom beside itself in another checkout, an older one as a rule."""
+"""Comparison of each tokenloom side with the same side in another, usually older, checkout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_RATIO = 0.95
 
 
 def rows_beside(rows: Sequence[Row], checkout: Path) -> list[Row]:
-    """Returns a row for each side of tokenloom: this checkout's, and the other's in its own environment."""
+    """Returns a row per tokenloom side: this checkout and the other one, each in its own environment."""
     found = []
     for row in rows:
         for side in row.sides:
@@ -27,6 +27,6 @@ def rows_beside(rows: Sequence[Row], checkout: Path) -> list[Row]:
 
 
 def slower_rows(rows: Sequence[RowResult]) -> list[str]:
-    """Returns a line for each row that is below `LEAST_RATIO` of before."""
+    """Returns a line for each row whose ratio is below `LEAST_RATIO`."""
     ratios = [(row.name, row.times_better(row.sides[1])) for row in rows]
     return [f"{ratio:.2f} of before: {name}" for name, ratio in ratios if ratio is not None and ratio < LEAST_RATIO]

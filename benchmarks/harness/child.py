@@ -1,4 +1,4 @@
-"""Sides as child processes that do a round when told to."""
+"""Sides as child processes that run one round per request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ END_SECONDS = 60
 
 
 class SideError(RuntimeError):
-    """A side ended before its time; the message is the last line that it wrote."""
+    """A side exited early; the message is the last line of its output."""
 
 
 class Child:
-    """A side that is ready, in a process of its own; or, if it wants that, one that forks a process for each round."""
+    """A prepared side in its own process, or, with `fresh`, a process that forks one process per round."""
 
     def __init__(self, side: Side, folder: Path, python: Path) -> None:
         self._side = side
@@ -35,15 +35,15 @@ class Child:
         self._start()
 
     def run_round(self) -> dict[str, Any]:
-        """Returns what one round did.
+        """Returns the outcome of one round.
 
         Raises:
-            SideError: the process ended.
+            SideError: the process exited.
         """
         return self._ask("go\n")
 
     def close(self) -> None:
-        """Ends the process, which sees the end of its input."""
+        """Closes the input of the process, which then exits."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -100,7 +100,7 @@ class Child:
         raise SideError(words)
 
     def _last_words(self) -> str:
-        """Returns the last line of what the process wrote, without paths of this machine."""
+        """Returns the last line of the process's output, without paths of this machine."""
         self._errors.seek(0)
         text = self._errors.read()
         if os.environ.get("TOKENLOOM_BENCH_DEBUG"):
@@ -110,7 +110,7 @@ class Child:
 
 
 def without_paths(text: str, paths: list[Path]) -> str:
-    """Returns a line of text, shortened, with folders and addresses replaced: results are for everyone."""
+    """Shortens a line of output, and replaces folders and addresses, since results are published."""
     text = re.sub(r"https?://\S+|host='[^']*'", "…", text)
     for path in paths:
         text = text.replace(str(path), "…")

@@ -1,4 +1,4 @@
-"""Virtual environments of peers, one each, as their dependencies fight; made when first needed, versions pinned."""
+"""Virtual environments of peers with pinned versions, one per peer as dependencies conflict; created on first use."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _failures: dict[str, str] = {}  # of this run: what failed once is not tried aga
 
 
 class EnvironmentMissingError(RuntimeError):
-    """A peer cannot be installed here; the message says why."""
+    """A peer cannot be installed on this machine; the message is the reason."""
 
 
 def python_of(name: str | None, checkout: Path | None = None) -> Path:
-    """Returns the interpreter of an environment, made if it is not there; None is this one, or that of a checkout.
+    """Returns the interpreter of an environment, creating it if needed; None is this one, or that of `checkout`.
 
     Raises:
-        EnvironmentMissingError: it cannot be installed.
+        EnvironmentMissingError: the environment cannot be installed.
     """
     if name is None:
         return checkout / ".venv" / "bin" / "python" if checkout else Path(sys.executable)
@@ -48,7 +48,7 @@ def python_of(name: str | None, checkout: Path | None = None) -> Path:
 
 
 def install(name: str, folder: Path) -> None:
-    """Makes an environment from nothing."""
+    """Creates an environment."""
     shutil.rmtree(folder, ignore_errors=True)
     print(f"installing {name} into an environment of its own", file=sys.stderr, flush=True)
     make = [sys.executable, "-m", "venv", str(folder)]
@@ -65,7 +65,7 @@ def install(name: str, folder: Path) -> None:
 
 
 def versions(names: list[str]) -> dict[str, str]:
-    """Returns the versions of the libraries that were compared, by name."""
+    """Returns the versions of all compared libraries, by name."""
     found = {name: metadata.version(name) for name in ("tokenloom", "megatron-core", "torch", "numpy", "tokenizers")}
     for name in names:
         pins = dict(line.split("==") for line in (REQUIREMENTS / f"{name}.txt").read_text().split())

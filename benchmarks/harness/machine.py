@@ -1,4 +1,4 @@
-"""The machine that measured, as far as it explains numbers: no names of hosts, no paths."""
+"""A description of the measuring machine, without host names and paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Returns processor, cores that this process may use, bytes of memory, system and Python."""
+    """Returns processor, available cores, bytes of memory, system and Python version."""
     return {
         "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

@@ -1,4 +1,4 @@
-"""Measuring rows: sides prepare, then take turns, so that whatever disturbs the machine disturbs all of them."""
+"""Measures rows: sides prepare, then alternate, so that disturbances of the machine affect all sides."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Run = Callable[[], Outcome]
 
 
 def measure_row(row: Row, folder: Path) -> RowResult:
-    """Prepares the data and all sides, and returns what `row.rounds` rounds of each took.
+    """Prepares the data and all sides; returns the results of `row.rounds` rounds of each side.
 
-    A side that cannot be installed, or ends with an error, is reported as failed with its reason; the others go on.
+    A side that cannot be installed or fails is reported with its reason; the other sides continue.
     """
     folder = folder / row.part
     folder.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def measure_row(row: Row, folder: Path) -> RowResult:
 
 
 def _interpreters(row: Row, failures: dict[str, str]) -> list[tuple[Side, Path]]:
-    """Returns what runs each side, installed before any side starts; why one cannot run comes into `failures`."""
+    """Returns the interpreter of each side, installed before any side starts; adds reasons to `failures`."""
     found = []
     for side in row.sides:
         try:
@@ -54,7 +54,7 @@ def _interpreters(row: Row, failures: dict[str, str]) -> list[tuple[Side, Path]]
 
 
 def take_turns(runs: dict[str, Run], rounds: int, failures: dict[str, str]) -> dict[str, list[Outcome]]:
-    """Returns the outcomes of each side: A B C, A B C, and so on; who fails is out, and its reason in `failures`."""
+    """Returns the outcomes of all sides, which run in the order A B C, A B C, …; a side that fails stops."""
     outcomes: dict[str, list[Outcome]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -68,7 +68,7 @@ def take_turns(runs: dict[str, Run], rounds: int, failures: dict[str, str]) -> d
 
 
 def summarise(row: Row, outcomes: dict[str, list[Outcome]], failures: dict[str, str]) -> RowResult:
-    """Returns outcomes as the result of the row."""
+    """Returns the result of a row from its outcomes."""
     return RowResult(
         job=row.job,
         name=row.name,
@@ -91,14 +91,14 @@ def _side_result(side: Side, quantity: str, outcomes: dict[str, list[Outcome]], 
 
 
 def value_of(outcome: Outcome, quantity: str) -> float:
-    """Returns the number that a row is about: work per second, seconds, bytes, or a ratio."""
+    """Returns the measured number of an outcome: work per second, seconds, bytes, or a ratio."""
     if quantity == "rate":
         return outcome["work"] / outcome["seconds"]
     return outcome["memory_bytes" if quantity == "bytes" else quantity]
 
 
 def agreement(names: Sequence[str], outcomes: dict[str, list[Outcome]], failures: dict[str, str]) -> str:
-    """Returns whether all sides of these names, but those that failed, made the same in every round."""
+    """Returns whether all named sides that did not fail had the same digest in every round."""
     present = [name for name in names if name not in failures]
     if len(present) < 2:
         return UNCHECKED
@@ -107,7 +107,7 @@ def agreement(names: Sequence[str], outcomes: dict[str, list[Outcome]], failures
 
 
 def measure_profile(profile: Profile, folder: Path) -> ProfileResult:
-    """Returns the shares of one path, or why there are none."""
+    """Returns the time shares of one path, or the reason why there are none."""
     profile.prepare(folder)
     side = Side(name=profile.name, library="tokenloom", script="profile_path.py", arguments=profile.arguments)
     try:

@@ -1,4 +1,4 @@
-"""The results page, made from the JSON and nothing else."""
+"""Creates the results page from the JSON."""
 
 from __future__ import annotations
 

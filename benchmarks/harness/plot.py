@@ -1,4 +1,4 @@
-"""The plot: how many times as fast (or as small) tokenloom is, row by row, beside each peer."""
+"""Plots for each row how many times as fast, or as small, tokenloom is as each peer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER = "#777777"
 
 
 def ratios(results: Results) -> list[tuple[str, str, float]]:
-    """Returns (row, library, times) of the best side of each peer in each row, in the order of the table."""
+    """Returns (row, library, ratio) for the best side of each peer in each row, in table order."""
     found: list[tuple[str, str, float]] = []
     for row in results.rows:
         best: dict[str, float] = {}
@@ -30,9 +30,9 @@ def ratios(results: Results) -> list[tuple[str, str, float]]:
 
 
 def plot_results(results: Results, path: Path) -> None:
-    """Writes the plot; the suffix of the path says in which format.
+    """Writes the plot in the format of the path's suffix.
 
-    The file is the same for the same results: no time of day, no random identifiers.
+    Equal results give equal files: no dates, no random identifiers.
     """
     import matplotlib as mpl
 

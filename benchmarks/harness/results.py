@@ -1,4 +1,4 @@
-"""Results as data, and their one form on disk: JSON with a version, checked when it is read."""
+"""Results as dataclasses, and their JSON format, which has a version and is validated on reading."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ EQUAL, DIFFERENT, UNCHECKED = "equal", "different", ""
 
 
 class ResultsError(ValueError):
-    """A file is not what this version writes."""
+    """A file does not have the format of this version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideResult:
-    """What one side took.
+    """The measurements of one side.
 
     Attributes:
-        name: of the side.
-        library: whose work it is.
-        values: one per round, in the row's quantity.
-        memory_bytes: the median of the rounds; None where it means nothing.
-        failure: why there are no values; empty where there are.
+        name: name of the side.
+        library: library of the side.
+        values: one value per round, in the row's quantity.
+        memory_bytes: median over the rounds; None if it is not measured.
+        failure: the reason if there are no values, else empty.
     """
 
     name: str
@@ -44,7 +44,7 @@ class SideResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowResult:
-    """What a row said of itself, and what its sides took; `agreement` tells whether they made the same."""
+    """The description of a row and the results of its sides; `agreement` is whether their digests are equal."""
 
     job: str
     name: str
@@ -58,12 +58,12 @@ class RowResult:
 
     @property
     def ours(self) -> SideResult:
-        """The side that others are compared with."""
+        """The tokenloom side with which others are compared."""
         return self.sides[0]
 
     @property
     def floor(self) -> SideResult | None:
-        """The side that is the limit."""
+        """The side that measures the limit."""
         return next((side for side in self.sides if side.library == LIMIT), None)
 
     @property
@@ -72,11 +72,11 @@ class RowResult:
         return [side for side in self.sides if side.library not in (OURS, LIMIT)]
 
     def times_better(self, side: SideResult) -> float | None:
-        """Returns how many times better ours is: faster, or smaller; None if either failed."""
+        """Returns how many times faster or smaller our side is; None if either side failed."""
         return self._ratio(self.ours, side)
 
     def share_of_limit(self, side: SideResult) -> float | None:
-        """Returns which share of the limit a side reaches: 1 at the limit, 0.5 at half its speed or twice its size."""
+        """Returns the share of the limit that a side reaches: 0.5 at half its speed or twice its size."""
         return None if self.floor is None else self._ratio(side, self.floor)
 
     def _ratio(self, better: SideResult, worse: SideResult) -> float | None:
@@ -88,7 +88,7 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
-    """Where the time of one path goes: shares of its seconds by what took them; `failure` says why there are none."""
+    """Time shares of one path, by part; `failure` is the reason if there are none."""
 
     name: str
     method: str
@@ -99,7 +99,7 @@ class ProfileResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """All that one run measured, and on what; `unmeasured` names what it was interrupted before."""
+    """All results of a run, and its machine; `unmeasured` are the rows that an interrupted run lacks."""
 
     mode: str
     date: str
@@ -112,16 +112,16 @@ class Results:
 
 
 def write_results(path: Path, results: Results) -> None:
-    """Writes JSON that people can read in a diff."""
+    """Writes JSON with readable diffs."""
     content = {"schema": SCHEMA, "version": VERSION, **asdict(results)}
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_results(path: Path) -> Results:
-    """Returns what `write_results` wrote.
+    """Reads the output of `write_results`.
 
     Raises:
-        ResultsError: it is another schema, or another version of this one.
+        ResultsError: the file has another format or version.
     """
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = content.pop("schema", None), content.pop("version", None)

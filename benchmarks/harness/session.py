@@ -1,4 +1,4 @@
-"""One run: rows and profiles measured one after the other, told as they come, and written when all are there."""
+"""One run: measures rows and profiles, reports each one, and writes the results at the end."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from harness.tables import text_profiles, text_table
 
 
 def measure_all(mode: str, rows: Sequence[Row], profiles: Sequence[Profile]) -> Results:
-    """Measures in a temporary folder that all rows share; prints progress to stderr.
+    """Measures all rows in one temporary folder; prints progress to stderr.
 
-    An interrupt ends it early, with the rows that are complete: half an hour of measuring is not to be lost.
+    An interrupt ends the run early and keeps the completed rows.
     """
     started = time.perf_counter()
     found: list[RowResult] = []
@@ -58,14 +58,14 @@ def _tell(text: str, started: float) -> None:
 
 
 def report(results: Results) -> None:
-    """Prints the table, and where the time goes."""
+    """Prints the table and the profiles."""
     print(text_table(results.rows))
     if results.profiles:
         print(f"\n{text_profiles(results.profiles)}")
 
 
 def write_all(results: Results, folder: Path) -> None:
-    """Writes `benchmarks.json`, `benchmarks.svg` and the page made from them."""
+    """Writes `benchmarks.json`, `benchmarks.svg` and the results page."""
     folder.mkdir(parents=True, exist_ok=True)
     write_results(folder / "benchmarks.json", results)
     plot_results(results, folder / "benchmarks.svg")
@@ -73,7 +73,7 @@ def write_all(results: Results, folder: Path) -> None:
 
 
 def exit_status(results: Results) -> int:
-    """Returns 1 if a side of ours failed or sides made different things: then the numbers mean nothing."""
+    """Returns 1 if a tokenloom side failed or digests of sides differ, since the numbers are then meaningless."""
     failed = [side.failure for row in results.rows for side in row.sides if side.library == OURS]
     failed += [profile.failure for profile in results.profiles]
     return int(any(failed) or any(row.agreement == DIFFERENT for row in results.rows))

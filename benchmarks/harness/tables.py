@@ -1,4 +1,4 @@
-"""Results as text: the table of the terminal, and the cells of every other table."""
+"""Results as text: the terminal table, and the cells of all other tables."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def format_bytes(value: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Returns a number with as many decimals as three digits leave."""
+    """Formats a number with three significant digits."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def cells(row: RowResult, side: SideResult) -> list[str]:
-    """Returns what stands in the columns for one side."""
+    """Returns the cells of one side."""
     if side.failure:
         failure = side.failure.split("\n")[0]
         return [side.name, f"not measured: {failure[:_FAILURE_CHARACTERS]}", "", "", "", "", ""]
@@ -55,18 +55,18 @@ def cells(row: RowResult, side: SideResult) -> list[str]:
 
 
 def format_times(times: float, quantity: str) -> str:
-    """Returns a ratio in words: `12.3x as fast`, or as small where it is about memory or a ratio."""
+    """Formats a ratio, such as `12.3x as fast`, or `as small` for memory and ratios."""
     return f"{three_digits(times)}x as {'small' if quantity in ('bytes', 'ratio') else 'fast'}"
 
 
 def heading(row: RowResult) -> str:
-    """Returns the name of a row, and whether its sides made the same."""
+    """Returns the name of a row, and whether its sides agree."""
     notes = {EQUAL: "  [outputs equal]", DIFFERENT: "  [OUTPUTS DIFFER]"}
     return row.name + notes.get(row.agreement, "")
 
 
 def text_table(rows: Sequence[RowResult]) -> str:
-    """Returns one table of all rows, as a terminal shows it."""
+    """Returns one table of all rows for the terminal."""
     bodies = [[cells(row, side) for side in row.sides] for row in rows]
     lines = [list(COLUMNS), *(line for body in bodies for line in body)]
     # Failures are longer than numbers, and have the rest of the line to themselves.
@@ -88,7 +88,7 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def text_profiles(profiles: Sequence[ProfileResult]) -> str:
-    """Returns where the time goes, a block for each path."""
+    """Returns the time shares, one block per path."""
     blocks = []
     for profile in profiles:
         told = f"not measured: {profile.failure}" if profile.failure else format_value(profile.seconds, "seconds", "")

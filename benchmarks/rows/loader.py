@@ -1,4 +1,4 @@
-"""Batches for a training loop: tokens per second, and the memory that loading takes."""
+"""Batches for a training loop: tokens per second, and the memory of loading."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STREAMING_FAIRNESS = (
 
 
 def gpt_side(name: str, library: str, way: str, workers: int, length: int, seconds: float) -> Side:
-    """Returns a side on the file pair."""
+    """Returns a side that reads the file pair."""
     arguments = {"side": library, "way": way, "workers": workers, "length": length, "seconds": seconds}
     return Side(name=name, library=library, script="load_gpt.py", arguments=arguments)
 
 
 def streaming_sides(length: int, seconds: float, *, shuffle: bool, workers: tuple[int, ...]) -> Iterator[Side]:
-    """Yields the sides of the peers with formats of their own."""
+    """Yields the sides of peers with their own formats."""
     for library, script in STREAMING_PEERS.items():
         for count in workers:
             arguments = {"shuffle": shuffle, "workers": count, "length": length, "seconds": seconds}
@@ -39,13 +39,13 @@ def streaming_sides(length: int, seconds: float, *, shuffle: bool, workers: tupl
 
 
 def copy_side(length: int, seconds: float) -> Side:
-    """Returns the limit: as many bytes as a batch of ours has."""
+    """Returns the limit: copying the bytes of our batch."""
     arguments = {"side": OURS, "way": "copy", "settings": {}, "length": length, "seconds": seconds}
     return Side(name="memcpy", library=LIMIT, script="fetch.py", arguments={**arguments, "count_tokens": True})
 
 
 def shuffled_row(length: int, num_tokens: int, rounds: int, seconds: float, mean_tokens: int = TYPICAL_TOKENS) -> Row:
-    """Returns the row of shuffled loading; peers that know no documents take part at one length of documents only."""
+    """Returns the row of shuffled loading; peers without documents take part at one document length only."""
     streaming = tuple(streaming_sides(length, seconds, shuffle=True, workers=(0, 2)))
     ways = (
         gpt_side("ThreadLoader", OURS, "ThreadLoader", 0, length, seconds),
@@ -76,7 +76,7 @@ def shuffled_row(length: int, num_tokens: int, rounds: int, seconds: float, mean
 
 
 def sequential_row(length: int, num_tokens: int, rounds: int, seconds: float) -> Row:
-    """Returns the row in which peers with formats of their own read in file order, the best case for them."""
+    """Returns the row of reading in file order, the best case of peers with their own formats."""
     return Row(
         job="loader",
         name=f"loader, peers in file order, S = {length}",
@@ -97,7 +97,7 @@ def sequential_row(length: int, num_tokens: int, rounds: int, seconds: float) ->
 
 
 def memory_row(length: int, num_tokens: int, rounds: int, seconds: float) -> Row:
-    """Returns the row of the memory that a reader in the background adds."""
+    """Returns the row of the additional memory of a background reader."""
     floor = BATCHES_AHEAD * BATCH * length * SAMPLE_BYTES_PER_TOKEN
     ways = (
         gpt_side("ThreadLoader", OURS, "ThreadLoader", 0, length, seconds),

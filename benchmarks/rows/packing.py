@@ -1,4 +1,4 @@
-"""Plans of one global batch: how long planning takes, and how long the ranks wait for the slowest of them."""
+"""Plans of one global batch: the time of planning, and the time that ranks wait for the slowest rank."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tokens import BATCH, check_rows, loader_round
 
 
 def prepare(*, folder: str, side: str, way: str, workers: int, length: int, seconds: float) -> Callable[[], Outcome]:
-    """Opens the corpus; `way` is ThreadLoader, ring (the same, batches used again), dataloader, or peer."""
+    """Opens the corpus; `way` is ThreadLoader, ring (ThreadLoader with reused batches), dataloader, or peer."""
     from torch.utils.data import DataLoader
 
     from tokenloom import MegatronPretrainingSampler, ThreadLoader, build_dataloader

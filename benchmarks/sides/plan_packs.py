@@ -1,4 +1,4 @@
-"""Planning one global batch, from lengths to the sub-samples of every rank; or sorting the lengths, as all must."""
+"""Planning of one global batch, from lengths to the sub-samples of every rank; or only sorting the lengths."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from serve import Outcome, serve
 def prepare(
     *, folder: str, scheduler: str, shape: str, ranks: int, count: int, is_timed: bool
 ) -> Callable[[], Outcome]:
-    """Draws the lengths; `scheduler` is a name of ours, "reference", or "even": what nothing can be below.
+    """Draws the lengths; `scheduler` is a tokenloom name, "reference", or "even" for the lower bound.
 
-    A round is a plan, or, if it is not timed, tells the critical path of the one that was made beforehand.
+    A round plans, or, if it is not timed, returns the critical path of a prepared plan.
     """
     drawn = SHAPES[shape]
     lengths = drawn.draw(np.random.default_rng(count), count)
@@ -28,7 +28,7 @@ def prepare(
 
 
 def ours(name: str, shape: str, ranks: int) -> Callable[[np.ndarray], Steps]:
-    """Returns what plans as a scheduler of ours, with lists at the end, as the peer gives them."""
+    """Returns a function that plans with a tokenloom scheduler and returns lists, like the peer."""
     from tokenloom import scheduler_map
 
     drawn = SHAPES[shape]

@@ -1,6 +1,6 @@
-"""A side as a child process: prepares, says so, then does one round whenever it is told to.
+"""A side as a child process: prepares, reports that it is ready, then runs one round per request.
 
-Needs the standard library only, as it runs in the environments of all peers. Lines of JSON go both ways.
+Uses the standard library only, since it runs in the environments of all peers. Messages are lines of JSON.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ def serve(prepare: Callable[..., Callable[[], Outcome]], *, imports: Callable[..
     """Serves the parent until it closes the pipe.
 
     Args:
-        prepare: takes the arguments of the side and returns a round.
-        imports: takes them, too, and imports what every round needs: where each is a new process, this one is what
-            they are forked from.
+        prepare: function of the side's arguments that returns a round.
+        imports: function of the same arguments that imports what every round needs, before new processes are forked.
     """
     arguments = json.loads(sys.argv[1])
     replies = os.fdopen(os.dup(1), "w")
@@ -50,7 +49,7 @@ def serve(prepare: Callable[..., Callable[[], Outcome]], *, imports: Callable[..
 
 
 def measured(round_: Callable[[], Outcome]) -> Outcome:
-    """Does one round; adds its seconds and the growth of the peak of resident memory in bytes."""
+    """Runs one round; adds its seconds and the growth of peak resident memory in bytes."""
     os.sync()  # what another side has left to be written is not to be waited for by this one
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget earlier peaks
@@ -64,7 +63,7 @@ def measured(round_: Callable[[], Outcome]) -> Outcome:
 
 
 def memory(field: str) -> int:
-    """Returns a field of this process's memory in bytes; mapped file pages that were touched count."""
+    """Returns a field of this process's memory in bytes, including touched pages of mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -72,12 +71,12 @@ def memory(field: str) -> int:
 
 
 def tree_memory() -> int:
-    """Returns the bytes that this process and its descendants hold: shared memory once, pages of files not."""
+    """Returns the bytes of this process and its descendants: shared memory once, without file pages."""
     return sum(private_memory(process) for process in [os.getpid(), *descendants(os.getpid())])
 
 
 def private_memory(process: int) -> int:
-    """Returns the bytes of a process that no file backs; what is shared counts by parts."""
+    """Returns the bytes of a process that are not backed by files; shared memory counts proportionally."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -86,7 +85,7 @@ def private_memory(process: int) -> int:
 
 
 def descendants(process: int) -> list[int]:
-    """Returns the processes that a process has started, and those that they have."""
+    """Returns all descendants of a process."""
     found: list[int] = []
     try:
         for task in Path(f"/proc/{process}/task").iterdir():
@@ -98,7 +97,7 @@ def descendants(process: int) -> list[int]:
 
 
 class PeakOfTree:
-    """The most that this process and its descendants held at once while the block ran, looked at in turns."""
+    """The peak memory of this process and its descendants inside a `with` block, sampled regularly."""
 
     PAUSE_SECONDS = 0.1
 

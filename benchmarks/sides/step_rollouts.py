@@ -1,4 +1,4 @@
-"""Forward and backward of rollouts through a transformer of four layers on the CPU: trees, padded, or one by one."""
+"""Forward and backward of rollouts through a transformer of four layers on the CPU: trees, padded, or single."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Toy(torch.nn.Module):
 
 
 def prepare(*, folder: str, way: str, shape: list[int]) -> Callable[[], Outcome]:
-    """Draws `rollouts` of a shape; a round is one step over all of them, and reports the loss to four digits.
+    """Draws `rollouts` of a distribution; a round is one step over all of them, and reports the loss with four digits.
 
-    `way` is "trees", in packs of 1,024 tokens with a dense mask; "padded", one batch; "alone", one by one; or "floor",
-    as many tokens as differ, as sequences of 1,024 without a mask.
+    `way` is "trees", packs of 1,024 tokens with a dense mask; "padded", one batch; "alone", one sequence at a time; or
+    "floor", the distinct tokens as sequences of 1,024 without a mask.
     """
     torch.manual_seed(0)
     sequences = [row % VOCABULARY for row in rollouts(np.random.default_rng(1), *shape)]

@@ -1,4 +1,4 @@
-"""The corpus as one run of tokens, and how loaders are timed: shared by the sides of all peers, so NumPy only."""
+"""The corpus as one sequence of tokens, and the timing of loaders, for the sides of all peers; needs NumPy only."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def open_corpus(folder: str) -> np.ndarray:
 
 
 def num_windows(folder: str, length: int) -> int:
-    """Returns how many windows of length + 1 tokens, each beginning with the last of the one before, the corpus has."""
+    """Returns the number of windows of length + 1 tokens; each starts with the last token of the previous one."""
     return (len(open_corpus(folder)) - 1) // length
 
 
 def check_rows(folder: str, tokens: Any, labels: Any, *, contiguous: bool = True) -> None:
-    """Raises unless rows of a batch are int64, labels are one further than tokens, and rows lie in the corpus."""
+    """Raises unless rows are int64, labels are the next tokens, and the corpus contains the rows."""
     tokens, labels = np.asarray(tokens), np.asarray(labels)
     if tokens.dtype != np.int64 or labels.dtype != np.int64 or tokens.shape != labels.shape or len(tokens) != BATCH:
         raise RuntimeError(f"expected two int64 arrays of {BATCH} rows, found {tokens.dtype}{tokens.shape}")
@@ -45,11 +45,10 @@ def check_rows(folder: str, tokens: Any, labels: Any, *, contiguous: bool = True
 
 
 def loader_round(make: Callable[[], Iterable[dict[str, Any]]], length: int, seconds: float) -> Callable[[], Outcome]:
-    """Returns a round that takes batches for some seconds, or to the end of the epoch.
+    """Returns a round that reads batches for some seconds, or until the end of the epoch.
 
-    The first batch pays for what starts and is not counted. The consumer adds up one row of each batch, as little as
-    can be done with it. Memory is what loading adds to that of the process as it is now, before the first batch of all,
-    its workers included, while they still run.
+    The first batch includes the start and is not counted. The consumer adds up one row of each batch. Memory is the
+    growth of this process and its running workers since before the first batch.
     """
     before = tree_memory()
 
