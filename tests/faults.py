@@ -107,7 +107,7 @@ def fills_at(folder: object, number: int, work: Callable[[], object]) -> bool | 
         try:
             arm_all(os.fspath(folder), number, fail, lasting=True)  # type: ignore[arg-type]
             work()
-        except OSError:  # of which storage errors are
+        except OSError:  # includes storage errors
             os._exit(1)
         except BaseException:  # noqa: BLE001 - the parent sees the code
             os._exit(2)

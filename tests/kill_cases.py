@@ -142,7 +142,7 @@ def _cache(out: Path, inputs: Path, overwrite: bool) -> None:
 
 
 def _counts(out: Path, inputs: Path, overwrite: bool) -> None:
-    text = json.dumps(sequence_counts(_pairs(inputs)))  # as the command does
+    text = json.dumps(sequence_counts(_pairs(inputs)))  # like the command
     with PendingFile(out / "counts.json") as file:
         file.write(text.encode())
 

@@ -40,7 +40,6 @@ Files = dict[str, bytes]
 
 OLD = ("none", "same", "other")
 FAULTS = ("EIO", "ENOSPC", "all ENOSPC", "limit", "interrupt")
-_SMALL = 4096
 _FOREIGN = (
     "{}.job.removed/mine.txt",
     ".{}.idx.old",
@@ -69,7 +68,6 @@ class Loop:
         case = CASES[name]
         before = {} if old == "none" else self._made(name, case, old)
         after = self._made(name, case, "new")
-        self._set_up(before)
         seconds, num_calls = self._cost(name, case, old, before)
         self._set_up(before)
         foreign = _add_foreign(self.out)
@@ -94,8 +92,7 @@ class Loop:
         if (name, kind) not in self._known:
             self._set_up({})
             work = case.work if kind == "new" or case.older is None else case.older
-            inputs = self.folder / kind
-            _forked(lambda: work(self.out, inputs, False))
+            _forked(lambda: work(self.out, self.folder / kind, False))
             self._known[name, kind] = _files(self.out)
         return self._known[name, kind]
 
@@ -185,7 +182,7 @@ def _check(case: Case, out: Path, before: Files, after: Files, work: Callable[[]
     hidden = {name: size for name, size in hidden.items() if not name.endswith((".idx.lock", ".tmp"))}
     if not case.is_cache:
         assert not hidden, f"left behind: {hidden}"
-    assert max(hidden.values(), default=0) <= _SMALL, f"left behind: {hidden}"
+    assert max(hidden.values(), default=0) <= 4096, f"left behind: {hidden}"
     assert {name: files.get(name) for name in foreign} == foreign, "foreign files were touched"
 
 
@@ -329,8 +326,8 @@ def main() -> int:
             if case == name:
                 ends[f"{fault}, {end}"] += number
         print(f"{name}: {', '.join(f'{number} {end}' for end, number in sorted(ends.items()))}")
-    number = sum(loop.results.values())
-    print(f"{number} runs, {len(loop.problems)} problems, {(time.monotonic() - started) / 60:.1f} minutes")
+    minutes = (time.monotonic() - started) / 60
+    print(f"{sum(loop.results.values())} runs, {len(loop.problems)} problems, {minutes:.1f} minutes")
     return 1 if loop.problems else 0
 
 

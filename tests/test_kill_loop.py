@@ -17,11 +17,11 @@ def check_loop(folder, seed, names, *, kills, faults, **options):
     assert sum(number for (is_kill, _), number in ends.items() if not is_kill) == faults
 
 
-def test_what_is_killed_or_fails_at_a_call_leaves_old_or_new(tmp_path, seed):
+def test_kills_and_failures_at_calls_leave_old_or_new_files(tmp_path, seed):
     names = ["merge", "corpus, copied parts", "chat", "index cache"]
     check_loop(tmp_path, seed, names, kills=10, faults=6, may_die_at_any_time=False)
 
 
 @pytest.mark.slow
-def test_what_is_killed_or_fails_at_any_time_leaves_old_or_new(tmp_path, seed):
+def test_kills_and_failures_at_any_time_leave_old_or_new_files(tmp_path, seed):
     check_loop(tmp_path, seed, random.Random(seed).sample(list(CASES), 8), kills=24, faults=16)

@@ -1,4 +1,4 @@
-"""Settings of datasets, and batches that are their samples stacked."""
+"""Settings of datasets, and expected batches."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def assert_equal_batches(found, expected):
 
 
 def stacked(dataset, sampler):
-    """Yields what the batches must be: single samples, stacked."""
+    """Yields the expected batches: stacked samples."""
     for positions in sampler:
         yield default_collate([dataset[position] for position in positions])

@@ -1,4 +1,4 @@
-"""Dealing a blend so that all ranks see its mixture."""
+"""`BalancedSampler`: every rank gets the mixture of the blend."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_global_batch_is_shared_evenly_to_within_one_sample_of_each_dataset
             assert {count // ranks, -(-count // ranks)} >= set(found)
 
 
-def test_it_goes_on_between_steps_with_other_ranks_and_sizes(rng):
+def test_it_resumes_between_steps_with_other_ranks_and_sizes(rng):
     numbers = even([5, 3, 2], 240)
     whole = of_ranks(numbers, micro=2, batch=24, ranks=4)
     sampler = BalancedSampler(Blend(numbers), 240, 0, 2, 24, 0, 4)
@@ -86,7 +86,7 @@ def test_a_state_within_a_step_is_refused():
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_the_last_incomplete_batch_is_dealt_as_far_as_it_goes(drop_last):
+def test_the_incomplete_last_batch(drop_last):
     numbers = even([1, 1], 23)
     dealt = of_ranks(numbers, micro=2, batch=8, ranks=2, drop_last=drop_last)
     read = sorted(flat(flat(each) for each in dealt))

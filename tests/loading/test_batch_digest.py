@@ -1,4 +1,4 @@
-"""Sums over what was read, and how they are written."""
+"""Digests of samples, and their text form."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_digest_is_that_of_the_twin_and_of_earlier_versions():
 
 
 @given(st.permutations(range(4)), st.integers(0, 4))
-def test_neither_order_nor_batches_count(order, cut):
+def test_the_digest_does_not_depend_on_order_and_batches(order, cut):
     rows = np.array(order)
     parts = digest(rows[:cut], TOKENS[rows[:cut]]) + digest(rows[cut:].tolist(), torch.from_numpy(TOKENS[rows[cut:]]))
     assert parts == digest(range(4), TOKENS)
@@ -58,14 +58,14 @@ def test_samples_of_any_lengths():
 
 
 @pytest.mark.parametrize("tokens", [TOKENS[:3], TOKENS * 1.5, TOKENS[0], [TOKENS[0]]])
-def test_what_are_no_tokens_is_refused(tokens):
+def test_invalid_tokens_are_refused(tokens):
     with pytest.raises(ConfigError, match=r"`tokens`: must be integers \[4 samples, length\], got"):
         digest(range(4), tokens)
     with pytest.raises(ConfigError, match="`positions`: must be 0 or more, got"):
         digest([3, -1], TOKENS[:2])
 
 
-def test_ranges_are_written_and_read_and_follow_each_other():
+def test_ranges_are_parsed_and_added():
     one, other = (
         RangeDigest(run=RUN, start=start, stop=start + 2, digest=digest([start, start + 1], TOKENS[start : start + 2]))
         for start in (0, 2)
@@ -86,7 +86,7 @@ def test_ranges_are_written_and_read_and_follow_each_other():
         (f"1:{RUN}:3-2:{'0' * 32}", "is not a digest"),
     ],
 )
-def test_what_is_no_range_is_refused(text, message):
+def test_invalid_ranges_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         RangeDigest.parse(text)
 
@@ -133,7 +133,7 @@ def test_the_digest_is_that_of_contiguous_arrays():
     assert digest_of_samples(apart, range(3)) == digest_of_samples(together, range(3))
 
 
-def test_alone_there_is_nothing_to_compare_but_samples_are_read():
+def test_a_single_process_only_reads_the_samples():
     check_same_batches(Arrays(tokens=ROWS))
     check_same_batches(None)
 

@@ -1,4 +1,4 @@
-"""A batch stays what it is: with workers, in a forked child, as a view, in a queue, and under limits of memory."""
+"""Batches do not change: with workers, in a forked child, as a view, in a queue, and under memory limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import make_dataset
 from tokenloom import MegatronPretrainingSampler, ThreadLoader
 from tokenloom.loading.loader import build_dataloader, collate
 
-# Forking with threads about, which newer versions of Python warn of, is what torch does by default.
+# torch forks while threads run, of which newer versions of Python warn.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 SAMPLER = MegatronPretrainingSampler(60, 0, 3, 0, 1)
@@ -31,7 +31,7 @@ LOADERS = {
 
 @pytest.fixture
 def dataset(prefix):
-    return make_dataset(prefix, num_samples=60, sequence_length=8192)  # large enough for memory that is used again
+    return make_dataset(prefix, num_samples=60, sequence_length=8192)  # large enough for reused memory
 
 
 @pytest.mark.parametrize("changes", CHANGES)
@@ -41,13 +41,13 @@ def test_a_worker_sends_one_storage_of_shared_memory(prefix, changes):
         assert_equal_batches([found], [collate(dataset.__getitems__(positions))])
         assert len({tensor.untyped_storage().data_ptr() for tensor in found.values()}) == 1
         assert all(tensor.is_shared() for tensor in found.values())
-        if changes == "masks":  # that of all samples, once
+        if changes == "masks":  # one mask for all samples
             assert found["attention_mask"][0].data_ptr() == found["attention_mask"][-1].data_ptr()
-        found["tokens"].zero_()  # a batch is its owner's
+        found["tokens"].zero_()  # does not change other batches
 
 
 @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
-def test_a_forked_child_reads_its_batch_whatever_the_parent_reads_meanwhile(dataset, make):
+def test_a_forked_child_keeps_its_batch_while_the_parent_reads(dataset, make):
     loader = iter(make(dataset))
     batch = next(loader)
     tokens, expected = batch["tokens"].numpy(), batch["tokens"].numpy().copy()
@@ -65,7 +65,7 @@ def test_a_forked_child_reads_its_batch_whatever_the_parent_reads_meanwhile(data
 
 
 @pytest.mark.parametrize("way", ["share_memory_", "queue"])
-def test_a_view_of_a_workers_batch_outlives_its_way_to_other_processes(dataset, way):
+def test_a_view_of_a_batch_survives_sending_the_batch(dataset, way):
     loader = iter(LOADERS["workers"](dataset))
     batch = next(loader)
     view, expected = batch["tokens"].numpy(), batch["tokens"].numpy().copy()
@@ -82,7 +82,7 @@ def test_a_view_of_a_workers_batch_outlives_its_way_to_other_processes(dataset, 
 
 
 @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
-def test_batches_that_go_to_other_processes_leave_later_ones_alone(dataset, make):
+def test_sending_a_batch_does_not_change_later_batches(dataset, make):
     queue = torch.multiprocessing.SimpleQueue()
     batches = zip(make(dataset), stacked(dataset, SAMPLER), strict=True)
     for batch, expected in itertools.islice(batches, 8):
@@ -94,23 +94,23 @@ def test_batches_that_go_to_other_processes_leave_later_ones_alone(dataset, make
 @pytest.mark.parametrize(("limit", "most"), [(resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_FSIZE, 64 << 20)])
 def test_workers_read_under_limits_of_address_space_and_file_size(prefix, limit, most):
     dataset, batches = make_dataset(prefix), [[0, 1], [2, 3], [4, 5], [6, 7]]
-    if limit == resource.RLIMIT_AS:  # beyond what this process has
+    if limit == resource.RLIMIT_AS:  # in addition to the current size
         most += int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
     def read():
         resource.setrlimit(limit, (most, most))
         assert_equal_batches(build_dataloader(dataset, batches, num_workers=2), stacked(dataset, batches))
 
-    process = multiprocessing.get_context("fork").Process(target=read)  # where the limit stays
+    process = multiprocessing.get_context("fork").Process(target=read)  # the limit is permanent
     process.start()
     process.join()
     assert process.exitcode == 0
 
 
-def test_page_locked_batches_are_tensors_of_torch_which_waits_for_copies_of_their_slices(prefix, monkeypatch):
+def test_page_locked_batches_are_tensors_owned_by_torch(prefix, monkeypatch):
     made, empty = [], torch.empty
 
-    def recorded(*args, pin_memory=False, **settings):  # which only a machine with CUDA can
+    def recorded(*args, pin_memory=False, **settings):  # needs no CUDA
         tensor = empty(*args, **settings)
         made.extend([tensor.untyped_storage()] * pin_memory)
         return tensor
@@ -121,7 +121,7 @@ def test_page_locked_batches_are_tensors_of_torch_which_waits_for_copies_of_thei
     assert_equal_batches(batches, stacked(dataset, [[0, 1], [2]]))
     for batch in batches:
         ours = {name for name, tensor in batch.items() if not any(tensor.untyped_storage() is each for each in made)}
-        assert ours == {"attention_mask"}  # that of all samples
+        assert ours == {"attention_mask"}  # shared by all samples
 
 
 def test_threads_may_iterate_one_loader(prefix):

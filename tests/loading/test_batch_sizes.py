@@ -1,4 +1,4 @@
-"""Schedules of global batch sizes: how they are written, and steps to positions and back."""
+"""Schedules of global batch sizes: parsing, and the mapping of steps to positions."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def ramps(draw):
             *("0K:8 1K:16 2m:32 3B:4 4G:5 5T:6", 1),
             ((0, 8), (1000, 16), (2 * 10**6, 32), (3 * 10**9, 4), (4 * 10**9, 5), (5 * 10**12, 6)),
         ),
-        ("0:8 199:16", 100, ((0, 8), (1, 16))),  # less than a sample is missing
+        ("0:8 199:16", 100, ((0, 8), (1, 16))),  # rounded down to whole samples
         ("0:8 200:16", 100, ((0, 8), (2, 16))),
         ("0:8 9223372036854775807:1", None, ((0, 8), (2**63 - 1, 1))),
         ("0:8 200:16", np.int32(100), ((0, 8), (2, 16))),
     ],
 )
-def test_texts_that_are_schedules(text, length, sizes):
+def test_schedules_are_parsed(text, length, sizes):
     assert parse(text, sequence_length=length).sizes == sizes
 
 
-def test_tokens_are_counted_in_samples_of_the_length_that_they_had():
+def test_token_thresholds_with_changing_sequence_lengths():
     lengths = [(0, 10), (5, 100), (8, 1)]  # 50 tokens in samples of 10, then 300 in samples of 100
     for tokens, start in ((49, 4), (50, 5), (149, 5), (150, 6), (349, 7), (350, 8), (351, 9)):
         assert parse(f"0:1 {tokens}:2", sequence_length=lengths).sizes[1][0] == start
@@ -80,7 +80,7 @@ WRITTEN = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
         ),
     ],
 )
-def test_texts_that_are_none(text, item, fault, hint):
+def test_invalid_schedules_are_refused(text, item, fault, hint):
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert caught.value.message == f"{item} of the batch size schedule{fault}"
@@ -102,7 +102,7 @@ def test_sizes_are_checked(sizes, message):
         BatchSizeSchedule(sizes=sizes)
 
 
-def test_a_step_keeps_the_size_that_it_began_with():
+def test_a_step_keeps_its_batch_size():
     schedule = parse("0:4 10:8 12:1 30:2")  # steps at 0, 4, 8 of 4; the sizes at 12, 13, … are 1; then 30, 32, …
     assert [schedule.position_of_step(step) for step in (0, 1, 2, 3, 4, 20, 21, 22)] == [0, 4, 8, 12, 13, 29, 30, 32]
     assert [schedule.step_of_position(position) for position in (0, 3, 4, 11, 12, 13, 29, 30, 31, 32)] == [
@@ -121,7 +121,7 @@ def test_steps_follow_each_other_by_their_sizes(sizes, num_steps):
 
 
 @given(sizes=st.one_of(schedules(), ramps()), step=st.integers(0, 10**18))
-def test_there_and_back(sizes, step):
+def test_step_and_position_are_inverse(sizes, step):
     position = sizes.position_of_step(step)
     assert sizes.step_of_position(position) == step
     if position:

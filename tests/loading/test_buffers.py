@@ -1,4 +1,4 @@
-"""Batches in a ring of arrays that are used again."""
+"""Batches in a ring of reused arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def dataset(prefix):
     ("change", "num_threads", "read_ahead", "reuse_after"),
     [("plain", 1, 1, 1), ("masks", 1, 4, 1), ("resets", 3, 5, 2), ("document masking", 2, 2, 7)],
 )
-def test_a_batch_stays_until_so_many_more_were_asked_for(prefix, change, num_threads, read_ahead, reuse_after):
+def test_a_batch_is_valid_until_reuse_after_more_batches_are_requested(
+    prefix, change, num_threads, read_ahead, reuse_after
+):
     dataset = make_dataset(prefix, num_samples=60, **CHANGES[change])
     loader = ThreadLoader(
         dataset, SAMPLER, num_threads=num_threads, read_ahead=read_ahead, reuse_after=reuse_after, pin_memory=False
@@ -43,7 +45,7 @@ def test_no_new_memory_is_used_once_the_ring_is_full(dataset):
     assert len(set(found)) == 4
 
 
-def test_what_is_done_to_a_batch_does_not_reach_later_ones(dataset):
+def test_changing_a_batch_does_not_change_later_batches(dataset):
     expected = list(stacked(dataset, SAMPLER))
     for number, batch in enumerate(ThreadLoader(dataset, SAMPLER, reuse_after=1, pin_memory=False)):
         assert_equal_batches([batch], [expected[number]])
@@ -52,7 +54,7 @@ def test_what_is_done_to_a_batch_does_not_reach_later_ones(dataset):
         batch.clear()
 
 
-def test_an_abandoned_pass_leaves_its_batches_alone(dataset):
+def test_batches_of_an_abandoned_iteration_stay_valid(dataset):
     loader = ThreadLoader(dataset, SAMPLER, read_ahead=1, reuse_after=1, pin_memory=False)
     pass_over = iter(loader)
     held = next(pass_over)

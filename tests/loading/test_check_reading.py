@@ -78,7 +78,7 @@ def test_other_loaders_are_wrapped(run):
     assert check_reading(kept).digest == digest_of_positions(run, range(24))
 
 
-def test_what_cannot_be_checked_is_refused(run):
+def test_loaders_that_cannot_be_checked_are_refused(run):
     with pytest.raises(ConfigError, match="the loader has no digest"):
         check_reading(loader_of(run, digest=False))
     loader = loader_of(FakeRun(20))
@@ -91,7 +91,7 @@ def test_what_cannot_be_checked_is_refused(run):
         check_reading(loader_of(run, size=2))
 
 
-def test_batches_of_a_rank_are_read_again_as_another_rank_has_them():
+def test_a_batch_range_has_the_batches_of_any_rank():
     sampler = MegatronPretrainingSampler(80, 0, 4, 0, 2)
     unchecked = BatchRange(sampler=sampler, start=16, stop=32, sums=np.zeros((2, 2), dtype=np.uint64))
     assert [list(batch) for batch in unchecked.batches(1)] == [[20, 21, 22, 23], [28, 29, 30, 31]]

@@ -1,4 +1,4 @@
-"""What loaders hand out, on every rank, against the ledger of the run."""
+"""Samples that loaders yield on all ranks, compared with the ledger of the run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_samples_of_different_lengths_one_by_one(tmp_path):
     assert found == counts_of_ledger(run, 427)
 
 
-def test_a_source_that_grows(tmp_path):
+def test_a_growing_source(tmp_path):
     head = HEAD + 'windows = "best_fit"\n'
     make_run(tmp_path, head=head)
     write_pair(tmp_path / "web-9", 60, first=10**6, seed=3)

@@ -84,7 +84,7 @@ def test_a_split_gives_three_datasets(pairs):
     assert (len(train) >= 9, len(valid) >= 7) == (True, True)
 
 
-def test_conversations_are_told_by_their_roles(tmp_path, pairs):
+def test_data_with_roles_are_conversations(tmp_path, pairs):
     talk = conversation((PROMPT, [11, 12]), (ANSWER, [13, 9]))
     chats = [write_conversations(tmp_path / name, [talk] * 9) for name in ("chat", "talk")]
     found = load(chats[0], sequence_length=8, tokenizer=StandInTokenizer(pad=7), train_on="everything")
@@ -96,7 +96,7 @@ def test_conversations_are_told_by_their_roles(tmp_path, pairs):
         load([chats[0], pairs[0]], sequence_length=8, tokenizer=TOKENIZER)
 
 
-def test_a_run_says_all_itself(tmp_path):
+def test_a_run_refuses_settings_of_load(tmp_path):
     path = write_run(tmp_path)
     found = load(Path(path), tokenizer="byte", allow_data_mismatch=True)
     assert isinstance(found, RunDataset)
@@ -128,7 +128,7 @@ def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
         ({"split": "train"}, "split 'train': item 1 'train' at column 1 is not a number", None),
     ],
 )
-def test_what_is_wrong_is_said(pairs, changes, message, hint):
+def test_wrong_settings_are_refused(pairs, changes, message, hint):
     with pytest.raises(ConfigError) as caught:
         load(pairs[0], **({"sequence_length": 8, "tokenizer": TOKENIZER} | changes))
     assert caught.value.message.startswith(message)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Subset
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
-# Forking with threads about, which newer versions of Python warn of, is what torch does by default.
+# torch forks while threads run, of which newer versions of Python warn.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
@@ -35,7 +35,7 @@ def test_a_batch_is_its_samples_stacked(prefix, changes):
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, torch.cuda.is_available()), (True, True), (False, False)])
-def test_memory_is_pinned_where_asked_or_where_there_is_a_device(prefix, asked, expected):
+def test_memory_is_pinned_if_requested_or_with_a_device(prefix, asked, expected):
     assert build_dataloader(make_dataset(prefix), [[0]], pin_memory=asked).pin_memory is expected
 
 
@@ -53,16 +53,16 @@ def test_a_rank_without_samples_in_the_last_chunk_gets_an_empty_batch(prefix, nu
         ("resets", "fork"),
         ("document masking", "forkserver"),
         ("positional reads", "forkserver"),
-        pytest.param("positional reads", "spawn", marks=pytest.mark.slow),  # each worker imports torch anew: 2 s
+        pytest.param("positional reads", "spawn", marks=pytest.mark.slow),  # each worker imports torch: 2 s
     ],
 )
 def test_workers_change_nothing(prefix, changes, start):
     dataset = make_dataset(prefix, **CHANGES[changes])
-    dataset.sample(0)  # open, as it would be in a training run
+    dataset.sample(0)  # opens the files, as in a training run
     sampler = MegatronPretrainingSampler(len(dataset), 10, 4, 0, 2)
     loader = build_dataloader(dataset, sampler, num_workers=2, multiprocessing_context=start, prefetch_factor=3)
     assert loader.persistent_workers
-    for _ in range(2 if start == "fork" else 1):  # a second epoch, by the same workers
+    for _ in range(2 if start == "fork" else 1):  # the second epoch uses the same workers
         assert_equal_batches(loader, stacked(dataset, sampler))
 
 
@@ -83,7 +83,7 @@ def test_a_dataset_without_batches_is_collated(prefix, num_workers):
     assert_equal_batches(loader, stacked(dataset, sampler))
 
 
-def test_a_plain_data_loader_works_too(prefix):
+def test_a_plain_data_loader(prefix):
     dataset = make_dataset(prefix, create_attention_mask=True)
     expected = list(stacked(dataset, [range(k, k + 3) for k in range(0, 9, 3)]))
     assert_equal_batches(list(DataLoader(dataset, batch_size=3))[:3], expected)

@@ -50,7 +50,7 @@ def test_losses_are_arrays_tensors_or_lists(tmp_path):
         assert read_losses(str(tmp_path / str(number)), range(10)) == expected
 
 
-def test_what_was_recorded_last_counts(tmp_path):
+def test_the_last_record_counts(tmp_path):
     first = record(tmp_path, ([0, 1], [1.0, 1.0]), ([2], [[1.0, 1.0]]), ([1], [2.0]))
     second = record(tmp_path, ([2], [3.0]), ([3], [[4.0, 5.0]]))
     assert first.name < second.name
@@ -67,8 +67,8 @@ def test_losses_of_other_shapes_are_refused(tmp_path, positions, losses, found):
     assert caught.value.message == f"`losses`: must be [{count}] or [{count}, num_documents], got {found}"
 
 
-def test_what_is_no_folder_of_losses_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="`path`: must be a local folder, got the URL 's3://bucket/losses'"):
+def test_invalid_losses_folders_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="`path`: must be a local folder, got the address 's3://bucket/losses'"):
         LossRecorder("s3://bucket/losses")
     with pytest.raises(DatasetNotFoundError, match=r"no losses folder `.*/none`"):
         read_losses(str(tmp_path / "none"), [1])
@@ -108,7 +108,7 @@ def test_writers_that_are_killed_leave_whole_records_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 15])
-def test_a_torn_record_does_not_count_and_others_go_on(tmp_path, cut):
+def test_a_truncated_record_is_ignored(tmp_path, cut):
     file = record(tmp_path, ([1, 2], [1.0, 2.0]))
     os.truncate(file, file.stat().st_size - cut)
     assert torn_files(str(tmp_path)) == [str(file)]
@@ -117,7 +117,7 @@ def test_a_torn_record_does_not_count_and_others_go_on(tmp_path, cut):
     assert read_losses(str(tmp_path), [1, 2, 3]) == {1: {-1: 1.0}, 2: {-1: 4.0}, 3: {-1: 5.0}}
 
 
-def test_a_loader_says_which_positions_it_handed_out_and_a_resumed_one_goes_on(tmp_path):
+def test_losses_are_recorded_by_the_positions_of_a_loader_and_a_resumed_one(tmp_path):
     run = Run.open(write_run(tmp_path))
     expected: dict[int, dict[int, float]] = {}
     for resumed, stop in ((0, 10), (20, 25)):
@@ -157,7 +157,7 @@ def test_the_level_of_a_loss_is_by_the_median_per_token(tmp_path):
 
 
 @pytest.mark.parametrize("windows", ["concat", "best_fit"])
-def test_documents_are_numbered_as_document_ids_are(tmp_path, windows):
+def test_documents_are_numbered_like_document_ids(tmp_path, windows):
     settings = 'attention = "document_ids"'
     text = RUN.replace("seed = 7", f'seed = 7\nwindows = "{windows}"').replace("length = 16", "length = 80")
     path = write_run(tmp_path, f"{text}\n[samples]\n{settings}\n")
@@ -172,7 +172,7 @@ def test_documents_are_numbered_as_document_ids_are(tmp_path, windows):
     with LossRecorder(tmp_path / "losses") as recorder:
         for batch in loader:
             documents = batch["document_ids"].long()
-            losses = batch["loss_mask"] * (batch["tokens"] + 1)  # of a document all tokens are its number
+            losses = batch["loss_mask"] * (batch["tokens"] + 1)  # all tokens of a document are its number
             sums = torch.zeros(10, int(documents.max()) + 1).scatter_add_(1, documents, losses)
             recorder.append(loader.positions, sums)
     found = span_losses(run, str(tmp_path / "losses"), range(100))
@@ -180,7 +180,9 @@ def test_documents_are_numbered_as_document_ids_are(tmp_path, windows):
         loss, is_recorded, _ = found.get((row["position"], row["slot"]), (0, True, 0))
         num_tokens = 0 if row["denied"] else min(row["length"], 80 - row["slot"])
         assert is_recorded
-        assert loss / (row["document"] + 1) in (num_tokens, max(num_tokens - 1, 0)), row  # the last may have no label
+        assert loss / (row["document"] + 1) in (num_tokens, max(num_tokens - 1, 0)), (
+            row
+        )  # the last token may have no label
 
 
 def test_a_call_is_a_line_of_strict_json(tmp_path):

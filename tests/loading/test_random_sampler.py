@@ -1,4 +1,4 @@
-"""Random epochs: the reference's order, equal counts on all ranks, seeds, and resuming."""
+"""Random epochs: Megatron's order, equal counts on all ranks, seeds, and resuming."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of_all(total, consumed, micro, ranks, **options):
     return batches
 
 
-# Recorded from the reference: total, consumed, micro-batch size, ranks, sharding -> rank 1, this epoch and the next.
+# Recorded from Megatron: total, consumed, micro-batch size, ranks, sharding -> rank 1, this epoch and the next.
 RECORDED = [
     ((10, 0, 2, 2, False), [[[1, 5], [9, 8]], [[6, 2], [8, 3]]]),
     ((10, 4, 2, 2, True), [[[7, 6]], [[5, 7], [6, 4]]]),
@@ -47,7 +47,7 @@ RECORDED = [
 
 
 @pytest.mark.parametrize(("settings", "epochs"), RECORDED)
-def test_the_order_is_the_reference_s(settings, epochs):
+def test_the_order_is_that_of_megatron(settings, epochs):
     total, consumed, micro, ranks, sharding = settings
     sampler = make(total, consumed, micro, 1, ranks, sharding=sharding)
     assert [list(sampler), list(sampler)] == epochs
@@ -81,7 +81,7 @@ def test_with_sharding_each_rank_shuffles_its_own_range(total, micro, ranks, epo
     num_steps=st.integers(0, 40),
     seed=st.none() | st.integers(0, 2**64),
 )
-def test_resuming_goes_on_where_an_unbroken_run_is(total, micro, ranks, sharding, num_steps, seed):
+def test_resuming_continues_like_an_uninterrupted_run(total, micro, ranks, sharding, num_steps, seed):
     chunk = micro * ranks
     assume(total >= chunk)
     unbroken = make(total, 0, micro, ranks - 1, ranks, sharding=sharding, seed=seed)
@@ -90,7 +90,7 @@ def test_resuming_goes_on_where_an_unbroken_run_is(total, micro, ranks, sharding
     left = len(resumed)
     rest = list(resumed)
     assert len(rest) == left > 0
-    rest += list(resumed)  # the epoch after the one resumed in is a whole one
+    rest += list(resumed)  # the next epoch is complete
     assert rest == whole[num_steps : num_steps + len(rest)]
     assert len(rest) == left + total // chunk
 
@@ -122,21 +122,21 @@ def test_with_whole_global_batches_sizes_may_change_after_any_step(total, seed, 
     assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
 
-def test_seeds_give_orders_of_their_own():
+def test_seeds_have_different_orders():
     def epochs(seed):
         sampler = make(100, 0, 10, 0, 1, seed=seed)
         return [tuple(flat(sampler)) for _ in range(3)]
 
     assert epochs(7) == epochs(7)
     several = flat(epochs(seed) for seed in (None, 0, 1, 2, 2**40))
-    assert len(set(several)) == len(several)  # no seed is another one, some epochs later
+    assert len(set(several)) == len(several)  # no seed equals another one in a later epoch
 
 
-def test_an_epoch_that_was_broken_off_begins_again_and_the_last_batch_ends_it():
+def test_an_interrupted_epoch_starts_over_and_the_last_batch_ends_it():
     sampler = make(22, 8, 2, 0, 2)
     first = list(itertools.islice(sampler, 2))
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (8, 0, 3)
-    assert list(itertools.islice(sampler, 3))[:2] == first  # nobody asks for a fourth
+    assert list(itertools.islice(sampler, 3))[:2] == first  # the third batch is the last
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (20, 1, 5)
 
 
@@ -154,7 +154,7 @@ def test_bad_settings_are_named(arguments, options, message):
         make(*arguments, **options)
 
 
-def test_the_dataset_is_told_the_epoch():
+def test_set_epoch_is_called():
     class Dataset:
         epochs: list[int] = []  # noqa: RUF012
 

@@ -106,7 +106,7 @@ def own_forkserver(bucket):
         pytest.param(2, "spawn", None, marks=pytest.mark.slow),
     ],
 )
-def test_batches_are_those_of_local_files_whatever_goes_wrong(
+def test_batches_are_those_of_local_files_despite_faults(
     bucket: Bucket, prefixes, tmp_path, num_workers, context, shuffle
 ):
     urls = [bucket.put_pair(prefix, f"data/{number}") for number, prefix in enumerate(prefixes)]
@@ -131,7 +131,7 @@ def test_batches_are_those_of_local_files_whatever_goes_wrong(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)])
-def test_an_endpoint_that_goes_away_and_comes_back_costs_time_alone(bucket: Bucket, prefixes, tmp_path, shuffle):
+def test_an_outage_of_the_endpoint_only_costs_time(bucket: Bucket, prefixes, tmp_path, shuffle):
     url = bucket.put_pair(prefixes[0], "data/books")
     here, there = (build([place], tmp_path, block_shuffle=shuffle) for place in (prefixes[0], url))
     expected, _ = batches_of(here)
@@ -167,7 +167,7 @@ def test_one_epoch_reads_each_byte_about_once(bucket, prefixes, tmp_path):
             assert numbers.requests <= requests_per_block * num_blocks
 
 
-def test_as_many_requests_of_the_first_batch_as_allowed_are_made_at_once(bucket, prefixes, tmp_path):
+def test_the_first_batch_sends_concurrent_requests(bucket, prefixes, tmp_path):
     url = bucket.put_pair(prefixes[0], "data/books")
     dataset = build([url], tmp_path)
     assert dataset.span_batch(range(16)).documents.size >= SETTINGS.concurrency
@@ -177,7 +177,7 @@ def test_as_many_requests_of_the_first_batch_as_allowed_are_made_at_once(bucket,
 
 
 @pytest.mark.slow
-def test_threads_hear_of_later_batches_too(bucket, prefixes, tmp_path):
+def test_thread_loaders_prefetch_from_object_storage(bucket, prefixes, tmp_path):
     urls = [bucket.put_pair(prefix, f"data/{number}") for number, prefix in enumerate(prefixes)]
     here, there = build(prefixes, tmp_path, num_samples=60), build(urls, tmp_path, num_samples=60)
     bucket.proxy.faults = Faults(shares=dict.fromkeys(KINDS, 0.01), slow_seconds=0.1)
@@ -193,7 +193,7 @@ def test_threads_hear_of_later_batches_too(bucket, prefixes, tmp_path):
         assert sum(entry.hits for entry in statistics.values()) > 0
 
 
-def test_indices_of_remote_data_without_a_folder_are_kept_on_the_node(bucket, prefixes, tmp_path):
+def test_indices_of_remote_data_are_cached_on_the_node_by_default(bucket, prefixes, tmp_path):
     url = bucket.put_pair(prefixes[0], "data/books")
     dataset = make_dataset(url, object_storage_cache_path=str(tmp_path / "mine"), object_storage=SETTINGS)
     assert len(list((tmp_path / "mine").glob("objects-*/indices/*-description.txt"))) == 1
@@ -212,7 +212,7 @@ def test_blends_announce_to_their_remote_members_only(bucket, prefixes, tmp_path
     assert found["dataset_id"].dtype == np.int16
 
 
-def test_workers_have_the_environment_of_now(bucket, prefixes, tmp_path, monkeypatch):
+def test_workers_have_the_current_environment(bucket, prefixes, tmp_path, monkeypatch):
     url = bucket.put_pair(prefixes[0], "data/books")
     server = forkserver.ForkServer()  # started before the credentials are set
     monkeypatch.setattr(forkserver, "connect_to_new_process", server.connect_to_new_process)

@@ -1,4 +1,4 @@
-"""Loaders that keep what they have handed out."""
+"""Digests of the batches that loaders yield."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def run(tmp_path):
 
 
 def of(dataset, *positions):
-    """The digest of positions, one sample at a time."""
     total = ReadingDigest()
     for position in positions:
         total.add([position], dataset.sample(position)["tokens"][np.newaxis])
@@ -48,7 +47,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_what_was_handed_out_counts_and_what_was_read_ahead_does_not(run, settings):
+def test_the_digest_covers_yielded_batches_only(run, settings):
     loader = loader_of(run, **SETTINGS[settings])
     assert loader.digest == ReadingDigest()
     batches = take(loader, 3)
@@ -59,7 +58,7 @@ def test_what_was_handed_out_counts_and_what_was_read_ahead_does_not(run, settin
     assert loader.digest == digest_of_positions(run, range(300))
 
 
-def test_ranks_and_batches_do_not_count(run):
+def test_the_digest_does_not_depend_on_ranks_and_batch_sizes(run):
     expected = digest_of_positions(run, range(48))
     for size, batch in ((1, 4), (2, 3), (4, 6), (3, 16)):
         loaders = [loader_of(run, rank=rank, size=size, batch=batch) for rank in range(size)]
@@ -68,7 +67,7 @@ def test_ranks_and_batches_do_not_count(run):
         assert sum((loader.digest for loader in loaders), ReadingDigest()) == expected
 
 
-def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
+def test_the_digest_is_that_of_the_yielded_batches(run):
     lying = Lying(run, 6)
     loader = loader_of(lying)
     batches = take(loader, 1)
@@ -78,7 +77,7 @@ def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
     assert loader.digest == digest_of_positions(lying, range(8))
 
 
-def test_a_loader_may_keep_no_digest(run):
+def test_a_loader_without_a_digest(run):
     loader = loader_of(FakeRun(100))
     take(loader, 2)
     with pytest.raises(ConfigError, match=r"batches of FakeRun have no digest: they need integer `tokens` and 64-bit"):
@@ -90,7 +89,7 @@ def test_a_loader_may_keep_no_digest(run):
         _ = loader.digest
 
 
-def test_a_resumed_loader_goes_on_with_the_sum_from_the_start(run):
+def test_a_resumed_loader_continues_the_digest(run):
     first = loader_of(run)
     take(first, 5)
     state = json.loads(json.dumps(first.state_dict()))
@@ -103,17 +102,17 @@ def test_a_resumed_loader_goes_on_with_the_sum_from_the_start(run):
     assert second.digest == of(run, *range(20, 40))
     whole = RangeDigest(run=state["run"][:16], start=0, stop=40, digest=of(run, *range(40)))
     assert RangeDigest.parse(second.state_dict()["read"]) == whole
-    del state["read"]  # a state without a sum begins a new one
+    del state["read"]  # a state without a digest starts a new one
     second.load_state_dict(state)
     assert "read" not in second.state_dict()
     take(second, 1)
     assert RangeDigest.parse(second.state_dict()["read"]).start == 20
 
 
-def test_an_iteration_begins_its_own_sum(run):
+def test_each_iteration_starts_a_new_digest(run):
     loader = loader_of(run, size=2)
     take(loader, 5)
-    assert "read" not in loader.state_dict()  # of one of several ranks it would say nothing of the others
+    assert "read" not in loader.state_dict()  # a single rank's digest does not cover the others
     loader = loader_of(run)
     take(loader, 5)
     take(loader, 2)
@@ -129,7 +128,7 @@ def test_an_iteration_begins_its_own_sum(run):
         (lambda _: 17, "'17' is not a digest"),
     ],
 )
-def test_a_foreign_sum_is_refused_and_nothing_changes(run, change, message):
+def test_a_foreign_digest_is_refused_and_changes_nothing(run, change, message):
     first = loader_of(run)
     take(first, 5)
     state = first.state_dict()
@@ -162,7 +161,7 @@ def test_conversations(kind, tmp_path):
     assert kept.read.total == expected
 
 
-def test_batches_each_for_itself(tmp_path):
+def test_digests_of_single_batches(tmp_path):
     dataset = dataset_of(tmp_path)
     found = digest_batches(dataset, [[3, 4], [5], [], [6, None, 9]], num_threads=2).sums().reshape(-1, 2)
     sums = [of(dataset, *positions) for positions in ([3, 4], [5], [], [6, 9])]

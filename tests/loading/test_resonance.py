@@ -1,4 +1,4 @@
-"""Ranks that would see other mixtures than the blend has."""
+"""Detection of ranks that read another mixture than the blend."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_the_sampler(rng):
     for _ in range(20):
         weights = rng.integers(1, 8, size=rng.integers(2, 5)).tolist()
         micro, ranks = int(rng.integers(1, 4)), int(rng.integers(2, 9))
-        num_samples = 400 * micro * ranks  # all of it is looked at: shares of other positions may drift
+        num_samples = 400 * micro * ranks  # all positions count: shares of other positions may differ
         resonance = found(weights, micro, ranks, num_samples=num_samples)
         if resonance is None:
             continue

@@ -1,4 +1,4 @@
-"""Samplers in order: what each rank gets, that nothing is lost or repeated, and resuming with other sizes."""
+"""Samplers in order: the positions of each rank, and resuming with other sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOTALS = st.integers(1, 80)
     steps=st.integers(0, 10),
     start=st.integers(0, 20),
 )
-def test_all_ranks_together_go_through_the_order_without_gap_or_repeat(total, first, second, steps, start):
+def test_all_ranks_together_read_each_position_once_in_order(total, first, second, steps, start):
     consumed = min(start, total - 1)
     position = consumed
     order = []
@@ -41,7 +41,7 @@ def test_all_ranks_together_go_through_the_order_without_gap_or_repeat(total, fi
         assert {len(rank) for rank in per_rank} == {-(-(total - position) // (batch * ranks))}
         assert [len(rank) for rank in whole] == [len(sampler) for sampler in samplers]
         assert {len(rank) for rank in whole} == {(total - position) // (batch * ranks)}
-        assert [rank[: len(whole[0])] for rank in per_rank] == whole  # dropping changes nothing before
+        assert [rank[: len(whole[0])] for rank in per_rank] == whole  # `drop_last` does not change earlier batches
         for step in list(zip(*per_rank, strict=True))[:most]:
             taken = flat(step)
             order += taken
@@ -51,7 +51,7 @@ def test_all_ranks_together_go_through_the_order_without_gap_or_repeat(total, fi
 
 
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, num_micro=st.integers(1, 4), data=st.data())
-def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, data):
+def test_global_batches_contain_the_micro_batches(total, micro, ranks, num_micro, data):
     consumed = data.draw(st.integers(0, total - 1))
     rank = data.draw(st.integers(0, ranks - 1))
     size = micro * ranks * num_micro
@@ -65,13 +65,13 @@ def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, d
         assert len(sampler) == len(expected)
 
 
-def test_micro_batches_must_make_up_the_global_batch():
+def test_the_global_batch_must_be_a_multiple_of_the_chunk():
     expected = r"global batch size 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nhint: choose"
     with pytest.raises(ConfigError, match=expected):
         HybridSampler(20, 0, 2, 6, 0, 2)
 
 
-def test_ranks_are_filled_up_to_the_same_count():
+def test_ranks_are_padded_to_the_same_count():
     padded, unpadded = (
         [list(MegatronFullValidationSampler(4, rank, 3, pad=pad)) for rank in range(3)] for pad in (True, False)
     )
@@ -110,7 +110,7 @@ def in_order_samplers(total, micro, rank, ranks, drop_last):
 
 
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, drop_last=st.booleans(), data=st.data())
-def test_a_sampler_begins_where_it_is_told(total, micro, ranks, drop_last, data):
+def test_begin_at_moves_later_iterations(total, micro, ranks, drop_last, data):
     position = data.draw(st.integers(0, total))
     rank = data.draw(st.integers(0, ranks - 1))
     for number, sampler in enumerate(in_order_samplers(total, micro, rank, ranks, drop_last)):
@@ -118,7 +118,7 @@ def test_a_sampler_begins_where_it_is_told(total, micro, ranks, drop_last, data)
         begun = [next(under_way)] if len(sampler) else []
         whole = list(sampler)
         sampler.begin_at(position)
-        assert [*begun, *under_way] == whole  # only later iterations begin elsewhere
+        assert [*begun, *under_way] == whole  # only later iterations start at the position
         assert sampler.position_after(0) == position
         assert len(sampler) == len(list(sampler))
         rest = in_order_samplers(total - position, micro, rank, ranks, drop_last) if position < total else [[]] * 3
@@ -126,7 +126,7 @@ def test_a_sampler_begins_where_it_is_told(total, micro, ranks, drop_last, data)
 
 
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, drop_last=st.booleans(), position=st.integers(0, 80))
-def test_a_position_is_the_end_of_what_all_ranks_have(total, micro, ranks, drop_last, position):
+def test_position_after_counts_the_samples_of_all_ranks(total, micro, ranks, drop_last, position):
     position = min(position, total)
     of_ranks = [in_order_samplers(total, micro, rank, ranks, drop_last) for rank in range(ranks)]
     for samplers in zip(*of_ranks, strict=True):
@@ -171,7 +171,7 @@ def test_positions_come_in_order(prefix):
     assert [batch["tokens"].shape for batch in loader] == [(8, 4)] * (len(dataset) // 8)
 
 
-def test_ranks_must_be_said_where_there_are_several(monkeypatch):
+def test_several_ranks_must_be_passed(monkeypatch):
     monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=1, world_size=4, host="here"))
     with pytest.raises(ConfigError, match=r"4 ranks of `torch.distributed` would all read the same samples"):
         positions(range(10), batch_size=2)

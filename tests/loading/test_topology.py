@@ -1,4 +1,4 @@
-"""Steps, ranks and micro-batches of positions, compared with what the sampler deals."""
+"""Steps, ranks and micro-batches of positions, compared with the sampler."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dealt(topology: Topology, num_steps: int) -> list[tuple[int, int, int, int]]
 
 
 @given(topologies(), st.integers(1, 12))
-def test_as_the_sampler_deals_positions(topology, num_steps):
+def test_topology_agrees_with_the_sampler(topology, num_steps):
     expected = np.array(dealt(topology, num_steps))
     positions = expected[:, 0]
     assert positions.tolist() == list(range(len(positions)))
@@ -66,7 +66,7 @@ def test_positions_in_any_order():
     assert topology.steps(np.array([10**15])).tolist() == [2 + (10**15 - 8) // 6]
 
 
-EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no multiple of 4 * 2
+EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is not a multiple of 4 * 2
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no
         (lambda: EIGHT.positions_of(10, rank=0), "global batch size 12 in step 10: not a multiple of micro_batch"),
     ],
 )
-def test_what_cannot_be_told_is_said(ask, message):
+def test_invalid_questions_to_a_topology_are_refused(ask, message):
     with pytest.raises(ConfigError, match=message):
         ask()
     assert EIGHT.ranks(np.array([79])).tolist() == [1]

@@ -90,7 +90,7 @@ def _conditions(source: str, code: str, start: int) -> Iterator[Point]:
         stop += 1
     stop -= 1
     throws = re.match(r"\)\s*\{?\s*throw\b", code[stop:])
-    if ";" in code[start:stop]:  # behind a declaration
+    if ";" in code[start:stop]:  # after a declaration
         start += code[start:stop].rindex(";") + 1
         start += len(code[start:stop]) - len(code[start:stop].lstrip())
     elif re.match(r"(?:const )?[\w:*& ]+ = ", code[start:stop]):

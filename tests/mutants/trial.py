@@ -24,7 +24,7 @@ MOST_TEST_SECONDS = 180.0  # a longer test is considered to hang
 
 _PHASE_SECONDS = (300.0, 900.0)
 _MOST_BUILD_SECONDS = 1200.0
-_MOST_BYTES = 16 << 30  # of memory of a process; not of address space, which browsers reserve by the terabyte
+_MOST_BYTES = 16 << 30  # memory of a process; browsers reserve terabytes of address space
 
 
 class TrialError(Exception):
@@ -79,7 +79,7 @@ class Workspace:
         shutil.copytree(ROOT / "src" / "tokenloom", self._package, ignore=shutil.ignore_patterns("*.so"))
         for source in [ROOT / "CMakeLists.txt", *(ROOT / "native").rglob("*.[hc]pp")]:
             target = self.folder / source.relative_to(ROOT)
-            if not target.exists() or target.read_bytes() != source.read_bytes():  # else it need not be compiled again
+            if not target.exists() or target.read_bytes() != source.read_bytes():  # otherwise it is not compiled again
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, target)
         finding = "import tokenloom._native as module; print(module.__file__)"
@@ -145,7 +145,7 @@ class Workspace:
                 return "caught", test, how
             if not test:
                 raise TrialError(f"pytest {how} above `{fault.room}` without a fault, too (see {self.log})")
-            print(f"    left out, as it fails without a fault, too: {test}", flush=True)
+            print(f"    deselected, as it also fails without a fault: {test}", flush=True)
             self._suite.deselected.append(test)
         return "survived", "", ""
 
@@ -197,7 +197,7 @@ class Workspace:
         how = ""
         begin = time.monotonic()
         with self.log.open("w") as log, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-            os.chmod(temporary, 0o755)  # some tests go on as another user
+            os.chmod(temporary, 0o755)  # some tests run as another user
             process = subprocess.Popen(
                 command,
                 cwd=folder,
@@ -215,20 +215,20 @@ class Workspace:
                     in_test = time.time() - note.stat().st_mtime if "pytest" in command else 0.0
                     if in_test > MOST_TEST_SECONDS:
                         how = "hangs"
-                    elif time.monotonic() - begin > most_seconds and in_test < 20:  # else it may hang
+                    elif time.monotonic() - begin > most_seconds and in_test < 20:  # otherwise it may hang
                         how = "runs out of time"
             finally:
                 self._kill(process)
         status = process.returncode
-        how = how or ("passes" if status in (0, 5) else "crashes" if status < 0 else "fails")  # 5: all are left out
+        how = how or ("passes" if status in (0, 5) else "crashes" if status < 0 else "fails")  # 5: all are deselected
         return how, "" if how == "passes" else json.loads(note.read_text()).get("test", "")
 
     def _environ(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
         return inherited | {
-            "PATH": f"{self._python.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",  # ninja, for one
+            "PATH": f"{self._python.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",  # for example ninja
             "PYTHONDONTWRITEBYTECODE": "1",
-            # What another fault made Hypothesis find would be tried first.
+            # Hypothesis would first try the failing examples of another fault.
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
             "MUTANTS_NOTE": str(self.folder / "note.json"),
         }

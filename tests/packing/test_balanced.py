@@ -11,7 +11,7 @@ from tokenloom.packing.cost import least_slowest_cost
 from tokenloom_check.packing import rank_costs
 
 
-def test_the_longest_share_a_microbatch():
+def test_the_longest_sub_samples_are_in_one_microbatch():
     plan = CostBalancedScheduler(8, 1, 2).plan([1, 8, 2, 2, 8, 2, 1])
     assert set(plan.assignments[0]) == {(1,), (4,)}
     assert [sum([1, 8, 2, 2, 8, 2, 1][i] for i in ids) for ids in plan.assignments[1]] == [4, 4]
@@ -20,7 +20,7 @@ def test_the_longest_share_a_microbatch():
 @pytest.mark.parametrize("num_ranks", [8, 64])
 @pytest.mark.parametrize("kind", ["lognormal", "bimodal"])
 def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
-    count = 512 * num_ranks  # so many that chance evens out
+    count = 512 * num_ranks  # many, so that chance averages out
     if kind == "lognormal":
         lengths = np.clip(rng.lognormal(np.log(800), 1.0, size=count).astype(np.int64), 1, 8192)
     else:
@@ -38,7 +38,7 @@ def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
     assert len(ours) < len(in_order)
 
 
-def test_long_ones_leave_no_room_for_as_many_as_may_be_in_a_pack():
+def test_long_sub_samples_leave_no_room_for_max_num_seqs():
     # Four packs of 9 + 1, and two of four.
     assert CostBalancedScheduler(10, 1, 2, max_num_seqs=4).plan([9] * 4 + [1] * 12).num_microbatches == 3
 
@@ -57,7 +57,9 @@ def test_a_limit_on_sub_samples_costs_no_microbatch(num_ranks):
 def test_ranks_take_turns_with_the_costliest_packs(rng):
     lengths = np.clip(rng.lognormal(7, 1.0, size=8192).astype(np.int64), 1, 8192)
     totals = rank_costs(CostBalancedScheduler(8192, 1, 16).plan(lengths), lengths, PolynomialCost()).sum(axis=0)
-    assert totals.max() / totals.mean() < 1.006  # at most 1.0031 in 3848 draws; without turns at least 1.0091
+    assert (
+        totals.max() / totals.mean() < 1.006
+    )  # at most 1.0031 in 3848 draws; without reversed microbatches at least 1.0091
 
 
 @pytest.mark.parametrize(

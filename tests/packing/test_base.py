@@ -1,4 +1,4 @@
-"""What all packing schedulers refuse, and that they travel."""
+"""Validation and pickling of all packing schedulers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tokenloom import ConfigError, scheduler_map
         ([[1, 2]], r"a vector of integers, got int64\(1, 2\)"),
     ],
 )
-def test_lengths_that_are_none_are_named(name, lengths, message):
+def test_invalid_lengths_are_refused(name, lengths, message):
     with pytest.raises(ConfigError, match=message):
         make(name, 8, 1, 2).plan(lengths)
 
 
 @pytest.mark.parametrize("name", sorted(scheduler_map))
-def test_packs_may_be_as_long_as_boundaries_count(name):
+def test_packs_may_have_up_to_2_31_tokens(name):
     capacity = 2**31 - 1
     lengths = [capacity, capacity, capacity - 1, capacity // 2, 1, 1, 1]
     check(make(name, capacity, 1, 4).plan(lengths), lengths, (capacity, 1, 4, None))
@@ -45,7 +45,7 @@ def test_settings_must_be_positive_integers(name, place, value):
         make(name, *settings)
 
 
-def test_schedulers_travel_between_processes():
+def test_schedulers_can_be_pickled():
     for name in scheduler_map:
         scheduler = pickle.loads(pickle.dumps(make(name, 8, 1, 2)))
         assert scheduler.plan([8, 3, 3, 2, 5, 5]) == make(name, 8, 1, 2).plan([8, 3, 3, 2, 5, 5])

@@ -26,10 +26,8 @@ from tokenloom.packing.schedulers import wrap_data_iterator
 
 torch = pytest.importorskip("torch")
 
-# --- packs ------------------------------------------------------------------------------------------------------------
 
-
-def test_a_pack_is_its_sub_samples_in_a_row():
+def test_a_pack_is_its_concatenated_sub_samples():
     samples = [sub_sample(0, 3, 4), sub_sample(1, 4, 4)]
     (found,) = build_packed_microbatches([samples], "cpu")
     expected = pack([sample(0, 3), sample(1, 4)], 4)
@@ -39,7 +37,7 @@ def test_a_pack_is_its_sub_samples_in_a_row():
     assert "local_cp_size" not in found
 
 
-def test_padding_is_where_boundaries_differ():
+def test_the_padding_mask_follows_from_the_boundaries():
     mask = padding_mask_of(torch.tensor([0, 3, 3, 5]), torch.tensor([0, 4, 6, 8]))
     assert mask.tolist() == [False, False, False, True, True, True, False, False]
     with pytest.raises(InputError, match="do not fit boundaries"):
@@ -72,7 +70,7 @@ def test_one_process_needs_no_groups():
         get_batch_on_this_rank_for_sequence_packing(iterator)
 
 
-def test_padded_slots_are_neutral_whatever_they_held():
+def test_padding_is_zero():
     padded = {
         **item(1, 2, 9, 9),
         "cu_seqlens": torch.tensor([0, 2]),
@@ -85,7 +83,7 @@ def test_padded_slots_are_neutral_whatever_they_held():
     assert mask.tolist() == [[False, False, True, True]]
 
 
-def test_attention_may_be_told_of_padding_between_sequences():
+def test_attention_parameters_with_padding_between_sequences():
     (pack,) = build_packed_microbatches([[sub_sample(0, 3, 4), sub_sample(1, 2, 2)]], "cpu")
     params = batch_in(place_of(None), iter([pack]), None, None, mtp=False, config=None, tells_gaps=True)[5]
     assert (params.cu_seqlens_q.tolist(), params.cu_seqlens_q_padded.tolist()) == ([0, 3, 5], [0, 4, 6])
@@ -102,7 +100,7 @@ def test_virtual_stages_without_tokens_get_the_metadata():
     assert last["tokens"] is not None
 
 
-def test_metadata_travel_as_integers():
+def test_metadata_are_encoded_as_integers():
     named = [sub_sample(0, 3, 4) | {"dataset_id": 5}, sub_sample(1, 2, 2)]
     packs = build_packed_microbatches([named, named[1:]], "cpu", cp_sizes=[2, 1])
     for before, after in zip(packs, decode_metadata(encode_metadata(packs), "cpu"), strict=True):
@@ -110,7 +108,7 @@ def test_metadata_travel_as_integers():
         assert all(torch.equal(torch.as_tensor(before[name]), torch.as_tensor(after[name])) for name in after)
 
 
-def test_packs_name_the_sources_of_their_sub_samples_if_these_do():
+def test_packs_have_the_dataset_ids_of_their_sub_samples():
     named = [sub_sample(0, 3, 4) | {"dataset_id": 5}, sub_sample(1, 2, 2)]
     first, second = build_packed_microbatches([named, named[1:]], "cpu")
     assert first["dataset_ids"].tolist() == [5, -1]
@@ -134,7 +132,7 @@ def test_wrong_iterators_and_schedulers_are_refused(iterator, count, settings, m
         wrap_data_iterator(iterator(), dataclasses.replace(CONFIG, **settings), count)
 
 
-def test_a_pack_without_tokens_is_refused_where_they_are_needed():
+def test_a_pack_without_required_tokens_is_refused():
     with pytest.raises(ConfigError, match="no data iterator on rank 0 of a tensor-parallel group"):
         get_batch_on_this_rank_for_sequence_packing(None)
     metadata = {"cu_seqlens": torch.tensor([0, 2]), "cu_seqlens_padded": torch.tensor([0, 2]), "max_seqlen": 2}

@@ -16,7 +16,7 @@ from tokenloom.packing.schedulers import make_scheduler
 torch = pytest.importorskip("torch")
 
 
-def test_what_other_configurations_lack_is_as_by_default():
+def test_missing_attributes_have_defaults():
     config = SimpleNamespace(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True, cp_partition_mode=None, hidden_size=7)
     assert PackingConfig.of(config) == PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True)
     with pytest.raises(ConfigError, match="`max_seqlen_per_dp_cp_rank`: must be an integer, got None"):

@@ -1,4 +1,4 @@
-"""Context-parallel parts of packs: literal cases, the documented partition, and what the parts make together."""
+"""Context-parallel parts of packs: literal cases, the documented partition, and the union of all parts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def indices(cu_seqlens, cp_size, cp_rank):
     return context_parallel_indices(torch.tensor(cu_seqlens), cp_size=cp_size, cp_rank=cp_rank).tolist()
 
 
-def test_ranks_hold_mirrored_chunks_of_every_sequence():
+def test_ranks_have_mirrored_chunks_of_every_sequence():
     cu_seqlens = [0, 8, 12]
     assert indices(cu_seqlens, 2, 0) == [0, 1, 6, 7, 8, 11]
     assert indices(cu_seqlens, 2, 1) == [2, 3, 4, 5, 9, 10]
 
 
-def test_a_length_that_cannot_be_cut_is_named():
+def test_a_length_that_cannot_be_divided_is_refused():
     with pytest.raises(ConfigError, match=r"sequence 1 has 12 tokens, not a multiple of 2 \* cp_size = 8"):
         indices([0, 8, 20], 4, 0)
 
@@ -47,7 +47,7 @@ def test_it_is_the_documented_partition(chunks, cp_size, dtype):
 
 @few_examples
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8), cp_size=st.sampled_from([1, 2, 4, 8]))
-def test_the_parts_put_together_are_the_pack_of_one_rank(lengths, cp_size):
+def test_the_parts_together_are_the_whole_pack(lengths, cp_size):
     samples = [sample(number, length) for number, length in enumerate(lengths)]
     whole, alone = pack(samples, 2 * cp_size), pack(samples, 1)
     boundaries = torch.tensor(whole["cu_seqlens_padded"])

@@ -1,4 +1,4 @@
-"""Cost models, and what no plan can beat."""
+"""Cost models, and lower bounds of plans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_something_must_cost():
     num_ranks=st.integers(1, 2),
     linear=st.sampled_from([0.0, 3.0]),
 )
-def test_nothing_beats_the_bounds(lengths, num_ranks, linear):
+def test_no_plan_is_below_the_bounds(lengths, num_ranks, linear):
     lengths = np.array(sorted(lengths, reverse=True))
     costs = PolynomialCost(linear=linear).cost(lengths, 1)
     slowest, worst = [], []

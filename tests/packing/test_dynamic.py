@@ -1,4 +1,4 @@
-"""Context-parallel groups as the reference's development branch forms them; recorded plans are in `test_schedulers`."""
+"""Plans of Megatron's development branch; recorded plans are in `test_schedulers`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_short_ones_may_be_shared_where_that_frees_the_busiest_rank():
 
 
 @pytest.mark.parametrize(("length", "least", "size"), [(8, 1, 1), (9, 1, 2), (17, 1, 4), (33, 1, 6), (1, 2, 2)])
-def test_a_sub_sample_gets_the_smallest_group_that_holds_it(length, least, size):
+def test_a_sub_sample_gets_the_smallest_group_that_fits(length, least, size):
     plan = DefaultDynamicCPScheduler(8, 6, 1, min_cp_size=least).plan([length, *[1] * 40])
     assert plan.cp_sizes[0, 0] == size
 
@@ -41,7 +41,6 @@ def test_plans_keep_the_rules_and_are_those_of_every_rank(batch, share):
 
 
 def test_our_groups_take_less_time():
-    """The slowest ranks of all microbatches together, over 20 global batches of 64 ranks."""
     rng, shares = np.random.default_rng(0), []
     for _ in range(20):
         lengths = np.clip(rng.lognormal(7, 1.2, size=640).astype(np.int64), 16, 32768)
@@ -53,7 +52,7 @@ def test_our_groups_take_less_time():
     assert np.median(shares) < 0.95
 
 
-def test_there_are_plans_where_the_reference_fails_or_never_ends():
+def test_plans_exist_where_megatron_fails_or_loops():
     never_ends = DefaultDynamicCPScheduler(8, 2, 3, 2).plan([32, 16])
     assert never_ends.assignments == (((1,),) * 6, ((0,),) * 6)
     no_power_of_two = DefaultDynamicCPScheduler(8, 2, 3).plan([33])
@@ -70,6 +69,6 @@ def test_there_are_plans_where_the_reference_fails_or_never_ends():
         ((8, 1, 1), {"max_num_seqs": 2}, [1, 1, 1], "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"),
     ],
 )
-def test_what_has_no_plan_is_refused_with_the_numbers(settings, more, lengths, message):
+def test_batches_without_a_plan_are_refused(settings, more, lengths, message):
     with pytest.raises(ConfigError, match=message):
         DefaultDynamicCPScheduler(*settings, **more).plan(lengths)

@@ -136,7 +136,7 @@ def test_groups_of_several_sizes_share_long_sub_samples(fleet, rng, shape):
     assert {batch["local_cp_size"] for result in exchanged for batch in result["stages"][0]} >= {1, run.dp}
 
 
-def test_plans_of_the_development_branch_are_carried_out(fleet, rng):
+def test_plans_of_the_development_branch_are_executed(fleet, rng):
     run = draw(rng, {"tp": 2}, scheduler="default_dynamic_cp", max_tokens=48, own_padding=16)
     run = dataclasses.replace(run, lengths=(*run.lengths[:-1], 40 * run.dp))  # the last one needs all ranks
     check(run, fleet.results("wrap", run=run, mode="exchange"))
@@ -145,13 +145,13 @@ def test_plans_of_the_development_branch_are_carried_out(fleet, rng):
 @pytest.mark.parametrize(
     "settings", [{}, {"cp_partition_mode": "contiguous", "thd_tail_padding_policy": "extend_last"}], ids=len
 )
-def test_all_packs_of_a_run_may_have_one_shape(fleet, rng, settings):
+def test_packs_of_one_shape(fleet, rng, settings):
     run = draw(rng, {"tp": 2, "cp": 2})
     shape = {"pad_packed_seq_alignment": "max", "thd_max_packed_sequences": 5, "max_seqlen_per_dp_cp_rank": 40}
     results = fleet.results("fill", run=run, settings={**shape, **settings})
     held, shapes = [], set()
     for rank, result in enumerate(results):
-        assert result == results[rank // 2 * 2]  # both of a tensor-parallel group
+        assert result == results[rank // 2 * 2]  # both ranks of a tensor-parallel group
         shapes |= {(*one[0], *map(len, one[3])) for one in result}
         held += [token for one in result for token, pad in zip(one[1], one[2], strict=True) if not pad]
         assert all(token == 0 for one in result for token, pad in zip(one[1], one[2], strict=True) if pad)
@@ -160,7 +160,7 @@ def test_all_packs_of_a_run_may_have_one_shape(fleet, rng, settings):
     assert sorted(held) == sorted(every.tolist() * run.tp)
 
 
-def test_schedulers_that_plan_otherwise_on_each_rank_are_found_out(fleet, rng):
+def test_schedulers_with_different_plans_on_ranks_are_detected(fleet, rng):
     kinds = {kind for kind, _ in fleet.errors("differ", run=draw(rng, {}))}
     assert kinds == {"DivergenceError"}
 
@@ -182,10 +182,12 @@ def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, r
         for number in numbers
         if owner[number] != run.coordinates(rank)["dp"]
     ]
-    assert 28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp  # three int64, one float32; filled to words
+    assert (
+        28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp
+    )  # three int64 and one float32, padded to words
 
 
-def test_numbers_survive_that_floats_lose(fleet):
+def test_large_integers_are_broadcast_exactly(fleet):
     numbers = [2**24 + 1, 2**53 + 1, 2**63 - 1]
     pack = {
         "cu_seqlens": [0, 2**24 + 1, 2**31 - 9],
@@ -248,7 +250,7 @@ def test_a_wrong_iterator_on_one_rank_fails_all(fleet, what, who, text):
     check_all_fail(fleet, text, "wrong_input", run=run, who=who, what=what)
 
 
-def test_ranks_that_read_other_data_are_told_apart(fleet):
+def test_ranks_with_different_data_are_named(fleet):
     run, kind = Run(cp=8, lengths=(4, 6, 1, 3), max_tokens=8), "DivergenceError"
     check_all_fail(fleet, "on rank 3", "wrong_input", kind=kind, run=run, who=3, what="other lengths")
     run = Run(cp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)
@@ -263,7 +265,7 @@ def test_a_rank_that_fails_to_read_fails_all_with_its_cause(fleet, victim, mode)
     check_all_fail(fleet, "InputError: broken data", "break_in", **options)
 
 
-def test_who_waits_for_a_rank_that_cannot_read_a_pack_is_told(fleet):
+def test_ranks_that_wait_for_a_failed_reader_are_notified(fleet):
     errors = fleet.errors("fail_to_read_a_pack", run=Run(tp=4, lengths=()))
     assert [kind for kind, _ in errors] == ["ConfigError", "BuildError", "BuildError", "BuildError"] * 2
     assert errors[6][1] == "rank 4 failed to read its pack"
@@ -287,7 +289,7 @@ def test_a_rank_that_fails_in_the_exchange_fails_all_with_its_cause(doomed, rng,
         assert message.endswith("` failed in exchanging sub-samples: InputError: broken data")
 
 
-def test_failures_are_told_where_the_default_group_itself_is_used(doomed, rng):
+def test_failures_are_reported_with_the_default_group(doomed, rng):
     for kind, message in doomed.errors("use_world_groups", run=draw(rng, {})):
         assert kind == "BuildError"
         assert message.startswith("rank 2 on `")
@@ -309,7 +311,7 @@ def test_a_rank_killed_in_the_middle_fails_all_others(doomed, rng, victim, mode,
 
 @slow
 @pytest.mark.parametrize(("mode", "where"), [("exchange", "exchange"), ("known lengths", "reading")])
-def test_a_rank_frozen_in_the_middle_is_named_by_all_others_and_fails_when_it_wakes(doomed, rng, mode, where):
+def test_a_frozen_rank_is_named_by_all_others_and_fails_when_it_wakes(doomed, rng, mode, where):
     options = {"run": draw(rng, {"cp": 2}), "mode": mode, "victim": 3, "how": "freeze", "where": where}
     outcomes = doomed.outcomes("break_in", frozen=(3,), silence=4, **options)
     for rank, (kind, message) in enumerate(outcomes.errors):

@@ -20,11 +20,11 @@ def test_long_sub_samples_get_the_ranks_they_need():
     assert plan.assignments[0] == ((0,), (0,), (0,), (0,), (1,), (1,), (2,), (3, 4))
 
 
-def test_groups_grow_where_ranks_would_wait_for_a_giant():
+def test_groups_grow_if_ranks_would_wait_for_a_long_sub_sample():
     lengths = [64, *[8] * 64]
     plan = HybridCostBalancedScheduler(16, 1, 16).plan(lengths)
     giant = [size for size, ids in zip(plan.cp_sizes[0], plan.assignments[0], strict=True) if 0 in ids]
-    assert giant == [16] * 16  # 4 would do for its tokens
+    assert giant == [16] * 16  # 4 ranks would fit its tokens
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_hybrid_plans_keep_the_rules(batch, factor):
     for pack in range(plan.num_packs):
         ids = plan.ids[plan.pack_offsets[pack] : plan.pack_offsets[pack + 1]]
         size = int(plan.cp_sizes[plan.packs == pack][0])
-        # What a rank gets are two equal chunks of each.
+        # A rank gets two equal chunks of each sub-sample.
         chunks = [-(-lengths[number] // (2 * size)) for number in ids]
         assert size == 1 or 2 * sum(chunks) <= settings[0]
     assert plan == HybridCostBalancedScheduler(*settings).plan(lengths)
@@ -63,8 +63,8 @@ def test_ranks_share_what_all_others_would_wait_for():
     assert critical_path(shared, lengths) == 1.0
 
 
-def test_those_that_do_not_fill_a_step_are_shared_and_the_others_fill_theirs():
-    lengths = [100] * 5 + [4] * 12  # one more than four ranks can hold at once
+def test_sub_samples_that_do_not_fill_a_step_are_shared():
+    lengths = [100] * 5 + [4] * 12  # one more than fits four ranks at once
     plan = HybridCostBalancedScheduler(100, 1, 4).plan(lengths)
     packs = np.repeat(np.arange(plan.num_packs), np.diff(plan.pack_offsets))
     sizes = {int(number): plan.cp_sizes[plan.packs == pack][0] for number, pack in zip(plan.ids, packs, strict=True)}
@@ -95,7 +95,7 @@ def critical_path(plan, lengths, model=None):
     return float(costs.max(axis=1).sum() / costs.mean(axis=1).sum())
 
 
-def test_one_that_is_too_long_for_the_largest_group_is_named():
+def test_a_sub_sample_that_fits_no_group_is_refused():
     with pytest.raises(ConfigError) as caught:
         HybridCostBalancedScheduler(9, 1, 6).plan([9, 33])
     assert caught.value.message == "sub-sample 1 has 33 tokens; a pack has at most 32"

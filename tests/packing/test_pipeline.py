@@ -1,4 +1,4 @@
-"""The pipeline and the plan of one process; `test_exchange` runs them on eight."""
+"""The pipeline in one process; `test_exchange` runs it in eight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenloom.packing.schedulers import make_scheduler
 torch = pytest.importorskip("torch")
 
 
-def test_of_several_virtual_stages_the_first_iterator_is_read_that_there_is():
+def test_the_first_iterator_of_the_virtual_stages_is_read():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=8, virtual_pipeline_model_parallel_size=3)
     for given in ([None, iter([item(1)]), None], [iter([item(1)]), None, iter([])]):
         iterators, count, total, squares = run_pipeline(
@@ -32,7 +32,7 @@ def test_sums_are_exact_where_floats_are_not():
     assert sums_of(np.array([2**53, 1])) == (2**53 + 1, 2**106 + 1)
 
 
-def test_a_group_that_a_plan_needs_must_be_there():
+def test_a_missing_process_group_is_refused():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=4, sequence_packing_scheduler="hybrid_cost_balanced")
     place = dataclasses.replace(place_of(None), dp=SimpleNamespace(size=2, rank=0))
     with pytest.raises(ConfigError, match=r"the plan needs process groups of \[2\] context-parallel ranks"):

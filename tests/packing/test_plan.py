@@ -1,4 +1,4 @@
-"""The value that says which sub-samples each rank works on."""
+"""`PackPlan`."""
 
 from __future__ import annotations
 

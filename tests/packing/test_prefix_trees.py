@@ -61,7 +61,7 @@ def test_trees_that_fit_are_kept_whole():
     assert [len(pack.tokens) for pack in packs] == [8, 8]
 
 
-def test_a_tree_that_does_not_fit_is_cut_where_least_is_repeated():
+def test_a_large_tree_is_split_where_the_fewest_tokens_are_repeated():
     sequences = [[1, 2, 3, 4, number] for number in range(3)] + [[1, 8, 3, 4, number] for number in range(3)]
     packs = pack_prefixes(sequences, max_tokens=8)
     assert [sorted(pack.sequences.tolist()) for pack in packs] == [[0, 1, 2], [3, 4, 5]]
@@ -99,7 +99,7 @@ def test_ranks_work_alike_and_little_is_repeated(rng, shape, max_tokens, dp_size
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3]), st.sampled_from([1, 2]), st.sampled_from([1, 2]))
-def test_every_sequence_is_in_one_pack_on_every_rank_alike(seed, dp_size, cp_size, multiple):
+def test_every_sequence_is_in_one_pack_and_ranks_agree(seed, dp_size, cp_size, multiple):
     rng = np.random.default_rng(seed)
     sequences = rollouts(rng, int(rng.integers(1, 5)), int(rng.integers(1, 6)), int(rng.integers(1, 9)), 12)
     options = {"dp_size": dp_size, "cp_size": cp_size, "microbatch_multiple": multiple}
@@ -155,7 +155,7 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
         ([[1], [2]], {"cp_size": 2}, "8 tokens per rank are not a multiple of 128"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(sequences, options, words):
+def test_invalid_sequences_are_refused(sequences, options, words):
     with pytest.raises(ConfigError, match=words):
         pack_prefixes(sequences, max_tokens=8, **options)
 
@@ -198,7 +198,7 @@ def test_packs_of_a_dataset_are_those_of_its_iterator():
 def test_eight_ranks_get_the_trees_of_their_iterators(fleet, rng, shape):
     num_samples = 64 // (shape.get("cp", 1) * shape.get("tp", 1))
     lengths = tuple(rng.integers(9, 33, size=num_samples).tolist())
-    max_tokens = 128 if "cp" in shape else 64  # blocks of 128 are dealt
+    max_tokens = 128 if "cp" in shape else 64  # ranks get blocks of 128
     run = Run(**shape, lengths=lengths, max_tokens=max_tokens, scheduler="prefix_trees")
     results = fleet.results("trees", run=run, stems=4)
     sequences = [rollout(position, run.lengths[position], 4)["tokens"] for position in run.positions_by_id]

@@ -26,7 +26,7 @@ def test_a_forest_in_depth_first_order():
     assert list(forest.facts().values()) == [6, 2, 18, 9, 5, 4]
 
 
-def test_a_row_of_sequences_that_begin_alike():
+def test_a_row_of_sequences_with_shared_prefixes():
     pack = PrefixPack.of(TREE, multiple=4)
     assert pack.tokens.tolist() == [1, 2, 3, 4, 6, 7, 5, 9, 8, 0, 0, 0]
     assert pack.position_ids.tolist() == [0, 1, 2, 3, 3, 4, 2, 0, 1, 0, 0, 0]
@@ -47,7 +47,7 @@ def test_one_sequence_and_no_shared_beginning():
     assert apart.attention_mask().tolist() == torch.block_diag(causal(2), causal(2)).bool().tolist()
 
 
-def test_further_values_come_out_along_each_sequence():
+def test_columns_are_split_by_sequence():
     pack = PrefixPack.of([[1, 2], [1, 3]], columns={"value": [[[1.0], [2.0]], [[3.0], [4.0]]]})
     assert [row.tolist() for row in pack.split(pack.columns["value"])] == [[[1.0], [2.0]], [[3.0], [4.0]]]
 
@@ -74,7 +74,7 @@ def test_further_values_come_out_along_each_sequence():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, words):
+def test_invalid_arguments_are_refused(arguments, words):
     with pytest.raises((ConfigError, InputError), match=words):
         PrefixPack.of(**arguments)
 
@@ -121,7 +121,7 @@ def model_log_probs(logits, pack):
 
 
 @given(batches())
-def test_a_token_sees_what_stands_before_it_in_a_sequence_of_its_own(batch):
+def test_a_token_sees_the_tokens_before_it_in_its_sequences(batch):
     sequences, labels, weights, positions = batch
     pack = PrefixPack.of(sequences, labels=labels, loss_weights=weights, position_ids=positions)
     expected = torch.zeros(len(pack.tokens), len(pack.tokens), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Packing schedulers: recorded schedules, rules that every plan keeps, and what is refused."""
+"""Packing schedulers: recorded schedules, rules of every plan, and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEWER = json.loads((Path(__file__).parents[1] / "golden" / "dev_packing_schedule
 def test_dp_balanced_gives_the_recorded_schedules(case):
     scheduler = DpBalancedScheduler(*(case[name] for name in SETTINGS))
     pairs = list(enumerate(case["lengths"]))
-    if "error" in case:  # some of them are planned by the development branch, and here
+    if "error" in case:  # the development branch and tokenloom plan some of them
         newer = next(one for one in NEWER if all(one[name] == case[name] for name in ("lengths", *SETTINGS)))
         assert ("error" in newer) == (plan_or_refusal(scheduler, case["lengths"])[1] == NOT_ENOUGH)
     else:
@@ -47,7 +47,7 @@ def test_the_development_branch_gives_the_recorded_schedules():
             assert scheduler.get_groups_and_subsamples(pairs) == case["groups"], case
 
 
-def test_what_the_reference_refuses_or_leaves_empty_is_an_error_with_the_numbers():
+def test_dp_balanced_refuses_too_few_sub_samples():
     with pytest.raises(ConfigError) as caught:
         DpBalancedScheduler(100, 1, 8).plan([1] * 7)
     assert caught.value.message == (
@@ -72,7 +72,7 @@ def test_uniform_plans_keep_the_rules(name, batch):
     plan, refused = plan_or_refusal(make(name, *settings), lengths)
     if plan is None:
         assert refused in (NOT_ENOUGH, NO_MULTIPLE)
-        if name == "cost_balanced":  # only where there are next to no sub-samples for so many packs
+        if name == "cost_balanced":  # only with too few sub-samples for the packs
             capacity, cp_size, dp_size, group = settings
             packs = -(-sum(lengths) // (capacity * cp_size))
             assert len(lengths) < 3 * max(packs, dp_size * (group or 1))
@@ -83,7 +83,7 @@ def test_uniform_plans_keep_the_rules(name, batch):
 
 
 @given(batch=batches(longest_share=0.9), name=st.sampled_from(sorted(scheduler_map)), most=st.sampled_from([1, 3, 8]))
-def test_packs_have_no_more_sub_samples_than_they_may(name, batch, most):
+def test_packs_have_at_most_max_num_seqs_sub_samples(name, batch, most):
     settings, lengths = batch
     plan, _ = plan_or_refusal(make(name, *settings, max_num_seqs=most), lengths)
     if plan is not None:
@@ -107,8 +107,8 @@ def test_the_order_of_sub_samples_does_not_matter(name, batch, seed):
     assert shape(shuffled) == shape(lengths)
 
 
-def test_what_fits_no_multiple_of_the_packs_is_refused():
-    # Nine that need a pack each, for two groups and two microbatches at a time: 12 packs would be needed.
+def test_batches_that_fill_no_multiple_of_packs_are_refused():
+    # Nine sub-samples need a pack each, but packs come in multiples of 4.
     with pytest.raises(ConfigError, match="9 sub-samples of 54 tokens do not fill a multiple of 4 packs"):
         CostBalancedScheduler(8, 1, 2, 2).plan([6] * 9)
     with pytest.raises(ConfigError, match="1 sub-samples cannot occupy 6 ranks in groups of powers of two"):
@@ -128,6 +128,6 @@ def test_costs_that_fall_with_the_length_are_refused(name):
         make(name, 8, 1, 2, cost_model=FallingCost()).plan([1, 2, 3])
 
 
-def test_recorded_schedules_are_all_there_refusals_included():
+def test_recorded_schedules_are_complete():
     assert (len(GOLDEN), sum("error" in case for case in GOLDEN)) == (60, 18)
     assert (len(NEWER), sum("error" in case for case in NEWER)) == (80, 18)

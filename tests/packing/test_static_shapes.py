@@ -1,4 +1,4 @@
-"""Packs of one shape: literal packs in both tail policies, what is too large, and rules that all keep."""
+"""Packs of one shape: literal packs in both tail policies, rules of all packs, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def boundaries(params):
     return params.cu_seqlens_q.tolist(), params.cu_seqlens_q_padded.tolist(), params.max_seqlen_q
 
 
-def test_the_tail_is_a_sequence_of_its_own_or_padding_of_the_last():
+def test_the_tail_is_a_dummy_sequence_or_extends_the_last():
     two = (sub_sample(0, 3, 4), sub_sample(1, 2, 2))
     for policy, more, bounds in (
         (None, {}, ([0, 3, 5, 11], [0, 4, 6, 12], 6)),
@@ -52,16 +52,16 @@ def test_the_tail_is_a_sequence_of_its_own_or_padding_of_the_last():
         assert not any(row[mask].any() for row in (tokens, labels, loss_mask, position_ids))
 
 
-def test_tokens_may_be_filled_up_to_a_multiple():
+def test_tokens_are_padded_to_a_multiple():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=12, pad_packed_seq_alignment=5)
     assert [take(config, sub_sample(0, n, n))[0].shape[1] for n in (4, 5, 6)] == [5, 5, 10]
     assert boundaries(take(config, sub_sample(0, 5, 5))[5]) == ([0, 5], [0, 5], 5)
-    # Graphs are captured for one shape.
+    # CUDA graphs need one shape.
     graphs = SimpleNamespace(max_seqlen_per_dp_cp_rank=12, pad_packed_seq_alignment=5, cuda_graph_impl="local")
     assert take(graphs, sub_sample(0, 4, 4))[0].shape[1] == 12
 
 
-def test_packs_that_name_sources_name_none_for_what_fills_them_up():
+def test_padding_has_dataset_id_minus_1():
     config = PackingConfig(**MAX, thd_max_packed_sequences=4)
     assert take(config, sub_sample(0, 3, 4) | {"dataset_id": 7})[5].dataset_ids.tolist() == [7, -1, -1, -1]
 
@@ -92,9 +92,7 @@ def test_pieces_of_ranks_are_contiguous_or_two_chunks_of_each_sequence():
     alignment=st.sampled_from(["max", 2, 16]),
     most=st.sampled_from([None, 8]),
 )
-def test_ranks_together_hold_every_token_once_and_masks_say_which_are_none(
-    lengths, cp_size, policy, mode, alignment, most
-):
+def test_ranks_together_have_every_token_once_and_masks_mark_padding(lengths, cp_size, policy, mode, alignment, most):
     config = PackingConfig(
         max_seqlen_per_dp_cp_rank=128,
         pad_packed_seq_alignment=alignment,
@@ -132,7 +130,7 @@ def test_schedulers_leave_room_for_the_dummy():
     assert shapes == {((1, 12), (1, 12), (4,), 12)}
 
 
-def test_what_does_not_fit_its_shape_is_refused_with_the_numbers():
+def test_packs_that_exceed_their_shape_are_refused():
     with pytest.raises(ConfigError, match="a pack of 13 tokens exceeds 1 ranks of 12 tokens"):
         take(PackingConfig(**MAX), sub_sample(0, 13, 13))
     with pytest.raises(ConfigError, match="a pack has 2 sequences, more than `thd_max_packed_sequences` 1"):

@@ -1,4 +1,4 @@
-"""Sub-samples: what items hold, and as bytes."""
+"""Sub-samples of items, and as bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_an_item_is_one_sub_sample_without_its_padding():
     assert (found["original_seq_len"], found["padded_seq_len"]) == (2, 4)
 
 
-def test_lists_rows_and_other_dtypes_are_taken():
+def test_lists_rows_and_other_dtypes_are_accepted():
     rows = {name: value[None].to(torch.int32) for name, value in item(1, 2).items()}
     first, second = take_apart([[rows, {name: value.numpy() for name, value in item(3).items()}]])
     assert (first["tokens"].tolist(), second["tokens"].tolist()) == ([1, 2], [3])
     assert (first["tokens"].dtype, first["loss_mask"].dtype) == (torch.int64, torch.float32)
 
 
-def test_a_pack_is_taken_apart_by_its_boundaries():
+def test_a_pack_is_split_at_its_boundaries():
     packed = item(
         1, 2, 0, 3, 0, 0,
         cu_seqlens=torch.tensor([[0, 3, 6, 6]]), cu_seqlens_original=torch.tensor([[0, 2, 3, 3]]),
@@ -62,7 +62,7 @@ def test_sub_samples_keep_the_number_of_their_dataset():
         (7, "item 0 of the data iterator must be a mapping of tensors, or a list of mappings, got int"),
     ],
 )
-def test_what_is_no_sub_sample_is_named(wrong, text):
+def test_invalid_sub_samples_are_refused(wrong, text):
     with pytest.raises(InputError, match=text):
         list(take_apart([wrong]))
 

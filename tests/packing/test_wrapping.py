@@ -1,4 +1,4 @@
-"""Schedulers that users write: what they decide, in one process, and what of their plans is refused."""
+"""Schedulers of users in one process, and errors in their plans."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wrap(monkeypatch, scheduler, *lengths):
     return [get_batch_on_this_rank_for_sequence_packing(iterator)[0][0].tolist() for _ in range(count)]
 
 
-def test_what_a_scheduler_returns_is_what_is_packed(monkeypatch):
+def test_the_lists_of_a_scheduler_are_packed(monkeypatch):
     class Backwards(BasePackingScheduler):
         def get_groups_and_subsamples(self, sample_id_seqlens):
             assert sample_id_seqlens == [(0, 1), (1, 2), (2, 1)]
@@ -60,7 +60,7 @@ def test_what_a_scheduler_returns_is_what_is_packed(monkeypatch):
     assert wrap(monkeypatch, Turned, 1, 1) == [[10, 20]]
 
 
-def test_a_scheduler_may_run_everything_itself(monkeypatch):
+def test_a_scheduler_may_override_run(monkeypatch):
     class Twice(DpBalancedScheduler):
         def run(self, data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, dev, config):
             assert (dp_group, tp_group, pp_group, dp_cp_group, str(dev)) == (None, None, None, None, "cpu")
@@ -105,7 +105,7 @@ def test_ranks_share_packs_in_blocks():
         plan([[[1], [0], [0], [1]]], is_dynamic_cp=True)
 
 
-def test_what_a_scheduler_requires_must_be_there(monkeypatch):
+def test_missing_required_keys_are_refused(monkeypatch):
     class Weighs(DpBalancedScheduler):
         def get_required_sample_keys(self):
             return [*super().get_required_sample_keys(), "weights"]

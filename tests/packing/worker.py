@@ -231,7 +231,7 @@ def _described(batch: Any, groups: ProcessGroups) -> dict[str, Any]:
     assert len({tuple(row.tolist()) for row in boundaries}) == 1
     assert {row.dtype for row in boundaries} == {torch.int32}
     shared = None
-    if params.cp_group is not None:  # its first rank, among dp × cp
+    if params.cp_group is not None:  # the index of its first rank in dp × cp
         whole = dist.get_process_group_ranks(groups.dp_cp)
         shared = whole.index(dist.get_process_group_ranks(params.cp_group)[0])
     named = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
@@ -259,7 +259,7 @@ class Cursed(torch.Tensor):
 
 
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
-    if how != "raise":  # all know the process of the victim, and need not wait for it to come
+    if how != "raise":  # all ranks know the victim before it dies
         do_together("painting", lambda: "blue")
     frozen: list[bool] = []
 

@@ -87,4 +87,4 @@ def run(world: World) -> None:
                     raise FailedError(f"{actor.name} ended with {actor.error}")
         last = world.run({"at last": lambda: _open(world, data)})[0]
         if last.error is not None:
-            raise FailedError(f"nobody disturbs, and yet: {last.error}")
+            raise FailedError(f"failed without faults: {last.error}")

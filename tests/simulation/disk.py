@@ -253,7 +253,7 @@ class Disk:
 
 
 def _torn(new: bytes, synced: bytes, rng: random.Random) -> bytes:
-    kind = rng.randrange(8)  # from 4 on pages, which are the hardest to notice
+    kind = rng.randrange(8)  # 4 to 7: single pages, which are the hardest to detect
     if kind == 0:
         return new
     if kind == 1:

@@ -82,7 +82,7 @@ class _Jobs:
         self.world = world
         self.assembling: str | None = None
         self.strange: dict[str, bytes] = {}
-        self.late: Inode | None = None  # a file that came into the folder of the job
+        self.late: Inode | None = None  # a file that another process puts into the folder of the job
 
     def damaged_parts(self, plan: _Plan, folder: JobFolder) -> list[tuple[SimpleNamespace, str]]:
         found = []
@@ -155,11 +155,11 @@ class _Jobs:
 
     def check_strange(self) -> None:
         if self.late is not None and not self.late.num_links:
-            raise FailedError("a file that came into the folder of the job is gone")
+            raise FailedError("a file that another process put into the folder of the job is gone")
         for path, data in self.strange.items():
             if self.world.disk.bytes_at(path) != data:
                 places = [path for path in _all_files(self.world) if self.world.disk.bytes_at(path) == data]
-                raise FailedError(f"{path}, which is no part of a job, is gone; it is at {places}")
+                raise FailedError(f"{path}, which does not belong to a job, is gone; found at {places}")
 
 
 class _Book:
@@ -228,13 +228,13 @@ def run(world: World) -> None:
 
 def _require_success(actor: Actor) -> None:
     if actor.error is not None:
-        raise FailedError(f"nobody disturbs, and yet: {actor.error}")
+        raise FailedError(f"failed without faults: {actor.error}")
 
 
 def _check_output(world: World, plan: _Plan) -> None:
     if world.disk.bytes_at(_KEY) != plan.content() or world.disk.bytes_at(_OUTPUT) != plan.content():
         found = {path: world.disk.bytes_at(path) for path in (_KEY, _OUTPUT)}
-        raise FailedError(f"somebody succeeded, and the output holds {found}")
+        raise FailedError(f"a process succeeded, but the output is {found}")
 
 
 def _check_last(world: World, jobs: _Jobs, plan: _Plan, *, is_blocked: bool) -> None:

@@ -24,7 +24,7 @@ class _Group:
         self.names = [f"{folder}/set.bin", _OPTIONAL, "/data/set.json", _KEY]
         self.first = None if world.rng.random() < 0.4 else "first"
         self.published: set[str] = set()  # versions that were visible at some moment
-        self.lasting = self.first  # the version that was visible last when a writer ended well
+        self.lasting = self.first  # the version that the last successful writer published
         for folder in ("/data", "/other"):
             world.disk.put_folder(folder)
         for name in self.files_of(self.first) if self.first else ():
@@ -46,7 +46,9 @@ class _Group:
             found = self.world.disk.bytes_at(name)
             if found != (self.content(version, name) if name in expected else None):
                 what = "nothing" if found is None else bytes(found[:12])
-                raise FailedError(f"beside the key of {version!r}, {name} holds {what!r} ({len(found or b'')} bytes)")
+                raise FailedError(
+                    f"the key is of {version!r}, but {name} contains {what!r} ({len(found or b'')} bytes)"
+                )
         return version
 
     def watch(self) -> None:
@@ -65,7 +67,7 @@ def _write(group: _Group, version: str, *, overwrite: bool) -> str:
                 file.seal()
         with OutputLock(key):
             publish_together([FileGroup(key=key, files=files, names=group.names)], replace=overwrite, locked=[key])
-            group.lasting = version  # nobody else may write before the lock goes
+            group.lasting = version  # no other process may write while the lock is held
     finally:
         for file in files:
             file.discard()
@@ -104,10 +106,10 @@ def _check_ends(group: _Group, actors: list[Actor], before: str | None, overwrit
         if "exists already" in (actor.error or "") and actor.error_kind is not OutputExistsError:
             raise FailedError(f"{actor.name} ended with {actor.error}")
         if actor.succeeded and actor.name in overwrites and actor.name not in group.published:
-            raise FailedError(f"{actor.name} succeeded, and was never seen")
+            raise FailedError(f"{actor.name} succeeded, but its version was never visible")
     writers = [actor for actor in actors if actor.name in overwrites]
     if before is not None and not any(overwrites.values()) and any(actor.succeeded for actor in writers):
-        raise FailedError(f"{before!r} was replaced without leave")
+        raise FailedError(f"{before!r} was replaced without `overwrite`")
 
 
 def _check_recovered(world: World, group: _Group, modules: Modules) -> None:
@@ -121,9 +123,9 @@ def _check_recovered(world: World, group: _Group, modules: Modules) -> None:
         raise FailedError(f"recovery: {actor.error}")
     version = group.seen()
     if version is None and group.lasting is not None:
-        raise FailedError(f"{group.lasting!r} was published, and nothing is there")
+        raise FailedError(f"{group.lasting!r} was published, but no files exist")
     if version is None and (left := [name for name in group.names if world.disk.look(name)]):
-        raise FailedError(f"without a key there are {left}")
+        raise FailedError(f"the key is missing, but these files exist: {left}")
     if version not in (None, group.first) and version not in group.published:
         raise FailedError(f"{version!r} was never published")
     left = [

@@ -88,7 +88,7 @@ def _run_group(world: World, size: int, values: dict[str, str]) -> None:
 def _check(rank: simulated.Simulated, affected: set[int]) -> None:
     outcome = rank.outcome
     if outcome is None:
-        raise FailedError(f"rank {rank.rank} waits for ever")
+        raise FailedError(f"rank {rank.rank} never ends")
     if outcome == "built":
         return
     if not isinstance(outcome, TokenloomError):
@@ -96,12 +96,12 @@ def _check(rank: simulated.Simulated, affected: set[int]) -> None:
     if rank.store.is_cut and "the host of the store" in str(outcome):
         return
     if not affected:
-        raise FailedError(f"nothing happened, and rank {rank.rank} ended with {outcome!r}")
-    if rank.rank in affected and "not reached" in str(outcome):
-        return  # frozen before it came, it finds nobody
+        raise FailedError(f"no rank was affected, but rank {rank.rank} ended with {outcome!r}")
+    if rank.rank in affected and "not come to" in str(outcome):
+        return  # it was frozen before it joined, and finds no other rank
     named = {int(number) for match in _NAMED.finditer(str(outcome)) for number in match.groups() if number}
     if isinstance(outcome, BuildError) and not named & affected:
-        raise FailedError(f"rank {rank.rank} blames {sorted(named)}, and {sorted(affected)} were hit: {outcome}")
+        raise FailedError(f"rank {rank.rank} names {sorted(named)}, but {sorted(affected)} were affected: {outcome}")
 
 
 def _jump(ranks: _Ranks, victim: int) -> None:

@@ -72,7 +72,7 @@ class Actor:
         self.blocked: Callable[[], bool] | None = None
         self.wakes = self.thaws = 0.0  # the ends of its sleep and of its frozen time
         self.files: dict[int, OpenFile] = {}
-        self.touched: list[tuple[Inode, float]] = []  # files that a thread of it touches, and how often
+        self.touched: list[tuple[Inode, float]] = []  # files that its thread touches, and the interval
         self.outcome: Any = None
         self.error: str | None = None
         self.error_kind: type[BaseException] | None = None
@@ -155,7 +155,7 @@ class World:
         living = [actor for actor in self.actors if not actor.is_done]
         for actor in living:
             if actor.is_dead:
-                return actor  # to end its thread, which does nothing any more
+                return actor  # to end its thread
         while living:
             ready = [actor for actor in living if self._is_ready(actor)]
             if ready:
@@ -163,7 +163,7 @@ class World:
             moments = [moment for actor in living for moment in (actor.wakes, actor.thaws) if moment > self.now]
             if not moments or self.now > MOST_SECONDS:
                 names = ", ".join(actor.name for actor in living)
-                self._fail(FailedError(f"deadlock: {names} wait for ever"))
+                self._fail(FailedError(f"deadlock: these never end: {names}"))
                 return living[0]
             self.now = min(moments)
         return None
@@ -176,7 +176,7 @@ class World:
     def call(self, text: str, *errors: int) -> None:
         """Starts a system call, traced as `text`: other processes may run first, and it may fail with `errors`."""
         actor = self.current
-        if actor is None or actor.is_dead or actor.thread != threading.get_ident():  # a thread of a test before this
+        if actor is None or actor.is_dead or actor.thread != threading.get_ident():  # a thread of an earlier test
             raise CrashError
         self.num_steps += 1
         self.now += 0.0005

@@ -143,7 +143,7 @@ class SimulatedOs:
         opened = self.opened(descriptor)
         data = bytes(data)
         self.world.call(f"write {len(data)} bytes to {opened.path}", *_FULL)
-        if len(data) > 1 and self.world.rng.random() < 0.05:  # fewer than asked for, which any system may do
+        if len(data) > 1 and self.world.rng.random() < 0.05:  # POSIX allows partial writes
             data = data[: self.world.rng.randrange(1, len(data))]
         opened.inode.data[offset : offset + len(data)] = data
         self._modified(opened.inode)
@@ -260,7 +260,7 @@ class SimulatedFcntl:
         world, opened = self._system.world, self._system.opened(descriptor)
         wanted = {1: "shared", 2: "exclusive", 8: None}[operation & ~self.LOCK_NB]
         world.call(f"flock {opened.path}: {wanted or 'unlock'}{'' if operation & 4 else ', waiting'}")
-        opened.lock = None  # a change of kind is not one step
+        opened.lock = None  # a change of the lock's kind is not atomic
         if wanted is None:
             return
         if not self._is_free(opened, wanted):

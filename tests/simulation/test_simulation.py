@@ -27,18 +27,18 @@ def check_seeds(scenario, first, count):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_promises_hold_for_a_range_of_seeds(scenario, seed):
+def test_guarantees_hold_for_a_range_of_seeds(scenario, seed):
     check_seeds(scenario, seed, NUM_SEEDS[scenario])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_promises_hold_for_many_seeds(scenario, seed):
+def test_guarantees_hold_for_many_seeds(scenario, seed):
     check_seeds(scenario, seed, 20 * NUM_SEEDS[scenario])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_seed_is_a_run(scenario, seed):
+def test_a_seed_reproduces_a_run(scenario, seed):
     (first, one), (second, other) = (run_seed(scenario, seed, tells=True) for _ in range(2))
     assert first.trace == second.trace
     assert first.trace
@@ -162,10 +162,10 @@ def test_planted_bugs_are_found(scenario, plant, known, monkeypatch):
     plant(monkeypatch)
     tally = run_seeds(scenario, [known, *range(_MOST_SEEDS)], most_failures=1)
     [failure] = tally.failures.values()
-    assert "TypeError" not in failure, "what is planted does not fit"
+    assert "TypeError" not in failure, "the planted bug does not fit the code"
 
 
 def test_processes_that_wait_for_each_other_are_found():
     world = World("any")
-    with pytest.raises(FailedError, match="deadlock: one wait for ever"):
+    with pytest.raises(FailedError, match="deadlock: these never end: one"):
         world.run({"one": lambda: world.wait(lambda: False)})

@@ -402,7 +402,7 @@ def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
 
 
 def metadata_of(pack: Mapping[str, Any], *more: str) -> Pack:
-    """Returns the entries of a pack in `METADATA` and `more`, as far as it has them."""
+    """Returns the entries of a pack whose names are in `METADATA` or `more`."""
     return {name: pack[name] for name in (*METADATA, *more) if name in pack}
 
 

@@ -143,7 +143,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings: first those with a bound near the even share, then the others, lowest bound first."""
+        """Yields sharings: first those whose lower bound is near the mean cost of all ranks, then by lower bound."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():
