@@ -27,20 +27,11 @@ def number_type(num_datasets: int) -> type[np.integer[Any]]:
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` that is stored as arrays.
+    """A `BlendOrder` that is stored as arrays; reads only the lengths of datasets.
 
-    Args:
-        datasets: the datasets; only their lengths are read.
-        names: paths of the datasets, for messages.
-        weights: weights of the datasets with a sum of 1; if `size` is None, samples of each dataset.
-        size: number of samples; None for the sum of the weights.
-        split: name of the split, for messages.
-        store: stores the arrays.
-        mixing_block: number of consecutive positions to shuffle among themselves; 1 keeps the reference's order.
-        seed: seed of the shuffle within blocks.
-
-    Attributes:
-        num_samples: the number of samples.
+    The weights have a sum of 1; if `size` is None, they are numbers of samples. `mixing_block` is the number of
+    consecutive positions to shuffle among themselves by `seed`; 1 keeps the reference's order. `names` are the paths of
+    the datasets, for messages.
     """
 
     def __init__(

@@ -21,13 +21,10 @@ _NUMBER = "dataset_id"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples that one dataset contributes to a batch.
+    """The samples that one dataset contributes to a batch, and their rows; None for all rows in order.
 
-    Attributes:
-        number: number of the dataset or source, which is the `dataset_id` of the samples.
-        samples: sample numbers in the dataset; None for a sample without loss.
-        rows: int64[count], rows of the samples in the batch; None for all rows in order.
-        call: calls a function with the dataset and returns the result.
+    `number` is the `dataset_id` of the samples. `samples` are numbers in the dataset; None is a sample without loss.
+    `call` calls a function with the dataset.
     """
 
     number: int

@@ -56,17 +56,14 @@ class Quota:
         return target_sizes(normalize(self.weights), self.size)
 
     def blend_arguments(self, lengths: Sequence[int]) -> tuple[list[float], int | None]:
-        """Returns the weights and the size of the `BlendedDataset`.
-
-        `lengths` are the numbers of samples of the datasets; weighted blends ignore them.
-        """
+        """Returns the weights and the size of the `BlendedDataset`; weighted blends ignore the lengths of datasets."""
         if self.kind == "weighted":
             assert self.weights is not None
             return normalize(self.weights), sum(self.targets())
         return list(lengths), None if self.size is None else min(self.size, sum(lengths))
 
     def owed(self, lengths: Sequence[int]) -> list[int]:
-        """Returns how many samples a blend takes from each dataset; `lengths` as above; 10 to 100 ns per sample."""
+        """Returns how many samples a blend takes from datasets of these lengths; 10 to 100 ns per sample."""
         weights, size = self.blend_arguments(lengths)
         return list(lengths) if size is None else blend_counts(weights, size).tolist()
 
@@ -82,16 +79,7 @@ def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
 
 
 def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> list[Quota | None]:
-    """Returns the quotas of train, valid and test; None for a split without data.
-
-    Args:
-        config: the settings.
-        sizes: minimum numbers of samples, see `three_sizes`.
-
-    Raises:
-        ConfigError: `sizes` is invalid, a weighted blend has no size, a weight is too small, or `full_validation` of
-            several datasets has a size.
-    """
+    """Returns the quotas of train, valid and test for minimum numbers of samples; None for a split without data."""
     sizes = three_sizes(sizes)
     for split, size in zip(Split, sizes, strict=True):
         if size is not None:

@@ -1,4 +1,4 @@
-"""A sample by number: configurations, the base class, and the dataset family."""
+"""Dataset classes, their base classes and their configurations."""
 
 import lazy_loader
 

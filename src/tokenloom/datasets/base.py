@@ -44,7 +44,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     Works as a map-style dataset of torch, but does not inherit from torch: importing tokenloom needs no torch.
 
     A subclass implements the four methods of the example; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then
-    split, size and blend it. It must have at least `num_samples` samples. Its own settings go into a config subclass.
+    split, size and blend it. It must have at least `num_samples` samples. Add settings in a subclass of the config.
 
     Example:
         >>> import os, tempfile
@@ -228,10 +228,7 @@ def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -
 class PairOrigin:
     """The `DataOrigin` of index arrays that are built from one low-level dataset.
 
-    Attributes:
-        dataset: the low-level dataset; mock data are not checked and have no identity.
-        further: inputs of the arrays that are not in the cache key.
-        identify: returns the identity of the data; None calls `dataset_identity` on the pair.
+    `further` has inputs of the arrays that are not in the cache key. `identify` replaces `dataset_identity`.
     """
 
     dataset: Any
@@ -294,10 +291,7 @@ class PairSamples(MegatronDataset):
         """Returns the samples at validated positions, int64[count], as arrays with a batch axis."""
 
     def verify_indices(self) -> list[str]:
-        """Rebuilds the order and returns one sentence for each difference from the order in use.
-
-        Detects any flipped bit. Takes as long as the first build.
-        """
+        """Rebuilds the order and returns one sentence for each difference, down to any bit, from the order in use."""
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
@@ -422,12 +416,7 @@ class PairSamples(MegatronDataset):
         }
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
-        """Returns the store of the order's arrays: the index cache, or memory for mock data without `path_to_cache`.
-
-        Args:
-            origin: the data that the arrays are built from.
-            base: prefix of the file names; None for the default, which includes the split.
-        """
+        """Returns the index cache, or memory for mock data without `path_to_cache`; `base` replaces the file prefix."""
         config, cache = self.config, None
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
         if config.path_to_cache is not None or not config.mock:

@@ -116,12 +116,9 @@ def weight_of(entry: str, row: int, where: str) -> float | None:
 def warn_of_duplicates(
     blends: Sequence[tuple[str, Blend]], *, same: Callable[[str], str] = prefix_of, again: bool = False
 ) -> None:
-    """Warns about data that appear twice in blends, at the caller's line outside of tokenloom.
+    """Warns about data that appear twice in `blends`, which are (name, blend), at the caller's line outside tokenloom.
 
-    Args:
-        blends: (name, blend) of each blend.
-        same: maps all names of the same data to one name.
-        again: warn even if an earlier call warned about these blends.
+    `same` maps all names of the same data to one name. `again` repeats earlier warnings.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}

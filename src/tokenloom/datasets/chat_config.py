@@ -67,7 +67,6 @@ class SFTDatasetConfig(GPTDatasetConfig):
         return multiple * max(self.sequence_parallel_size, 1)
 
     def __post_init__(self) -> None:
-        """Validates the settings."""
         super().__post_init__()
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"):
             if getattr(self, name):
@@ -101,7 +100,6 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     mock_dataset_config: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Validates the settings."""
         super().__post_init__()
         others = [name for name in self.columns if name != LOSS_WEIGHT]
         for name, found, hint in (

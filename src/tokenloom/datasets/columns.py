@@ -42,11 +42,8 @@ class _Chosen:
 class SampleColumns:
     """The columns of a dataset's samples. Thread-safe; not picklable: the dataset creates them again.
 
-    Args:
-        source: the low-level dataset: a pair, or several joined pairs.
-        columns: names and default values, see `GPTDatasetConfig.columns`.
-        shifts: read columns of labels one token later than the spans; False if the spans are shifted already.
-        elsewhere: prefixes of other data that may have the column, to find the dtype of a missing column.
+    `shifts` reads columns of labels one token later than the spans. `elsewhere` has prefixes of other data, to find the
+    dtype of a missing column.
     """
 
     def __init__(
@@ -79,12 +76,9 @@ class SampleColumns:
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 
     def fill_slots(self, segments: Int64s, row_offsets: Int64s, out: Sample) -> None:
-        """Fills rows of whole conversations.
+        """Fills a batch of whole conversations; row r has segments [row_offsets[r], row_offsets[r + 1]).
 
-        Args:
-            segments: int64[count, 4], per conversation: sequence, inputs, tokens, slots; the last slots may be padding.
-            row_offsets: int64[num_rows + 1]; row r has conversations [row_offsets[r], row_offsets[r + 1]).
-            out: the arrays of a batch.
+        `segments` are int64[count, 4], per conversation: sequence, inputs, tokens, slots.
         """
         sequences, inputs, tokens, slots = segments.T
         spans = np.empty((2, len(segments), 3), dtype=np.int64)

@@ -36,13 +36,9 @@ _ENTRY = re.compile(r"\n {4}(\w+(?:, \w+)*): .*(?:\n {5,}.*)*")
 
 
 class ShowsSettings:
-    """A base class of settings: `help` lists inherited settings too; `repr` shows settings that differ from defaults.
-
-    The docstring of the class that declares a setting describes it; a subclass may describe the setting again.
-    """
+    """A base of settings classes: `help` lists inherited settings too; `repr` shows only those that were changed."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Adds inherited settings to the docstring of the class."""
         super().__init_subclass__(**options)
         if cls.__doc__ is not None and "__doc__" in vars(cls):
             cls.__doc__ = _with_inherited(cls)
@@ -153,7 +149,6 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         return self.object_storage or _DEFAULT_STORAGE
 
     def __post_init__(self) -> None:
-        """Validates the settings and computes `mock` and `split_matrix`."""
         check_types(self)
         if self.split is not None:
             self.split = split_text(self.split)
@@ -368,7 +363,6 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         return policy_of(self.window_policy, self.shape_of(split))
 
     def __post_init__(self) -> None:
-        """Validates the settings and computes `token_dtype_code`."""
         super().__post_init__()
         check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
         _check_kind("block_shuffle", self.block_shuffle, BlockShuffle)

@@ -83,9 +83,6 @@ class ConversationSamples(PairSamples):
         """Returns the slots of each conversation of a pair: int32[num_conversations], 0 if dropped, with a warning.
 
         Each conversation counts as 1 if a sample has only one.
-
-        Raises:
-            ConfigError: `long_conversations` or `untrainable_conversations` is "error" and a conversation is.
         """
         config = as_chat_config(config, cls.config_class)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
@@ -96,11 +93,7 @@ class ConversationSamples(PairSamples):
 
     @classmethod
     def in_order(cls, source: JoinedConversations, order: WalkOrder) -> Self:
-        """Returns a dataset whose samples follow a computed order, without building indices or planning epochs.
-
-        Raises:
-            ConfigError: a setting is invalid, or the class overrides a method that is never called.
-        """
+        """Returns a dataset whose samples follow a computed order, without building indices or planning epochs."""
         dataset = cls.__new__(cls)
         MegatronDataset.__init__(dataset, source.pairs, source.name, range(0), None, Split.train, source.config)
         dataset._check_pair()
@@ -116,13 +109,8 @@ class ConversationSamples(PairSamples):
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
-        return [
-            *MegatronDataset._key_config_attributes(),
-            "train_on",
-            "long_conversations",
-            "untrainable_conversations",
-            "slot_multiple",
-        ]
+        own = ["train_on", "long_conversations", "untrainable_conversations", "slot_multiple"]
+        return MegatronDataset._key_config_attributes() + own
 
     def _further_identifiers(self) -> dict[str, Any]:
         most = self.config.most_conversations
@@ -187,10 +175,7 @@ class ConversationSamples(PairSamples):
         return np.ascontiguousarray(self._source.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order is computed.
-
-        Reads all lengths and roles.
-        """
+        """Returns the epoch in which each sample begins, int64[num_positions], -1 if computed; reads all lengths."""
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
             return np.full(len(rows), -1, dtype=np.int64)
@@ -200,11 +185,7 @@ class ConversationSamples(PairSamples):
         return found
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns counts of the slots and tokens of samples, from lengths and roles alone.
-
-        Raises:
-            ConfigError: a user's class changes the samples.
-        """
+        """Returns counts of the slots and tokens of samples, from lengths and roles alone."""
         check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         sequences, _ = self.order.conversations(rows)
@@ -217,11 +198,7 @@ class ConversationSamples(PairSamples):
         return count_conversations(shares, denied, samples=samples, slots=slots)
 
     def ledger(self) -> ChatLedger:
-        """Returns counts of all conversations and tokens of the split; reads all lengths, roles and indices.
-
-        Raises:
-            ConfigError: a user's class changes the samples.
-        """
+        """Returns counts of all conversations and tokens of the split; reads all lengths, roles and indices."""
         check_hooks(self, "outline", "a ledger")
         stored, source = self._stored(), self._source
         assert isinstance(source, SplitConversations)  # a stored order reads one pair
@@ -232,12 +209,11 @@ class ConversationSamples(PairSamples):
         kept = self.indices[exposure.kept].astype(np.int64)
         num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
         unread = num_epochs - np.bincount(stream, minlength=len(self.dataset))[kept]
-        tokens = int((unread * exposure.lengths[exposure.kept]).sum())
+        tokens = int((unread * exposure.shares[exposure.kept, 0]).sum())
         trained_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(trained)])
-        everything = np.ones(len(self.indices), dtype=np.bool_)
         return ChatLedger(
             num_epochs=num_epochs,
-            exposed=exposure.count(everything) * num_epochs,
+            exposed=exposure.count(np.ones(len(self.indices), dtype=np.bool_)) * num_epochs,
             dropped_empty=exposure.count(exposure.empty) * num_epochs,
             dropped_long=exposure.count(exposure.too_long) * num_epochs,
             dropped_untrainable=exposure.count(exposure.untrainable) * num_epochs,
@@ -281,14 +257,9 @@ class SFTDataset(ConversationSamples):
         return SFTLowLevelDataset(dataset_path, config)
 
     def _make_order(self, source: SplitConversations, store: ArrayStore) -> PackedConversations:
-        config = self.config
+        seed, capacity, most = self.config.random_seed, self.config.sequence_length, self.config.most_conversations
         return PackedConversations(
-            source,
-            self.num_samples,
-            seed=config.random_seed,
-            store=store,
-            capacity=config.sequence_length,
-            most_conversations=config.most_conversations,
+            source, self.num_samples, seed=seed, store=store, capacity=capacity, most_conversations=most
         )
 
     @property

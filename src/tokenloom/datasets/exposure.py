@@ -87,7 +87,6 @@ class SFTLowLevelDataset:
         self.roles: SequenceRoles = SequenceRoles() if is_text else read_roles(pair)
 
     def __len__(self) -> int:
-        """Returns the number of conversations."""
         return len(self.pair)
 
     def __getitem__(self, idx: int) -> NDArray[Any]:
@@ -168,11 +167,9 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Which conversations of a split are in samples, and why the others are dropped.
+    """Which conversations of a split are dropped for which reason, bool[count] each; others are in samples.
 
-    Attributes:
-        shares: int64[count, 5], see `SplitConversations.shares`.
-        empty, too_long, untrainable: bool[count], conversations dropped for this reason; at most one is True.
+    `shares` are int64[count, 5], see `SplitConversations.shares`.
     """
 
     shares: Int64s
@@ -181,30 +178,20 @@ class Exposure:
     untrainable: NDArray[np.bool_]
 
     @property
-    def lengths(self) -> Int64s:
-        """int64[count], tokens per conversation."""
-        return self.shares[:, 0]
-
-    @property
     def kept(self) -> NDArray[np.bool_]:
         """bool[count], whether a conversation is in samples."""
         return ~(self.empty | self.too_long | self.untrainable)
 
     def count(self, chosen: NDArray[np.bool_]) -> Count:
         """Returns the number of conversations where `chosen` is True, and of their tokens."""
-        return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
+        return Count(conversations=int(chosen.sum()), tokens=int(self.shares[chosen, 0].sum()))
 
 
 class SplitConversations:
     """The conversations of one split of a pair, with their slots; fills samples with them.
 
-    Args:
-        data: the conversations and their roles, see `SFTLowLevelDataset`.
-        rows: the conversations of the split.
-        config: the settings.
-        reads_ahead: tokens read per conversation beyond its inputs: 1 if its last token is only a label, else 0.
-        name: name of the dataset, for error messages.
-        beside: prefixes of other data, to find the dtype of a missing column.
+    `reads_ahead` is the number of tokens read per conversation beyond its inputs, 0 or 1. `name` is for messages, and
+    `beside` has prefixes of other data, to find the dtype of a missing column.
     """
 
     def __init__(
@@ -288,20 +275,10 @@ class SplitConversations:
             segments[denied, 1:3] = 0
             chosen, available = sequences[~denied], available[~denied]
         text = self._read_spans(self.data, chosen, np.zeros_like(chosen), available)
-        self.data.roles.parts.fill(
-            text,
-            _dtype_code(text.dtype),
-            segments,
-            row_offsets,
-            self.train_on,
-            fill_id,
-            out["tokens"],
-            out["labels"],
-            out["loss_mask"],
-            out["position_ids"],
-            out.get("cu_seqlens"),
-            out.get("max_seqlen"),
-        )
+        layout = text, _dtype_code(text.dtype), segments, row_offsets
+        rows = out["tokens"], out["labels"], out["loss_mask"], out["position_ids"]
+        bounds = out.get("cu_seqlens"), out.get("max_seqlen")
+        self.data.roles.parts.fill(*layout, self.train_on, fill_id, *rows, *bounds)
         if self.columns is not None:
             self.columns.fill_slots(segments, row_offsets, out)
 
@@ -331,10 +308,8 @@ class SplitConversations:
         useless = (trained == 0) & ~exposure.too_long
         if not useless.any():
             return
-        message = (
-            f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
-            f"sample of {config.sequence_length} tokens; {first_of(useless)}"
-        )
+        message = f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
+        message += f"sample of {config.sequence_length} tokens; {first_of(useless)}"
         if (policy := config.untrainable_conversations) == "error":
             raise ConfigError(message, hint='raise `sequence_length`, or set `untrainable_conversations` to "drop"')
         dropped = policy == "drop" or bool(exposure.empty[useless].all())
@@ -343,14 +318,10 @@ class SplitConversations:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JoinedConversations:
-    """The conversations of several pairs, numbered consecutively; fills samples with them.
+    """The conversations of several pairs, numbered consecutively; see `SplitConversations`.
 
-    A denied conversation is passed as -1 - its number. Thread-safe; not picklable.
-
-    Attributes:
-        pairs: the pairs; each is opened on first use.
-        plain_text: read pairs without roles as plain text, with loss everywhere.
-        config, reads_ahead, name: see `SplitConversations`.
+    Opens each pair on first use, without roles as plain text if `plain_text`. A denied conversation is passed as -1 -
+    its number. Thread-safe; not picklable.
     """
 
     pairs: JoinedPairs
@@ -361,10 +332,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Passes the slots of conversations (0 for dropped ones, else 1 without `shares_samples`) to a kernel.
-
-        The slots of a pair are passed when the pair is opened.
-        """
+        """Passes slots (0 if dropped, else 1 without `shares_samples`) to a kernel when a pair is opened."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -406,7 +374,6 @@ class JoinedConversations:
         return found
 
     def exposure_of(self, number: int) -> Exposure:
-        """Returns which conversations of pair `number` are in samples; reads all its lengths and roles."""
         conversations = self._of_pair(number)
         exposure = conversations.exposure()
         conversations.check()

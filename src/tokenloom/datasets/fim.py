@@ -49,7 +49,6 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
     fim_no_prefix: str | None = None
 
     def __post_init__(self) -> None:
-        """Validates the settings."""
         super().__post_init__()
         _check_rate("fim_rate", self.fim_rate)
         _check_rate("fim_spm_rate", self.fim_spm_rate)
@@ -138,10 +137,7 @@ class GPTFIMDataset(GPTDataset):
         return moved_runs._replace(spans=_spans_of(places, moved_runs.bounds, stored.spans))
 
     def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
-        """Returns the rearranged documents of a sample, truncated to the length of the sample.
-
-        A document is int64[num_tokens, 2]: token ids, and their positions among the stored tokens, or -1.
-        """
+        # A document is int64[num_tokens, 2]: token ids, and their positions among the stored tokens, or -1.
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
         moved = []

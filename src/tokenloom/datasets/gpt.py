@@ -53,13 +53,10 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Runs(NamedTuple):
-    """The concatenated tokens of several samples.
+    """The concatenated tokens of several samples; sample i has runs [row_offsets[i], row_offsets[i + 1]).
 
-    Attributes:
-        tokens: integers[sum(abs(run_lengths))].
-        run_lengths: int64[num_runs], tokens of each span; negative for a denied document, whose tokens are zeros.
-        row_offsets: int64[samples + 1]; sample i has runs [row_offsets[i], row_offsets[i + 1]).
-        spans: where the tokens are stored; tokens that are not stored have a document below 0.
+    The length of a run is negative for a denied document, whose tokens are zeros. `spans` tell where the tokens are
+    stored; tokens that are not stored have a document below 0.
     """
 
     tokens: NDArray[Any]
@@ -167,7 +164,6 @@ class GPTDataset(PairSamples):
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether samples have neither columns nor a loss weight."""
         return self._columns is None and self._loss_weight == 1
 
     @property
@@ -201,14 +197,7 @@ class GPTDataset(PairSamples):
     def in_order(cls, low_level: Any, order: SpanOrder, config: GPTDatasetConfig, *, name: str) -> Self:
         """Returns a dataset whose samples follow an existing order, without building indices or planning epochs.
 
-        Args:
-            low_level: the source of tokens.
-            order: returns the spans of each sample.
-            config: the settings; settings of splits, epochs and the index cache have no effect.
-            name: name of the data, for error messages.
-
-        Raises:
-            ConfigError: the class overrides a method that is never called.
+        Settings of splits, epochs and the index cache have no effect. `name` is the name of the data in errors.
         """
         dataset = cls.__new__(cls)
         MegatronDataset.__init__(dataset, low_level, name, range(0), None, Split.train, config)
@@ -258,16 +247,12 @@ class GPTDataset(PairSamples):
             further["most_documents"] = self.config.most_documents
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
-    document_index: property = _stored(
-        "document_index", "int32[num_epochs * num_documents], the shuffled documents of all epochs; windows only."
-    )
+    document_index: property = _stored("document_index", "int32[num_epochs * num_documents], shuffled; windows only.")
     sample_index: property = _stored(
         "sample_index", "integers[num_windows + 1, 2], (position in `document_index`, offset) of starts; windows only."
     )
     piece_index: property = _stored("piece_index", "integers[num_pieces, 2], (document, first token); packs only.")
-    pack_index: property = _stored(
-        "pack_index", "integers[num_packs + 1]; pack i has pieces [pack_index[i], pack_index[i + 1]); packs only."
-    )
+    pack_index: property = _stored("pack_index", "[num_packs + 1], starts of packs in `piece_index`; packs only.")
     shuffle_index: property = _stored("shuffle_index", "uint32[num_samples], the window or pack of each sample.")
 
     def _index(self, name: str) -> NDArray[Any]:
@@ -409,13 +394,7 @@ class GPTDataset(PairSamples):
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows of a batch from `allocate_batch`: sample i goes into row `rows[i]`, or into row i if None.
-
-        Args:
-            positions: positions of the samples, as for `batch`.
-            out: arrays from `allocate_batch`.
-            rows: int64[len(positions)]; None if there are as many positions as rows.
-        """
+        """Fills rows of a batch from `allocate_batch`: sample i goes into row `rows[i]`, or into row i if None."""
         known, fillers = self._rows(positions)
         self._fill(known, out, rows)
         if fillers:
@@ -453,7 +432,6 @@ class GPTDataset(PairSamples):
 
     @cached_property
     def _is_text(self) -> bool:
-        """Whether a sample consists of the usual four arrays."""
         names = [output.name for output in self.layout.outputs]
         return names == ["tokens", "labels", "loss_mask", "position_ids"] and self._is_plain
 
@@ -584,11 +562,11 @@ class GPTDataset(PairSamples):
         config = self.config
         spans, texts = self.order.spans(rows, keep_empty=False), None
         if self.counts_need_tokens:
-            texts = self._trained_texts(rows)
+            texts = self._counted_texts(rows)
         are_packs, length = config.window_policy == "best_fit", config.sequence_length
         return count_spans(spans, sequence_length=length, extra=self._extra, are_packs=are_packs, texts=texts)
 
-    def _trained_texts(self, rows: Int64s) -> Texts:
+    def _counted_texts(self, rows: Int64s) -> Texts:
         runs = self._runs(rows)
         sample: Sample = {
             output.name: recycled_empty((len(rows), *output.shape), output.dtype or INTEGERS[0])
@@ -603,16 +581,9 @@ class GPTDataset(PairSamples):
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:
     """Returns the arrays of a sample in the order of the kernel's parameters; None for missing arrays."""
-    mask = sample.get("attention_mask")
-    return (
-        sample["tokens"],
-        sample["labels"],
-        sample["loss_mask"],
-        sample["position_ids"],
-        mask if mask is not None and mask.flags.writeable else None,  # the constant mask is not filled
-        sample.get("cu_seqlens"),
-        sample.get("max_seqlen"),
-        sample.get("document_ids"),
-        block_lists(sample),
-        sample.get(TOKEN_DIGESTS),
-    )
+    get, mask = sample.get, sample.get("attention_mask")
+    if mask is not None and not mask.flags.writeable:
+        mask = None  # the constant mask is not filled
+    rows = sample["tokens"], sample["labels"], sample["loss_mask"], sample["position_ids"]
+    bounds = get("cu_seqlens"), get("max_seqlen"), get("document_ids")
+    return (*rows, mask, *bounds, block_lists(sample), get(TOKEN_DIGESTS))

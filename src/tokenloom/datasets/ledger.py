@@ -175,25 +175,14 @@ class ChatLedger:
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
     """Returns the counts of full windows in which only the last slot can lack a label."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
-    return SlotCounts(
-        samples=samples,
-        slots=slots,
-        with_loss=slots - unlabelled,
-        no_label=unlabelled,
-        tokens=slots,
-        first_tokens=unlabelled,
-    )
+    counts = {"tokens": slots, "with_loss": slots - unlabelled, "no_label": unlabelled, "first_tokens": unlabelled}
+    return SlotCounts(samples=samples, slots=slots, **counts)
 
 
 class Texts(NamedTuple):
-    """The tokens of samples whose loss mask depends on token ids.
+    """The concatenated tokens of samples whose loss mask depends on token ids.
 
-    Attributes:
-        tokens: integers[num_tokens], the concatenated tokens of the samples.
-        is_denied: bool[num_tokens], whether a token belongs to a denied document.
-        bounds: int64[samples + 1]; sample i has tokens [bounds[i], bounds[i + 1]).
-        loss: integers[samples], slots with loss.
-        eod: the end-of-document id with `eod_mask_loss`; else None.
+    Sample i has tokens [bounds[i], bounds[i + 1]) and `loss[i]` slots with loss. `eod` is None without `eod_mask_loss`.
     """
 
     tokens: NDArray[Any]
@@ -206,14 +195,10 @@ class Texts(NamedTuple):
 def count_spans(
     spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool, texts: Texts | None = None
 ) -> SlotCounts:
-    """Returns the counts of samples of documents.
+    """Returns the counts of samples of documents; denied documents are below 0.
 
-    Args:
-        spans: the spans of the samples; denied documents are below 0.
-        sequence_length: slots per sample.
-        extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
-        are_packs: True for packs of documents; False for windows, which begin with the last token of the window before.
-        texts: the tokens of the samples; None if only denied documents are masked.
+    A sample reads `extra` tokens beyond `sequence_length`. Samples that are not packs are windows, which begin with the
+    last token of the window before. `texts` is None if only denied documents are masked.
     """
     samples, is_denied = len(spans.row_offsets) - 1, None
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])[spans.row_offsets]
@@ -256,11 +241,7 @@ def count_spans(
 def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:
     """Returns the counts of samples of whole conversations.
 
-    Args:
-        shares: int64[count, 5], per conversation: tokens, inputs, tokens read, slots, labels with loss.
-        denied: bool[count], whether a conversation is denied.
-        samples: number of samples.
-        slots: number of slots of the samples.
+    `shares` are int64[count, 5], per conversation: tokens, inputs, tokens read, slots, labels with loss.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

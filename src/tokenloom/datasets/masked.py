@@ -40,7 +40,6 @@ from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Uncalled
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _GEOMETRIC_PROBABILITY = 0.2
 """Parameter of the geometric distribution of n-gram lengths in SpanBERT (https://arxiv.org/abs/1907.10529, 3.1)."""
 
@@ -81,7 +80,6 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
     word_pieces: WordPieces | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Validates the settings and reads the vocabulary."""
         super().__post_init__()
         if self.tokenizer is None:
             raise ConfigError("no `tokenizer` given", hint="pass a path or the result of `load_tokenizer`")
@@ -161,21 +159,17 @@ class MaskedWordPieceDataset(PairSamples):
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._check_pair()
-        self.order = self._make_order(config.sequence_length - config._special_tokens, self._min_sentences)
-
-    def _make_order(self, longest_text: int, min_sentences: int) -> SentenceOrder:
         # As in the reference, all splits share one cache entry.
         base = f"{self.unique_description_hash}-{type(self).__name__}"
-        store = self._array_store(PairOrigin(dataset=self.dataset), base=base)
-        return SentenceOrder(
+        self.order = SentenceOrder(
             self.dataset,
             self.rows,
             self.num_samples,
-            longest_text=longest_text,
-            short_probability=float(self.config.short_sequence_probability or 0.0),
-            seed=self.config.random_seed,
-            min_sentences=min_sentences,
-            store=store,
+            longest_text=config.sequence_length - config._special_tokens,
+            short_probability=float(config.short_sequence_probability or 0.0),
+            seed=config.random_seed,
+            min_sentences=self._min_sentences,
+            store=self._array_store(PairOrigin(dataset=self.dataset), base=base),
         )
 
     @property
@@ -197,13 +191,7 @@ class MaskedWordPieceDataset(PairSamples):
         """Returns the kernel that masks words and fills samples."""
 
     def _fill(self, spans: SpanBatch, targets: Int64s, seeds: NDArray[np.uint32]) -> Sample:
-        """Returns masked samples with a leading batch axis.
-
-        Args:
-            spans: the sentences of each sample.
-            targets: int64[rows], the maximum number of text tokens of each sample.
-            seeds: uint32[rows], the seed of each sample's generator.
-        """
+        """Returns a batch of masked samples with up to `targets` tokens of text; `seeds` are of their generators."""
         tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths).astype(np.int64)
         sample = {name: recycled_empty((len(targets), *shape), np.int64) for name, shape in self._shapes.items()}
         self._filler.fill(tokens, spans.lengths, spans.row_offsets, targets, seeds, **sample)
@@ -317,7 +305,6 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     classification_head: bool | None = None
 
     def __post_init__(self) -> None:
-        """Validates the settings and the tokenizer."""
         super().__post_init__()
         self._require("classification_head")
 
@@ -331,8 +318,7 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
 
     Labels are -1 at unmasked tokens. Pad ids within the text become 0 in text and labels. After the text, types and
     padding_mask contain the pad id, so they are masks of 0 and 1 only if the pad id is 0; without a pad id they contain
-    -1. All this is as in the reference. Unlike the reference, padding_mask is 1 at a random token that equals the pad
-    id.
+    -1. The reference does the same, except that its padding_mask is 0 at random tokens that equal the pad id.
 
     Arguments and errors are those of `MaskedWordPieceDataset`.
     """
@@ -427,7 +413,6 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     sequence_length_decoder: int | None = None
 
     def __post_init__(self) -> None:
-        """Validates the settings and the tokenizer, and computes `sequence_length_encoder`."""
         super().__post_init__()
         self.sequence_length_encoder = self.sequence_length
         self._require("sequence_length_decoder")

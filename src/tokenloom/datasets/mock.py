@@ -43,7 +43,6 @@ class MockGPTLowLevelDataset:
         return len(self.sequence_lengths)
 
     def __getitem__(self, idx: int) -> Int64s:
-        """Returns the tokens of a document: int64[length]."""
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Int64s:
@@ -88,7 +87,6 @@ class MultimodalDatasetConfig(GPTDatasetConfig):
     preprocess_func: Callable[[Sample], Sample] | None = None
 
     def __post_init__(self) -> None:
-        """Validates the settings."""
         super().__post_init__()
         for name in ("image_h", "image_w"):
             if (pixels := getattr(self, name)) is None or pixels < 1:

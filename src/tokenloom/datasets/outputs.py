@@ -33,13 +33,10 @@ _masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The description of one array of a sample.
+    """The description of one array of a sample, with its shape in one sample.
 
-    Attributes:
-        name: key of the array in a sample.
-        shape: shape in one sample, without a batch axis.
-        dtype: dtype; None for the caller's choice of int64 or int32.
-        constant: read-only array shared by all samples; None if the array is filled for each sample.
+    A dtype of None stands for the caller's choice of int64 or int32. `constant` is a read-only array that all samples
+    share; None if the array is filled for each sample.
     """
 
     name: str
@@ -129,18 +126,12 @@ def _fits(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...], constant: ND
 def _described(array: Any) -> str:
     if not isinstance(array, np.ndarray):
         return type(array).__name__
-    kinds = [
-        *([] if array.flags.writeable else ["read-only"]),
-        *([] if array.flags.c_contiguous else ["non-contiguous"]),
-    ]
-    return " ".join([*kinds, f"{array.dtype}{list(array.shape)}"])
+    kinds = "" if array.flags.writeable else "read-only ", "" if array.flags.c_contiguous else "non-contiguous "
+    return f"{''.join(kinds)}{array.dtype}{list(array.shape)}"
 
 
 def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Returns an uninitialised array; a large array reuses the memory of an earlier one that was freed.
-
-    Memory is reused only if no view and no tensor refers to it. Each process keeps up to 64 MiB.
-    """
+    """Returns an uninitialised array; large ones reuse memory of freed arrays, of which a process keeps 64 MiB."""
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if num_bytes < LARGE_BYTES:
         return np.empty(shape, dtype)

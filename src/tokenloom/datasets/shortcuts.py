@@ -28,10 +28,8 @@ _MANY = (*_ONE, "batch")
 _SKIPPED = {"sample": ("__getitem__",), "batch": _ONE, "outline": (*_ONE, QUERY)}
 """Methods that each fast method skips; `_MANY` for other methods."""
 
-_UNCALLED = {
-    name: Uncalled("override `sample` or `__getitem__`, which define a sample", unless=_ONE)
-    for name in ("spans", "span_batch")
-}
+_BY_SAMPLE = Uncalled("override `sample` or `__getitem__`, which define a sample", unless=_ONE)
+_UNCALLED = {"spans": _BY_SAMPLE, "span_batch": _BY_SAMPLE}
 UNCALLED_BY_ITEM = Uncalled("override `__getitem__` and change the result of `super()`", unless=(*_ONE, QUERY))
 """Describes a method that the reference calls to make a sample and tokenloom does not."""
 
@@ -66,10 +64,7 @@ class HasHooks:
             self._overrides.refuse_alone(method, *_SKIPPED.get(method, _MANY))
 
     def _needs_items(self, method: str) -> bool:
-        """Returns whether a fast method must call `dataset[k]` for each sample.
-
-        False if the class overrides the method itself and calls `super()`, or if its `__getitem__` is the caller.
-        """
+        """Returns whether a fast method must call `dataset[k]`; not if it is overridden or called by `dataset[k]`."""
         found = self._overrides.found
         if not found and self.item_hook is None:
             return False
@@ -98,10 +93,7 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the overridden method, or `item_hook`, that a fast method of any dataset would skip; None if none.
-
-    `method` is the fast method; "outline" stands for counts from spans alone.
-    """
+    """Returns the override or `item_hook` that a fast method would skip, or None; "outline" is counting spans."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook

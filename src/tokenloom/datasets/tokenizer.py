@@ -37,16 +37,13 @@ class TokenizerLike(Protocol):
         """The end-of-document id."""
 
 
-CONTINUATION = "##"
-"""WordPiece's prefix of tokens that continue a word."""
+_CONTINUATION = "##"  # WordPiece's prefix of tokens that continue a word
 
 
 class WordPieces(NamedTuple):
-    """The vocabulary that word masking needs.
+    """The vocabulary for word masking: all ids in ascending order, and the kind of each id.
 
-    Attributes:
-        kinds: uint8[largest id + 1]: 0 for a missing id, 1 for the start of a word, 2 for a continuation.
-        ids: int64[num_tokens], all ids in ascending order; random replacements are drawn from them.
+    A kind is 0 for a missing id, 1 for the start of a word, 2 for a continuation.
     """
 
     kinds: NDArray[np.uint8]
@@ -62,7 +59,7 @@ def word_pieces(tokenizer: Any) -> WordPieces:
     if ids[0] < 0:
         raise ConfigError(f"`inv_vocab` of {type(tokenizer).__name__}: ids must be 0 or more, got {ids[0]}")
     kinds = np.zeros(int(ids[-1]) + 1, dtype=np.uint8)
-    kinds[ids] = [2 if vocabulary[number].startswith(CONTINUATION) else 1 for number in ids.tolist()]
+    kinds[ids] = [2 if vocabulary[number].startswith(_CONTINUATION) else 1 for number in ids.tolist()]
     return WordPieces(kinds, ids)
 
 

@@ -36,7 +36,6 @@ class BlockShuffle:
     window_blocks: int = 64
 
     def __post_init__(self) -> None:
-        """Validates the settings."""
         for name in ("block_bytes", "window_blocks"):
             object.__setattr__(self, name, checked_integer(name, getattr(self, name), at_least=1))
 
@@ -70,10 +69,7 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns the window of each sample, shuffled in ranges as large as a group of blocks.
-
-    This separates the windows of a long document.
-    """
+    """Returns the window of each sample, shuffled in ranges as large as a group, to separate a document's windows."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)
     group = max(1, blocks.window_blocks * blocks.block_bytes // sample_bytes)

@@ -36,12 +36,7 @@ def build_document_and_sample_index(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns the shuffled documents of all epochs, and the starts of windows, see `kernels.build_sample_index`.
 
-    All epochs are shuffled together, or all but the final one if the plan separates it.
-
-    Args:
-        documents, plan: the documents of the split; the numbers of epochs and samples.
-        random: the generator, advanced by the shuffles.
-        window_length, extra: distance between the starts of windows in tokens; tokens read beyond it, 0 or 1.
+    All epochs are shuffled together, or all but the final one if the plan separates it. The shuffles advance `random`.
     """
     count = len(documents)
     stream = np.empty(plan.num_epochs * count, dtype=document_index_dtype(documents.rows.largest))

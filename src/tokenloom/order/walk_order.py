@@ -42,12 +42,8 @@ class Occurrences(NamedTuple):
 class WalkOrder:
     """A `SpanOrder` that is computed, not stored; its sample numbers are `walk << WINDOW_BITS | window`.
 
-    Opens pairs when a sample needs them. Spans of a denied document have the document number -1 - document.
-
-    Args:
-        pairs: the pairs of the source.
-        reader: the result of `make_walk_reader` for the documents of the pairs.
-        identity: see `Order.identity`.
+    Opens pairs when a sample needs them. Spans of a denied document have the document number -1 - document. `reader` is
+    the result of `make_walk_reader` for the documents of the pairs.
     """
 
     num_samples = _NO_END
@@ -61,10 +57,7 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Adds walks, numbered from `first_walk`, of `num_windows` windows over pairs [first_pair, last_pair).
-
-        Idempotent.
-        """
+        """Adds walks, numbered from `first_walk`, of `num_windows` over pairs [first_pair, last_pair); idempotent."""
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:

@@ -19,11 +19,7 @@ _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
     """Returns the exact number of windows over `num_tokens` tokens; the reference counts partial windows in float32.
 
-    Args:
-        num_tokens: total number of tokens.
-        window_length: distance between the starts of windows, in tokens.
-        extra: tokens that a window reads beyond `window_length`, 0 or 1.
-        keep_partial: whether an incomplete last window counts.
+    Windows start every `window_length` tokens and read `extra` (0 or 1) more.
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length

@@ -117,7 +117,7 @@ class LedgerCount:
                 member = self._dataset.member(source, length)
                 assert member.taken is not None  # of conversations
                 exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
-                documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
+                documents = np.arange(first, first + len(exposure.shares), dtype=np.int64)
                 is_read = ~are_held_out(self._lock, source, documents)
                 reasons = exposure.empty, exposure.too_long, exposure.untrainable
                 self._dropped_of_pairs[key] = [exposure.count(each & is_read) for each in reasons]
