@@ -19,8 +19,7 @@ def arrays(weights, size, **more):
         store=ArrayStore(cache=None, description="", name="a blend"),
         **more,
     )
-    found = order.arrays
-    return found["dataset_index"], found["dataset_sample_index"]
+    return order.arrays["dataset_index"], order.arrays["dataset_sample_index"]
 
 
 def test_each_block_holds_what_it_held_at_other_places():
@@ -51,9 +50,8 @@ def test_the_setting_has_a_cache_of_its_own_and_changes_no_dataset(tmp_path, rng
         blends[block] = BlendedMegatronDatasetBuilder(GPTDataset, [160, None, None], lambda: True, config).build()[0]
     assert blends[1].unique_description_hash != blends[32].unique_description_hash
     assert "mixing_block" not in blends[1].unique_description
-    assert [each.unique_description for each in blends[1].datasets] == [
-        each.unique_description for each in blends[32].datasets
-    ]
-    assert sorted(blends[1].batch(range(160))["tokens"].tolist()) == sorted(
-        blends[32].batch(range(160))["tokens"].tolist()
-    )
+    for facts in (
+        lambda blend: [each.unique_description for each in blend.datasets],
+        lambda blend: sorted(blend.batch(range(160))["tokens"].tolist()),
+    ):
+        assert facts(blends[1]) == facts(blends[32])

@@ -8,21 +8,18 @@ import pytest
 import torch
 from tests.support import assert_same, make_config, write_corpus
 
-from tokenloom.blending import builder as plain_builder
-from tokenloom.datasets import config as plain_config
-from tokenloom.datasets import gpt as plain_gpt
+import tokenloom
 from tokenloom.errors import DatasetNotFoundError, IndexCacheError
 from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.megatron.core.datasets import blended_megatron_dataset_builder, gpt_dataset
+from tokenloom.megatron.core.datasets import gpt_dataset
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import (
+    BlendedMegatronDatasetBuilder as ReferenceBuilder,
+)
 
 KINDS = {
-    "plain": (plain_builder.BlendedMegatronDatasetBuilder, plain_gpt.GPTDataset, plain_config.GPTDatasetConfig),
-    "reference": (
-        blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder,
-        gpt_dataset.GPTDataset,
-        gpt_dataset.GPTDatasetConfig,
-    ),
+    "plain": (tokenloom.BlendedMegatronDatasetBuilder, tokenloom.GPTDataset, tokenloom.GPTDatasetConfig),
+    "reference": (ReferenceBuilder, gpt_dataset.GPTDataset, gpt_dataset.GPTDatasetConfig),
 }
 WEIGHTS = [3.0, 2.0, 1.0]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from tests.blending.corpora import corpora
 from tests.rendering.cards import tables_of, text_of
-from tests.support import make_config
+from tests.support import make_config, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import plan_build
 from tokenloom.datasets.gpt import GPTDataset
+
+
+def corpora(folder, count):
+    """Writes pairs of one document of ten tokens, of two, and so on; returns their prefixes."""
+    return [write_corpus(folder / f"s{number}", [[1] * 10] * (number + 1)) for number in range(count)]
 
 
 def test_a_blend_shows_its_shares(tmp_path):

@@ -105,10 +105,7 @@ def test_attention_over_the_lists_keeps_documents_apart(prefix, tmp_path):
     ("settings", "message"),
     [
         ({"attention": "flash"}, "`attention`: must be one of 'cu_seqlens', 'document_ids', 'block_mask'"),
-        (
-            {"attention": "block_mask", "attention_block_size": 0},
-            "`attention_block_size`: must be 1 or more, got 0",
-        ),
+        ({"attention": "block_mask", "attention_block_size": 0}, "`attention_block_size`: must be 1 or more, got 0"),
         ({"attention_window": 5}, '`attention_window`: needs `attention="block_mask"`, got None'),
         ({"attention": "document_ids", "reset_position_ids": True}, "exclude each other"),
     ],

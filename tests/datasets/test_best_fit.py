@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
+from tests.datasets.everywhere import check_everywhere
 from tests.order.computed import InOrder
 from tests.reference.gpt import make_sample
 from tests.reference.packs import cut
@@ -112,16 +111,12 @@ def test_several_epochs_a_cache_and_a_pickle_give_the_same_samples(tmp_path, rng
     prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=50, longest=30, vocab_size=100))
     options = {"sequence_length": 12, "window_policy": "best_fit", "num_samples": 200}
     built = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), **options)
-    positions = rng.permutation(len(built)).tolist()
-    expected = built.batch(positions)
     assert built.epoch_plan.num_epochs > 2
     assert built.verify_indices() == []
     deferred = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), defer_npy_index_mmap=True, **options)
     assert len(deferred) == len(built)
-    for dataset in (deferred, pickle.loads(pickle.dumps(built)), make_dataset(prefix, in_memory=True, **options)):
-        assert equal_samples(dataset.batch(positions), expected)
-    single = [built.sample(position) for position in positions]
-    assert all(equal_samples(one, {n: a[k] for n, a in expected.items()}) for k, one in enumerate(single))
+    positions = rng.permutation(len(built)).tolist()
+    check_everywhere(built, positions, deferred, make_dataset(prefix, in_memory=True, **options))
 
 
 def test_damaged_packs_are_told(tmp_path, rng):
@@ -156,10 +151,8 @@ def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
             lengths = dataset.dataset.sequence_lengths[dataset.indices]
             assert each.packing == best_fit_report(lengths, sequence_length=12)
             assert each.num_epochs_owed == each.num_samples_owed / each.packing.num_packs
-    by_option = plan_build(
-        make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12), sizes, policy="best_fit"
-    )
-    assert by_option == plan
+    windows = make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12)
+    assert plan_build(windows, sizes, policy="best_fit") == plan
 
 
 COMPUTED = [

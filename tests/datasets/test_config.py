@@ -47,20 +47,6 @@ def test_a_wrong_setting_is_refused(changes, text):
         make_config(None, **changes)
 
 
-def test_what_the_tokenizer_must_have_for_cache_keys(tmp_path):
-    from tests.support import make_dataset, write_corpus
-
-    class Anonymous:
-        vocab_size, eod = 10, 9
-
-    with pytest.raises(ConfigError) as caught:
-        make_dataset(write_corpus(tmp_path / "corpus", [[1] * 9]), tokenizer=Anonymous())
-    assert str(caught.value) == (
-        "the tokenizer Anonymous has no `unique_identifiers`\n"
-        "hint: add a dict that identifies it in the keys of cached indices"
-    )
-
-
 @pytest.mark.parametrize(
     ("given", "held"),
     [

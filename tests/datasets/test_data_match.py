@@ -6,19 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.datasets.masked import make_dataset as make_masked
 from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
-from tests.support import MASKING, StandInWordPieces, make_dataset
+from tests.support import make_dataset
 
-from tokenloom import (
-    ConfigError,
-    DataMismatchWarning,
-    IndexedDatasetBuilder,
-    MissingEodWarning,
-    Split,
-    T5MaskedWordPieceDataset,
-    T5MaskedWordPieceDatasetConfig,
-)
-from tokenloom.datasets.splits import split_indices
+from tokenloom import ConfigError, DataMismatchWarning, IndexedDatasetBuilder, MissingEodWarning
 
 CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9, 12, 13]]]
 CHAT = {"schema": "messages", "chat_template": {"name": "default", "sha256": "ab"}}
@@ -57,20 +49,10 @@ def test_documents_and_what_cannot_be_told_are_read(tmp_path, options):
 @pytest.mark.parametrize(("options", "error"), [(CHAT, ConfigError), ({"split_sentences": False}, DataMismatchWarning)])
 def test_other_data_are_no_sentences(tmp_path, options, error):
     prefix = write_recorded(tmp_path / "corpus", CORPUS, options=options)
-    config = T5MaskedWordPieceDatasetConfig(
-        sequence_length=16,
-        sequence_length_decoder=16,
-        blend=([prefix], None),
-        split="1",
-        tokenizer=StandInWordPieces(),
-        allow_tokenizer_mismatch=True,
-        **MASKING,
-    )
-    data = T5MaskedWordPieceDataset.build_low_level_dataset(prefix, config)
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataMismatchWarning)
         with pytest.raises(error, match="expected single sentences, found "):
-            T5MaskedWordPieceDataset(data, prefix, split_indices((0, 1), 2), None, Split.train, config)
+            make_masked("t5", prefix, allow_tokenizer_mismatch=True)
 
 
 @pytest.mark.parametrize("setting", ["reset_position_ids", "eod_mask_loss"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import support
+from tests.datasets.everywhere import check_everywhere
 from tests.datasets.fim import EOD, MIDDLE, PREFIX, SPLIT, SUFFIX, CharacterTokenizer
 from tests.order.computed import InOrder
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
@@ -154,19 +154,10 @@ def test_a_rate_of_zero_gives_the_samples_of_gpt(prefix, policy, masking):
 def test_a_sample_follows_from_its_position_alone(prefix, tmp_path, rng):
     options = {"sequence_length": 40, "window_policy": "concat", "fim_rate": 0.7, "num_samples": 60}
     dataset = make_fim(prefix, path_to_cache=str(tmp_path / "cache"), **options)
-    expected = [dataset.sample(k) for k in range(len(dataset))]
-    order = rng.permutation(len(dataset)).tolist()
-    batch = dataset.batch(order)
-    for row, k in enumerate(order):
-        assert equal_samples({name: array[row] for name, array in batch.items()}, expected[k])
     again = make_fim(prefix, path_to_cache=str(tmp_path / "cache"), defer_npy_index_mmap=True, **options)
-    assert all(equal_samples(again.sample(k), expected[k]) for k in reversed(order))
-    copied = pickle.loads(pickle.dumps(dataset))
-    with ThreadPoolExecutor(4) as threads:
-        for k, sample in zip(order, threads.map(copied.sample, order), strict=True):
-            assert equal_samples(sample, expected[k])
+    check_everywhere(dataset, rng.permutation(len(dataset)).tolist(), again)
     other = make_fim(prefix, random_seed=5, **options)
-    assert any(not equal_samples(other.sample(k), expected[k]) for k in range(10))
+    assert any(not equal_samples(other.sample(k), dataset.sample(k)) for k in range(10))
 
 
 @given(

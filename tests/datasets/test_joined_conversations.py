@@ -47,16 +47,9 @@ class InOrder:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UntrainableWarning)
             self.places = [kind.count_slots(pair, config) for pair in opened]
+        rule = {"sequence_length": capacity, "extra": 0}
         counts = [
-            count_packs_of(
-                places,
-                sequence_length=capacity,
-                extra=0,
-                key=KEY,
-                pair=number,
-                held_documents=held,
-                reads_held=reads_held,
-            )
+            count_packs_of(places, key=KEY, pair=number, held_documents=held, reads_held=reads_held, **rule)
             for number, places in enumerate(self.places)
         ]
         self.num_windows = sum(counts)
@@ -68,12 +61,9 @@ class InOrder:
         taken = kind.joined_conversations(self.pairs, config, name="talks")
         taken.report_slots(documents, shares_samples=kind.shares_samples)
         num_packs = counts if kind.shares_samples else None
-        reader = make_walk_reader(
-            documents, is_shuffled=True, sequence_length=capacity, extra=0, denied=denied, num_packs=num_packs
-        )
+        reader = make_walk_reader(documents, is_shuffled=True, denied=denied, num_packs=num_packs, **rule)
         reader.add_walks(0, 0, len(prefixes), self.num_windows)
-        order = WalkOrder(self.pairs, reader, identity="test")
-        self.dataset = kind.in_order(taken, order)
+        self.dataset = kind.in_order(taken, WalkOrder(self.pairs, reader, identity="test"))
         self.windows = np.arange(self.num_windows)
 
     def walk(self, number):
@@ -100,14 +90,8 @@ def expected_sample(kind, talks, *, length, multiple, train_on="answers"):
 def test_samples_are_those_of_the_twin(kind, pairs, length, context, train_on, walk, mmap) -> None:
     with tempfile.TemporaryDirectory() as folder:
         prefixes = [write_conversations(f"{folder}/{number}", talks) for number, talks in enumerate(pairs)]
-        source = InOrder(
-            kind,
-            prefixes,
-            sequence_length=length,
-            context_parallel_size=context,
-            train_on=train_on,
-            mmap_bin_files=mmap,
-        )
+        settings = {"sequence_length": length, "context_parallel_size": context, "train_on": train_on}
+        source = InOrder(kind, prefixes, mmap_bin_files=mmap, **settings)
         everything = [talk for talks in pairs for talk in talks]
         ahead = 0 if kind is SFTDataset else 1
         usable = [
@@ -178,11 +162,12 @@ def test_denied_conversations_are_padding_and_never_read(kind, talks, monkeypatc
     source = InOrder(kind, prefixes, sequence_length=16, denied=denied)
     read = []
     gather = IndexedDataset.gather
-    monkeypatch.setattr(
-        IndexedDataset,
-        "gather",
-        lambda pair, sequences, *rest: read.append((pair, sequences)) or gather(pair, sequences, *rest),
-    )
+
+    def recorded(pair, sequences, *rest):
+        read.append((pair, sequences))
+        return gather(pair, sequences, *rest)
+
+    monkeypatch.setattr(IndexedDataset, "gather", recorded)
     hidden = 0
     for number in source.walk(0):
         read.clear()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.datasets.everywhere import check_everywhere
 from tests.datasets.masked import (
     ALL_WORDS,
     BOS,
@@ -102,15 +101,9 @@ def test_types_are_those_of_the_reference(prefix, kind):
     dataset = make_dataset(kind, prefix)
     sample = dataset[0]
     for name, value in sample.items():
-        if name in ("is_random", "truncated"):
-            assert type(value) is int
-        else:
-            assert isinstance(value, np.ndarray)
-            assert value.dtype == np.int64
-    assert equal_samples(
-        {name: np.asarray(value) for name, value in sample.items()},
-        {name: np.asarray(value) for name, value in dataset.sample(0).items()},
-    )
+        assert type(value) is (int if name in ("is_random", "truncated") else np.ndarray)
+        assert np.asarray(value).dtype == np.int64
+    assert equal_samples({name: np.asarray(value) for name, value in sample.items()}, dataset.sample(0))
 
 
 @pytest.mark.parametrize(("kind", "mmap_bin_files"), [("bert", True), ("t5", False)])
@@ -118,19 +111,7 @@ def test_a_sample_is_the_same_alone_in_a_batch_from_the_end_in_a_thread_and_afte
     corpus, kind, mmap_bin_files
 ):
     dataset = make_dataset(kind, corpus, num_samples=200, mmap_bin_files=mmap_bin_files)
-    positions = list(range(0, len(dataset), 7))
-    expected = [dataset.sample(k) for k in positions]
-    batch = dataset.batch(positions[::-1])
-    tensors = dataset.__getitems__(positions)
-    clone = pickle.loads(pickle.dumps(dataset))
-    with ThreadPoolExecutor(4) as executor:
-        threaded = list(executor.map(dataset.sample, positions))
-    for row, (k, sample) in enumerate(zip(positions, expected, strict=True)):
-        assert equal_samples({name: array[-1 - row] for name, array in batch.items()}, sample)
-        assert equal_samples({name: tensor.numpy() for name, tensor in tensors[row].items()}, sample)
-        assert equal_samples(dataset.sample(k - len(dataset)), sample)
-        assert equal_samples(clone.sample(k), sample)
-        assert equal_samples(threaded[row], sample)
+    check_everywhere(dataset, list(range(0, len(dataset), 7)))
 
 
 @both
@@ -210,41 +191,30 @@ def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
             damaged[0]
 
 
-@pytest.mark.parametrize(("kind", "role"), [("bert", "mask"), ("t5", "eos")])
-def test_a_tokenizer_without_a_token_that_is_needed(prefix, kind, role):
-    with pytest.raises(ConfigError, match=f"the tokenizer StandInWordPieces has no `{role}`"):
-        make_config(kind, prefix, tokenizer=StandInWordPieces(**{role: None}))
+EXCLUSIVE = "masking_use_geometric_distribution", "masking_do_permutation"
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("kind", "changes", "message"),
     [
-        ({"classification_head": None}, "no `classification_head` given"),
-        ({"tokenizer": None}, "no `tokenizer` given"),
-        ({"masking_probability": None}, "no `masking_probability` given"),
-        ({"masking_probability": 0.0}, r"`masking_probability`: must be in \(0, 1\), got 0.0"),
-        ({"masking_probability": 1.0}, r"`masking_probability`: must be in \(0, 1\), got 1.0"),
-        ({"short_sequence_probability": 1.1}, r"`short_sequence_probability`: must be in \[0, 1\], got 1.1"),
-        ({"masking_max_ngram": 0}, "`masking_max_ngram`: must be 1 or more, got 0"),
-        (
-            {"masking_do_permutation": True, "masking_use_geometric_distribution": True},
-            "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other",
-        ),
-        ({"sequence_length": 3}, "`sequence_length`: must be [45] or more, got 3"),
+        ("bert", {"classification_head": None}, "no `classification_head` given"),
+        ("bert", {"tokenizer": None}, "no `tokenizer` given"),
+        ("bert", {"masking_probability": None}, "no `masking_probability` given"),
+        ("bert", {"masking_probability": 0.0}, r"`masking_probability`: must be in \(0, 1\), got 0.0"),
+        ("bert", {"masking_probability": 1.0}, r"`masking_probability`: must be in \(0, 1\), got 1.0"),
+        ("bert", {"short_sequence_probability": 1.1}, r"`short_sequence_probability`: must be in \[0, 1\], got 1.1"),
+        ("bert", {"masking_max_ngram": 0}, "`masking_max_ngram`: must be 1 or more, got 0"),
+        ("bert", dict.fromkeys(EXCLUSIVE, True), f"`{EXCLUSIVE[0]}` and `{EXCLUSIVE[1]}` exclude each other"),
+        ("bert", {"sequence_length": 3}, "`sequence_length`: must be [45] or more, got 3"),
+        ("bert", {"tokenizer": StandInWordPieces(mask=None)}, "the tokenizer StandInWordPieces has no `mask`"),
+        ("t5", {"tokenizer": StandInWordPieces(eos=None)}, "the tokenizer StandInWordPieces has no `eos`"),
+        ("t5", {"sequence_length_decoder": None}, "no `sequence_length_decoder` given"),
+        ("t5", {"sequence_length_decoder": 0}, "`sequence_length_decoder`: must be"),
     ],
 )
-def test_settings_that_make_no_sense(prefix, changes, message):
+def test_settings_that_make_no_sense(prefix, kind, changes, message):
     with pytest.raises(ConfigError, match=message):
-        make_config("bert", prefix, **changes)
-
-
-def test_t5_needs_a_length_of_the_decoder(prefix):
-    for length, problem in (
-        (None, "no `sequence_length_decoder` given"),
-        (0, "`sequence_length_decoder`: must be"),
-    ):
-        with pytest.raises(ConfigError, match=problem):
-            make_config("t5", prefix, sequence_length_decoder=length)
+        make_config(kind, prefix, **changes)
     assert make_config("t5", prefix).sequence_length_encoder == 12
 
 
@@ -259,13 +229,10 @@ def test_data_of_another_tokenizer_name_the_token(tmp_path, kind):
 @both
 def test_data_without_samples(tmp_path, kind):
     prefix = write_sentences(tmp_path / "corpus", [[], [[10] * 600, [11]], []])
-    with pytest.raises(
-        ConfigError, match="none of 3 documents gives a sample: each has fewer than 1 sentences, or several"
-    ):
+    message = "none of 3 documents gives a sample: each has fewer than 1 sentences, or several"
+    with pytest.raises(ConfigError, match=message):
         make_dataset(kind, prefix, num_samples=1)
-    with pytest.warns(
-        ShortDatasetWarning, match="none of 3 documents gives a sample: each has fewer than 1 sentences, or several"
-    ):
+    with pytest.warns(ShortDatasetWarning, match=message):
         assert len(make_dataset(kind, prefix)) == 0
     assert len(make_dataset(kind, prefix, num_samples=0)) == 0
     with pytest.warns(ShortDatasetWarning, match="none of 0 documents"):

@@ -46,10 +46,7 @@ def test_a_sample_is_one_padded_conversation(tmp_path):
         "padded_seq_len": [6],
     }
     assert sample["original_seq_len"].dtype == sample["padded_seq_len"].dtype == np.int32
-    tensors = dataset[0]
-    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
-        name: array.tolist() for name, array in sample.items()
-    }
+    assert equal_samples({name: tensor.numpy() for name, tensor in dataset[0].items()}, sample)
 
 
 def test_an_ordinary_pair_is_text_with_loss_everywhere(tmp_path):
@@ -146,14 +143,8 @@ def small_mock(monkeypatch):
 
 
 def test_mock_lengths_are_lognormal_and_always_the_same():
-    settings = {
-        "mode": "distribution",
-        "type": "lognormal",
-        "min_seq_len": 3,
-        "max_seq_len": 500,
-        "mean_seq_len": 60,
-        "lognormal_sigma": 0.7,
-    }
+    settings = {"mode": "distribution", "type": "lognormal", "min_seq_len": 3, "max_seq_len": 500}
+    settings |= {"mean_seq_len": 60, "lognormal_sigma": 0.7}
     lengths = MockVarlenLowLevelDataset(StandInTokenizer(), **settings).sequence_lengths
     drawn = np.random.RandomState(0).lognormal(np.log(60) - 0.7**2 / 2, 0.7, 1000)
     assert lengths.tolist() == np.clip(drawn, 3, 500).astype(int).tolist()

@@ -62,16 +62,25 @@ def weights_of_many(draw, most=400):
     return weights if sum(weights) > 0 else [*weights, 1.0]
 
 
-@given(weights=weights_of_many(), size=st.integers(0, 1200))
-@example(weights=[1.0] * 400, size=1200)
-@example(weights=[1.0, 1e-12] * 30, size=1000)
-@example(weights=[5e-324] * 20 + [1.0], size=100)
-def test_blends_by_weight_equal_the_twin(weights, size):
+@contextmanager
+def threads(number, warm_up):
+    with mock.patch.multiple(order, _num_threads=lambda size: number, _WARM_UP=warm_up):
+        yield
+
+
+@given(weights=weights_of_many(), size=st.integers(0, 1200), number=st.integers(1, 7), warm_up=st.integers(0, 200))
+@example(weights=[1.0] * 400, size=1200, number=3, warm_up=0)
+@example(weights=[1.0, 1e-12] * 30, size=1000, number=4, warm_up=10)
+@example(weights=[5e-324] * 20 + [1.0], size=100, number=1, warm_up=0)
+@example(weights=[1.0, 2.0], size=3, number=7, warm_up=0)
+def test_blends_by_weight_equal_the_twin_for_any_number_of_threads(weights, size, number, warm_up):
     shares = normalized(weights)
     expected = blending_indices(shares, size)
-    assert by_weight(shares, size) == expected
-    counts = blending_counts(np.array(shares), size)
-    assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
+    for num_threads in {1, number}:
+        with threads(num_threads, warm_up):
+            assert by_weight(shares, size) == expected
+            counts = blending_counts(np.array(shares), size)
+        assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
 
 
 @st.composite
@@ -85,44 +94,18 @@ def sizes_of_many(draw):
     return sizes.tolist()
 
 
-@given(sizes=sizes_of_many())
-@example(sizes=[1] * 200)
-@example(sizes=[1000, 1])
-def test_blends_that_use_everything_up_equal_the_twin(sizes):
+@given(sizes=sizes_of_many(), number=st.integers(1, 7), warm_up=st.integers(0, 50))
+@example(sizes=[1] * 200, number=3, warm_up=0)
+@example(sizes=[1000, 1], number=4, warm_up=0)
+def test_blends_that_use_everything_up_equal_the_twin_for_any_number_of_threads(sizes, number, warm_up):
     total = sum(sizes)
-    chosen, samples = exhaustively(sizes)
-    assert (chosen, samples) == blending_indices([size / float(total) for size in sizes], total, sizes)
+    chosen, samples = blending_indices([size / float(total) for size in sizes], total, sizes)
+    for num_threads in {1, number}:
+        with threads(num_threads, warm_up):
+            assert exhaustively(sizes) == (chosen, samples)
     assert sorted(zip(chosen, samples, strict=True)) == [
         (number, sample) for number, size in enumerate(sizes) for sample in range(size)
     ]
-
-
-@contextmanager
-def threads(number, warm_up):
-    with mock.patch.multiple(order, _num_threads=lambda size: number, _WARM_UP=warm_up):
-        yield
-
-
-@given(weights=weights_of_many(), size=st.integers(0, 1200), number=st.integers(2, 7), warm_up=st.integers(0, 200))
-@example(weights=[1.0] * 400, size=1200, number=3, warm_up=0)
-@example(weights=[1.0, 1e-12] * 30, size=1000, number=4, warm_up=10)
-@example(weights=[1.0, 2.0], size=3, number=7, warm_up=0)
-def test_threads_change_nothing_in_blends_by_weight(weights, size, number, warm_up):
-    shares = normalized(weights)
-    expected = blending_indices(shares, size)
-    with threads(number, warm_up):
-        assert by_weight(shares, size) == expected
-        counts = blending_counts(np.array(shares), size)
-    assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
-
-
-@given(sizes=sizes_of_many(), number=st.integers(2, 7), warm_up=st.integers(0, 50))
-@example(sizes=[1] * 200, number=3, warm_up=0)
-@example(sizes=[1000, 1], number=4, warm_up=0)
-def test_threads_change_nothing_in_blends_that_use_everything_up(sizes, number, warm_up):
-    expected = exhaustively(sizes)
-    with threads(number, warm_up):
-        assert exhaustively(sizes) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,10 +113,9 @@ def test_threads_change_nothing_in_blends_that_use_everything_up(sizes, number, 
 )
 def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
     rng = np.random.default_rng(seed)
-    weights = {"smooth": rng.dirichlet(np.ones(number)), "skewed": 10 ** rng.uniform(-9, 0, number), "equal": None}[
-        kind
-    ]
-    shares = np.full(number, 1 / number) if weights is None else weights / weights.sum()
+    draw = {"smooth": lambda: rng.dirichlet(np.ones(number)), "skewed": lambda: 10 ** rng.uniform(-9, 0, number)}
+    weights = draw[kind]() if kind in draw else np.ones(number)
+    shares = weights / weights.sum()
     with threads(1, 0):
         alone = build_blending_indices(shares, size=300_000)
     for warm_up in (0, 1000, 1 << 15):

@@ -125,12 +125,8 @@ def test_takes_of_a_leaf_count_up_and_are_found_again(weights, k):
 def test_no_leaf_misses_its_share_by_two(weights, seed):
     mixture, total = Mixture(weights), sum(weights)
     rng = np.random.default_rng(seed)
-    for k in [
-        *range(64),
-        *rng.integers(0, 10**6, size=30).tolist(),
-        *rng.integers(0, LARGEST, size=30).tolist(),
-        LARGEST,
-    ]:
+    drawn = np.concatenate([rng.integers(0, most, size=30) for most in (10**6, LARGEST)])
+    for k in [*range(64), *drawn.tolist(), LARGEST]:
         for taken, weight in zip(mixture.counts(k).tolist(), weights, strict=True):
             assert abs(taken - Fraction(weight * k, total)) < 2
 

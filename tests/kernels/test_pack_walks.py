@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,39 +54,21 @@ class Source:
         is_open: bool = True,
     ) -> None:
         self.pairs = pairs
+        rule: Any = {"sequence_length": length, "extra": extra, "most_pieces": most}
+        chosen: Any = {"held_blocks": held[0], "held_documents": held[1], "reads_held": reads_held}
         self.counts = [
-            count_packs_of(
-                lengths,
-                sequence_length=length,
-                extra=extra,
-                key=KEY,
-                pair=number,
-                held_blocks=held[0],
-                held_documents=held[1],
-                reads_held=reads_held,
-                most_pieces=most,
-            )
-            for number, lengths in enumerate(pairs)
+            count_packs_of(lengths, key=KEY, pair=number, **rule, **chosen) for number, lengths in enumerate(pairs)
         ]
         self.num_packs = sum(self.counts)
         facts = [(len(lengths), NOT_KNOWN, *held) for lengths in pairs]
         self.documents = make_source_documents(facts, key=KEY, reads_held=reads_held)
         for number, lengths in enumerate(pairs if is_open else ()):
             self.documents.open(number, lengths)
-        self.reader = self.reader_of(is_shuffled=is_shuffled, length=length, extra=extra, most=most, denied=denied)
+        self.options = {"is_shuffled": is_shuffled, "denied": denied, **rule}
+        self.reader = self.make_reader()
 
-    def reader_of(
-        self, *, is_shuffled: bool, length: int, extra: int, most: int | None = None, denied: tuple[int, ...] = ()
-    ):
-        reader = make_walk_reader(
-            self.documents,
-            is_shuffled=is_shuffled,
-            sequence_length=length,
-            extra=extra,
-            num_packs=self.counts,
-            most_pieces=most,
-            denied=denied,
-        )
+    def make_reader(self):
+        reader = make_walk_reader(self.documents, num_packs=self.counts, **self.options)
         reader.add_walks(0, 0, len(self.pairs), self.num_packs)
         return reader
 
@@ -141,10 +124,8 @@ def test_groups_and_pools_are_those_of_the_twin(is_shuffled: bool) -> None:
     # Pairs of 1, 20, 3, 0 and 14 groups: some share a pool, one has two.
     sizes = (900, 19 * GROUP_DOCUMENTS + 5, 3 * GROUP_DOCUMENTS, 0, 14 * GROUP_DOCUMENTS - 7)
     pairs = [sparse(size, seed=seed, num_held=size // 800) for seed, size in enumerate(sizes)]
-    source = Source(pairs, length=40, is_shuffled=is_shuffled)
-    for walk in (3,):
-        expected = twin(pairs, walk=walk, sequence_length=40, extra=1, is_shuffled=is_shuffled)
-        assert source.packs(walk) == expected
+    expected = twin(pairs, walk=3, sequence_length=40, extra=1, is_shuffled=is_shuffled)
+    assert Source(pairs, length=40, is_shuffled=is_shuffled).packs(3) == expected
 
 
 def test_a_document_is_found_where_it_is_read() -> None:
@@ -180,14 +161,9 @@ def test_what_is_held_out_is_disjoint_and_all_there(blocks: int, singles: int) -
     for reads_held in (True, False):
         source = Source([lengths], length=512, held=(blocks, singles), reads_held=reads_held)
         read[reads_held] = {document for pack in source.packs(0) for document, _, _ in pack}
-        expected = twin(
-            [lengths],
-            walk=0,
-            sequence_length=512,
-            extra=1,
-            reads=lambda _, document, wanted=reads_held: is_held(document, blocks, singles) == wanted,
-        )
-        assert source.packs(0) == expected
+        wanted = {document: is_held(document, blocks, singles) == reads_held for document in range(len(lengths))}
+        rule: Any = {"sequence_length": 512, "extra": 1, "reads": lambda _, document, wanted=wanted: wanted[document]}
+        assert source.packs(0) == twin([lengths], walk=0, **rule)
     assert not read[True] & read[False]
     assert sorted(read[True] | read[False]) == np.flatnonzero(lengths).tolist()
     outside = next(iter(read[True]))
@@ -224,34 +200,25 @@ def test_other_packs_than_were_promised_are_refused() -> None:
     source = Source([sparse(100, num_held=90), sparse(100, seed=1)], length=16)
     source.counts[0] += 1
     source.num_packs += 1
-    reader = source.reader_of(is_shuffled=True, length=16, extra=1)
     with pytest.raises(IndexError, match=r"expected pair 0 to make \d+ packs, found \d+"):
-        reader.spans(np.arange(source.num_packs), keep_empty=False)
+        source.make_reader().spans(np.arange(source.num_packs), keep_empty=False)
     source.num_packs += 1
-    reader = source.reader_of(is_shuffled=True, length=16, extra=1)
     with pytest.raises(IndexError, match=r"expected a walk of \d+ packs, found \d+"):
-        reader.spans(np.array([0]), keep_empty=False)
+        source.make_reader().spans(np.array([0]), keep_empty=False)
 
 
 def test_threads_get_what_one_gets() -> None:
     source = Source([sparse(4 * GROUP_DOCUMENTS, num_held=20_000)], length=64)
     expected = source.packs(2)
     again = Source(source.pairs, length=64)
-    random = np.random.default_rng(0)
-    wrong: list[int] = []
+    windows = np.random.default_rng(0).integers(0, len(expected), 1200).tolist()
 
-    def ask(windows: NDArray[np.int64]) -> None:
-        for window in windows.tolist():
-            *columns, _ = again.reader.spans(sample_numbers(np.array([2]), np.array([window])), keep_empty=False)
-            if list(zip(*(column.tolist() for column in columns), strict=True)) != expected[window]:
-                wrong.append(window)
+    def read(window: int) -> list[tuple[int, ...]]:
+        *columns, _ = again.reader.spans(sample_numbers(np.array([2]), np.array([window])), keep_empty=False)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    threads = [threading.Thread(target=ask, args=(random.integers(0, len(expected), 200),)) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(6) as executor:
+        assert list(executor.map(read, windows)) == [expected[window] for window in windows]
 
 
 def test_the_order_stays_as_it_is() -> None:

@@ -57,16 +57,13 @@ def tasks(draw):
     capacity = draw(st.sampled_from([1, 8, 100, 4096, 2**40]))
     count = draw(st.integers(1, 120))
     kind = draw(st.sampled_from(["uniform", "lognormal", "bimodal", "equal", "few"]))
-    if kind == "uniform":
-        lengths = rng.integers(1, capacity + 1, size=count)
-    elif kind == "lognormal":
-        lengths = rng.lognormal(np.log(capacity) - 1.5, 1.0, size=count).astype(np.int64)
-    elif kind == "bimodal":
-        lengths = np.where(rng.random(count) < 0.2, capacity, max(capacity // 30, 1))
-    elif kind == "equal":
-        lengths = np.full(count, rng.integers(1, capacity + 1))
-    else:
-        lengths = rng.choice(rng.integers(1, capacity + 1, size=3), size=count)
+    lengths = {
+        "uniform": lambda: rng.integers(1, capacity + 1, size=count),
+        "lognormal": lambda: rng.lognormal(np.log(capacity) - 1.5, 1.0, size=count),
+        "bimodal": lambda: np.where(rng.random(count) < 0.2, capacity, max(capacity // 30, 1)),
+        "equal": lambda: np.full(count, rng.integers(1, capacity + 1)),
+        "few": lambda: rng.choice(rng.integers(1, capacity + 1, size=3), size=count),
+    }[kind]()
     lengths = np.sort(np.clip(lengths, 1, capacity))[::-1].astype(np.int64)
     costs = np.sort(draw(st.sampled_from([lengths, lengths // 3, lengths**2 if capacity < 2**20 else lengths])))[::-1]
     num_ranks = draw(st.integers(1, 9))
@@ -81,20 +78,10 @@ def tasks(draw):
     while sum(widths) > count:
         widths[int(np.argmax(widths))] -= 1
     bases = [level * (num_ranks - width) for level, width in zip(levels, widths, strict=True)]
-    return (
-        lengths.tolist(),
-        costs.tolist(),
-        {
-            "capacity": capacity,
-            "most_items": draw(st.sampled_from([count, count, 1, 2, 5, 9])),
-            "widths": widths,
-            "levels": levels,
-            "bases": bases,
-            "num_ranks": num_ranks,
-            "by_length": draw(st.booleans()),
-            "short_first": draw(st.sampled_from([0, 0, 2, 4])),
-        },
-    )
+    options = {"capacity": capacity, "most_items": draw(st.sampled_from([count, count, 1, 2, 5, 9]))}
+    options |= {"widths": widths, "levels": levels, "bases": bases, "num_ranks": num_ranks}
+    options |= {"by_length": draw(st.booleans()), "short_first": draw(st.sampled_from([0, 0, 2, 4]))}
+    return lengths.tolist(), costs.tolist(), options
 
 
 @given(task=tasks())

@@ -16,13 +16,6 @@ from tokenloom.kernels.arrays import digest_tokens
 LENGTHS = [0, 1, 7, 8, 9, 511, 512, 513, 2047, 2048, 2049, 2500, 4096]
 VALUES = {"small": (0, 50_000), "of 32 bits": (-(2**31), 2**31), "of 64 bits": (-(2**63), 2**63)}
 
-GOLDEN = {
-    "nothing": (0xCA4AC3881B7C90FD, 0x4BFFD802EBFB15E4),
-    "three": (0xA569DEC57F7E8291, 0x47A0E2C17BDC3C70),
-    "many": (0xC1B799F9A36EB6A3, 0x879C8140E73DF82D),
-    "wide": (0x2B59233B88C88184, 0x32CA4C3D845A7AB6),
-}
-
 
 def digest(positions, tokens):
     """Returns the sum over samples, as two numbers."""
@@ -33,10 +26,10 @@ def digest(positions, tokens):
 
 
 def test_golden_values():
-    assert digest([0], np.zeros((1, 0), np.int64)) == GOLDEN["nothing"]
-    assert digest([7], np.array([[1, 2, 3]])) == GOLDEN["three"]
-    assert digest([2**40], np.arange(5000)[np.newaxis]) == GOLDEN["many"]
-    assert digest([1, 2], np.array([[-1, 2**62], [-(2**63), 0]])) == GOLDEN["wide"]
+    assert digest([0], np.zeros((1, 0), np.int64)) == (0xCA4AC3881B7C90FD, 0x4BFFD802EBFB15E4)
+    assert digest([7], np.array([[1, 2, 3]])) == (0xA569DEC57F7E8291, 0x47A0E2C17BDC3C70)
+    assert digest([2**40], np.arange(5000)[np.newaxis]) == (0xC1B799F9A36EB6A3, 0x879C8140E73DF82D)
+    assert digest([1, 2], np.array([[-1, 2**62], [-(2**63), 0]])) == (0x2B59233B88C88184, 0x32CA4C3D845A7AB6)
 
 
 @pytest.mark.parametrize(

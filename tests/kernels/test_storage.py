@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -125,15 +126,13 @@ def test_threads_may_fault_while_others_map_and_unmap(tmp_path):
             with open(path, "wb") as stream:
                 stream.write(numbers(8 * PAGE))
 
-    threads = [threading.Thread(target=churn) for _ in range(2)]
-    faulting = [threading.Thread(target=fault, args=(path,)) for path in paths[:4]]
-    for thread in threads + faulting:
-        thread.start()
-    for thread in faulting:
-        thread.join()
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as executor:
+        churning = [executor.submit(churn) for _ in range(2)]
+        try:
+            list(executor.map(fault, paths[:4]))
+        finally:
+            stop.set()
+        assert [each.result() for each in churning] == [None] * 2
     assert wrong == []
 
 

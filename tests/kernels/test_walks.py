@@ -203,16 +203,11 @@ def tokens_of(reader, pairs: Lengths, walk: int, count: int, length: int) -> NDA
     """Returns the tokens of the first windows of a walk, without the one that each reads beyond its length."""
     lengths = np.concatenate(pairs).astype(np.int64)
     begins = np.cumsum(lengths) - lengths
-    documents, starts, taken, offsets = reader.spans(
-        sample_numbers(np.full(count, walk), np.arange(count)), keep_empty=False
-    )
-    found = []
-    for first, last in itertools.pairwise(offsets.tolist()):
-        rows = zip(
-            (begins[documents[first:last]] + starts[first:last]).tolist(), taken[first:last].tolist(), strict=True
-        )
-        found.append(np.concatenate([np.arange(begin, begin + size) for begin, size in rows])[:length])
-    return np.concatenate(found)
+    numbers = sample_numbers(np.full(count, walk), np.arange(count))
+    documents, starts, taken, offsets = reader.spans(numbers, keep_empty=False)
+    rows = [np.arange(at, at + size) for at, size in zip(begins[documents] + starts, taken, strict=True)]
+    windows = itertools.pairwise(offsets.tolist())
+    return np.concatenate([np.concatenate(rows[first:last])[:length] for first, last in windows])
 
 
 @pytest.mark.parametrize("is_shuffled", [True, False])
@@ -239,11 +234,7 @@ def test_parts_of_a_pass_read_each_token_once(counts: tuple[int, ...], stretch: 
     assert num_tokens - len(tokens) < 32 + 16 + stretch + stretch
     assert len(np.unique(tokens[:8])) == 8
     assert np.abs(np.diff(read[0][::8])).min() >= 8  # windows of a stretch do not follow each other
-    whole = tokens_of(
-        reader_of_parts(pairs, 8, 1, is_shuffled, [(num_tokens // 8, PassPart(-1, 0, num_tokens, stretch))]),
-        pairs,
-        3,
-        num_tokens // 8,
-        8,
-    )
-    assert len(np.unique(whole)) == len(whole) == num_tokens // 8 * 8
+    count = num_tokens // 8
+    reader = reader_of_parts(pairs, 8, 1, is_shuffled, [(count, PassPart(-1, 0, num_tokens, stretch))])
+    whole = tokens_of(reader, pairs, 3, count, 8)
+    assert len(np.unique(whole)) == len(whole) == count * 8

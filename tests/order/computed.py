@@ -19,18 +19,7 @@ KEY = Key(1, 2)
 
 
 class InOrder:
-    """A dataset in a computed order, the numbers of its samples, and how to ask it.
-
-    Args:
-        kind: the class.
-        folder: where the pairs are; written if they are not.
-        corpora: documents of each pair.
-        config: settings.
-        denied: documents that are not read.
-        is_packed: whether samples are packs; else windows.
-        is_shuffled: whether documents come in an order of the walk.
-        check: is called with each pair that is opened.
-    """
+    """A dataset of packs or windows in a computed order; writes missing pairs of `corpora` into `folder`."""
 
     def __init__(
         self,
@@ -41,7 +30,6 @@ class InOrder:
         *,
         denied: tuple[int, ...] = (),
         is_packed: bool = True,
-        is_shuffled: bool = True,
         check: Callable[[IndexedDataset], None] = lambda pair: None,
     ) -> None:
         prefixes = [str(folder / f"p{number}") for number in range(len(corpora))]
@@ -58,25 +46,17 @@ class InOrder:
         documents = make_source_documents(facts, key=KEY, reads_held=False)
         self.pairs.connect(documents)
         length, extra = config.sequence_length, config.num_extra_tokens
+        rule = {"sequence_length": length, "extra": extra}
         packs = [
-            count_packs_of(
-                IndexedDataset(prefix).sequence_lengths, sequence_length=length, extra=extra, key=KEY, pair=number
-            )
+            count_packs_of(IndexedDataset(prefix).sequence_lengths, key=KEY, pair=number, **rule)
             for number, prefix in enumerate(prefixes)
         ]
         self.num_windows = sum(packs) if is_packed else (sum(tokens) - extra) // length
-        reader = make_walk_reader(
-            documents,
-            is_shuffled=is_shuffled,
-            sequence_length=length,
-            extra=extra,
-            denied=denied,
-            num_packs=packs if is_packed else None,
-        )
-        order = WalkOrder(self.pairs, reader, identity="test")
-        order.add_walks(0, 0, len(corpora), self.num_windows)
-        self.order = order
-        self.dataset = kind.in_order(self.pairs, order, config, name="test")
+        num_packs = packs if is_packed else None
+        reader = make_walk_reader(documents, is_shuffled=True, denied=denied, num_packs=num_packs, **rule)
+        self.order = WalkOrder(self.pairs, reader, identity="test")
+        self.order.add_walks(0, 0, len(corpora), self.num_windows)
+        self.dataset = kind.in_order(self.pairs, self.order, config, name="test")
 
     def batch(self, numbers: Any) -> Any:
         """Returns a batch, after opening the pairs that it needs."""

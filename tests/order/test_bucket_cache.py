@@ -54,8 +54,9 @@ def build(data: list[str], cache: str | None, **changes: Any) -> Any:
     return BlendedMegatronDatasetBuilder(GPTDataset, SIZES, lambda: True, config).build()
 
 
-def keys(bucket: Bucket) -> list[str]:
-    return bucket.keys()
+def key_of(bucket: Bucket, ending: str) -> str:
+    (key,) = filter(lambda key: key.endswith(ending), bucket.keys())
+    return key
 
 
 def tokens(splits: Any) -> list[Any]:
@@ -68,7 +69,7 @@ def test_who_builds_publishes_and_readers_build_nothing(bucket, data, tmp_path, 
     with caplog.at_level(logging.WARNING):
         assert tokens(build(data, bucket.url("indices"))) == local
     assert f"`{bucket.url('indices')}` has no entry " in caplog.text
-    published = {key.removeprefix("indices/"): bucket.get(key) for key in keys(bucket) if "indices/" in key}
+    published = {key.removeprefix("indices/"): bucket.get(key) for key in sorted(bucket.keys()) if "indices/" in key}
     assert published == contents(tmp_path / "indices")
     another_node()
     caplog.clear()
@@ -84,14 +85,14 @@ def test_an_entry_without_description_counts_as_absent_and_a_changed_one_is_buil
     bucket, data, another_node, caplog
 ):
     expected = tokens(build(data[:1], bucket.url("indices"), blend=(data[:1], None)))
-    (description,) = [key for key in keys(bucket) if key.endswith("train-description.txt")]
+    description = key_of(bucket, "train-description.txt")
     text = bucket.get(description)
     bucket.boto3.delete_object(Bucket=bucket.name, Key=description)
     another_node()
     with forbid_building(), pytest.raises(NotBuiltError):
         build(data[:1], bucket.url("indices"), blend=(data[:1], None))
     bucket.put(description, text)
-    (shuffled,) = [key for key in keys(bucket) if key.endswith("train-shuffle_index.npy")]
+    shuffled = key_of(bucket, "train-shuffle_index.npy")
     array = bucket.get(shuffled)
     bucket.put(shuffled, array[:-4] + array[-8:-4])
     another_node()
@@ -124,7 +125,7 @@ def test_a_store_that_does_not_answer_is_no_reason_to_build(bucket, data, anothe
         splits[0].sample(0)
     bucket.proxy.come_back()
     another_node()
-    (key,) = [key for key in keys(bucket) if key.endswith("train-sample_index.npy")]
+    key = key_of(bucket, "train-sample_index.npy")
     bucket.boto3.delete_object(Bucket=bucket.name, Key=key)
     splits = build(data, bucket.url("indices"), **changes, fast_cache_load=True)
     with pytest.raises(IndexCacheError, match=r"no file `s3://.*train-sample_index.npy`"):

@@ -347,12 +347,6 @@ def test_a_file_that_cannot_be_written_to_its_end_says_why_and_leaves_nothing_th
 # --- one changed number ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def medium(tmp_path):
-    """A corpus whose arrays are larger than what hashes of pieces look at."""
-    return write_corpus(tmp_path / "medium", [[number % 90, 1, 2, 3] for number in range(9_000)])
-
-
 def change_a_number(path, array):
     """Flips a bit in the middle of an array, where no piece of it is hashed, in the file that holds it."""
     data, numbers = bytearray(path.read_bytes()), array.tobytes()
@@ -367,27 +361,19 @@ def train(prefixes, cache, num_samples=30, **settings):
     return BlendedMegatronDatasetBuilder(GPTDataset, (num_samples, 0, 0), lambda: True, config).build()[0]
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-def test_one_changed_number_is_named_and_the_entry_built_again(medium, cache, caplog, name):
-    dataset = train([medium], cache)
-    expected = dataset.batch(range(len(dataset)))
-    change_a_number(cached_file(cache, name), getattr(dataset.datasets[0], name))
-    again = train([medium], cache)
-    assert equal_samples(again.batch(range(len(dataset))), expected)
-    assert f"expected {name} '" in caplog.text
-
-
-@pytest.fixture
-def prefixes(tmp_path: Path) -> list[str]:
-    return [write_corpus(tmp_path / f"c{n}", [[n * 10 + i] * (5 + i) for i in range(10)]) for n in range(4)]
-
-
-@pytest.mark.parametrize("name", ["dataset_index", "dataset_sample_index"])
-def test_one_changed_number_of_a_blend_is_named_and_the_entry_built_again(prefixes, cache, caplog, name):
-    dataset = train(prefixes, cache, 20_000)
-    expected = dataset.batch(range(0, 20_000, 7))
-    change_a_number(cached_file(cache, name), dataset.order.arrays[name])
-    assert equal_samples(train(prefixes, cache, 20_000).batch(range(0, 20_000, 7)), expected)
+@pytest.mark.parametrize("name", [*ARRAYS, "dataset_index", "dataset_sample_index"])
+def test_one_changed_number_is_named_and_the_entry_built_again(tmp_path, cache, caplog, name):
+    if name in ARRAYS:  # of a corpus whose arrays are larger than what hashes of pieces look at
+        corpora, num_samples = [[[number % 90, 1, 2, 3] for number in range(9_000)]], 30
+    else:
+        corpora, num_samples = [[[n * 10 + i] * (5 + i) for i in range(10)] for n in range(4)], 20_000
+    prefixes = [write_corpus(tmp_path / f"c{n}", documents) for n, documents in enumerate(corpora)]
+    dataset = train(prefixes, cache, num_samples)
+    positions = range(0, num_samples, 7)
+    expected = dataset.batch(positions)
+    order = dataset.datasets[0].order if name in ARRAYS else dataset.order
+    change_a_number(cached_file(cache, name), order.arrays[name])
+    assert equal_samples(train(prefixes, cache, num_samples).batch(positions), expected)
     assert f"expected {name} '" in caplog.text
 
 

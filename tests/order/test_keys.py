@@ -47,5 +47,5 @@ def test_text_is_that_of_json(identifiers):
 
 
 def test_object_without_identifiers_is_named():
-    with pytest.raises(ConfigError, match="object has no `unique_identifiers`"):
+    with pytest.raises(ConfigError, match=r"^the tokenizer object has no `unique_identifiers`\nhint: add a dict that"):
         describe({"tokenizer": object()})

@@ -59,10 +59,7 @@ def packed(lengths, documents, *, sequence_length, extra, most=None, dtype=np.in
     ],
 )
 def test_packs_by_hand(lengths, documents, rule, rows):
-    sequence_length, extra, *most = rule
-    assert (
-        packed(lengths, documents, sequence_length=sequence_length, extra=extra, most=most[0] if most else None) == rows
-    )
+    assert packed(lengths, documents, **dict(zip(("sequence_length", "extra", "most"), rule, strict=False))) == rows
 
 
 def test_a_report_of_documents():

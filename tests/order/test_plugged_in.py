@@ -65,12 +65,8 @@ class FilePolicy:
     shape: SampleShape
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
-        return WindowEpochs(
-            num_tokens=num_tokens,
-            sequence_length=self.shape.sequence_length,
-            extra=self.shape.extra,
-            keep_partial=False,
-        )
+        length, extra = self.shape.sequence_length, self.shape.extra
+        return WindowEpochs(num_tokens=num_tokens, sequence_length=length, extra=extra, keep_partial=False)
 
     def order(
         self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore

@@ -41,23 +41,25 @@ def reader_of(lengths, stream, rows, shuffle, *, window_length, extra=1):
     length=st.integers(1, 10),
     extra=st.integers(0, 1),
     keep_partial=st.booleans(),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    documents=st.sampled_from([np.int32, np.int64]),
     data=st.data(),
 )
-def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partial, data):
+def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partial, dtype, documents, data):
     stream = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=30))
     tokens = sum(lengths[document] for document in stream)
     count = num_windows(tokens, length, extra=extra, keep_partial=keep_partial)
     assert count == count_windows(tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
     rows = build_sample_index(
         np.array(lengths, dtype=np.int32),
-        np.array(stream, dtype=np.int32),
+        np.array(stream, dtype=documents),
         window_length=length,
         extra=extra,
         num_windows=count,
-        dtype=np.int32,
+        dtype=dtype,
     )
     slow = slow_sample_index(lengths, stream, window_length=length, extra=extra, num_windows=count)
-    assert list(map(tuple, rows.tolist())) == slow
+    assert (list(map(tuple, rows.tolist())), rows.dtype) == (slow, dtype)
 
     # Whatever the rows say, window j must be tokens [j * length, (j + 1) * length + extra) of the stream.
     flat = [(document, offset) for document in stream for offset in range(lengths[document])]

@@ -25,11 +25,8 @@ _MOST_WIDTH = 1 << 15
 ColumnNames = Sequence[str] | Mapping[str, float | str]
 """The type of `GPTDatasetConfig.columns`: names, or {name: default value or "required"}."""
 
-REQUIRED = "required"
-"""Stands for no default value: all data need the column."""
-
-LOSS_WEIGHT = "loss_weight"
-"""The column that multiplies the loss mask."""
+REQUIRED = "required"  # instead of a default value: all data need the column
+LOSS_WEIGHT = "loss_weight"  # the column that multiplies the loss mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +53,6 @@ class SampleColumns:
         }
 
     def outputs(self, length: int) -> list[Output]:
-        """Describes the column arrays of a sample of `length` tokens."""
         return [
             Output(name=name, shape=(length, *each.facts.shape[1:]), dtype=each.dtype)
             for name, each in self._chosen.items()

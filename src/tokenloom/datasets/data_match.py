@@ -4,7 +4,7 @@ If the manifest and the tokenizer both have a fingerprint, the fingerprints must
 contain all ids of the data, and the end-of-document ids must be equal.
 
 Data of the wrong kind raise, or warn with `allow_data_mismatch`. Documents read as sentences only warn, as T5 and BERT
-without a classification head can use them. Without a manifest, only images are detected, by the index.
+datasets can use them. Without a manifest, only images are detected.
 """
 
 from __future__ import annotations

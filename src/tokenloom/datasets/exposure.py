@@ -275,10 +275,11 @@ class SplitConversations:
             segments[denied, 1:3] = 0
             chosen, available = sequences[~denied], available[~denied]
         text = self._read_spans(self.data, chosen, np.zeros_like(chosen), available)
-        layout = text, _dtype_code(text.dtype), segments, row_offsets
-        rows = out["tokens"], out["labels"], out["loss_mask"], out["position_ids"]
-        bounds = out.get("cu_seqlens"), out.get("max_seqlen")
-        self.data.roles.parts.fill(*layout, self.train_on, fill_id, *rows, *bounds)
+        tokens, labels, loss, places = out["tokens"], out["labels"], out["loss_mask"], out["position_ids"]
+        code, bounds, longest = _dtype_code(text.dtype), out.get("cu_seqlens"), out.get("max_seqlen")
+        self.data.roles.parts.fill(
+            text, code, segments, row_offsets, self.train_on, fill_id, tokens, labels, loss, places, bounds, longest
+        )
         if self.columns is not None:
             self.columns.fill_slots(segments, row_offsets, out)
 

@@ -427,7 +427,6 @@ class GPTDataset(PairSamples):
 
     @cached_property
     def _all_filled(self) -> bool:
-        """Whether all arrays of a sample have an axis and are filled for each sample."""
         return all(output.constant is None and output.shape for output in self.layout.outputs)
 
     @cached_property
@@ -581,9 +580,16 @@ class GPTDataset(PairSamples):
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:
     """Returns the arrays of a sample in the order of the kernel's parameters; None for missing arrays."""
-    get, mask = sample.get, sample.get("attention_mask")
-    if mask is not None and not mask.flags.writeable:
-        mask = None  # the constant mask is not filled
-    rows = sample["tokens"], sample["labels"], sample["loss_mask"], sample["position_ids"]
-    bounds = get("cu_seqlens"), get("max_seqlen"), get("document_ids")
-    return (*rows, mask, *bounds, block_lists(sample), get(TOKEN_DIGESTS))
+    mask = sample.get("attention_mask")
+    return (  # twice as fast as joining tuples
+        sample["tokens"],
+        sample["labels"],
+        sample["loss_mask"],
+        sample["position_ids"],
+        mask if mask is not None and mask.flags.writeable else None,  # the constant mask is not filled
+        sample.get("cu_seqlens"),
+        sample.get("max_seqlen"),
+        sample.get("document_ids"),
+        block_lists(sample),
+        sample.get(TOKEN_DIGESTS),
+    )

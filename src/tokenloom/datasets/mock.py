@@ -110,7 +110,6 @@ class MockMultimodalDataset(MockGPTDataset):
 
     @cached_property
     def layout(self) -> BatchLayout:
-        """The names, shapes and dtypes of the arrays of a sample."""
         shape = (3, self.config.image_h or 0, self.config.image_w or 0)
         image = Output(name="image", shape=shape, dtype=np.dtype(np.float32))
         return BatchLayout((*super().layout.outputs, image))

@@ -20,8 +20,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.overrides import Overrides, Uncalled
 
-QUERY = "_query_document_sample_shuffle_indices"
-"""Name of the reference's method that returns the text of a sample."""
+QUERY = "_query_document_sample_shuffle_indices"  # the reference's method that returns the text of a sample
 
 _ONE = ("__getitem__", "sample")
 _MANY = (*_ONE, "batch")
@@ -64,7 +63,7 @@ class HasHooks:
             self._overrides.refuse_alone(method, *_SKIPPED.get(method, _MANY))
 
     def _needs_items(self, method: str) -> bool:
-        """Returns whether a fast method must call `dataset[k]`; not if it is overridden or called by `dataset[k]`."""
+        """Returns whether a fast method must call `dataset[k]` for each sample, as it would skip an override."""
         found = self._overrides.found
         if not found and self.item_hook is None:
             return False

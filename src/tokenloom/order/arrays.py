@@ -140,7 +140,7 @@ class StoredOrder(ABC):
 
     @abstractmethod
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why cached arrays do not match the data, or None if a few of their elements match."""
+        """Returns why cached arrays do not match the data, or None; checks a few elements only."""
 
     @property
     def identity(self) -> str:

@@ -96,7 +96,7 @@ class WindowEpochs(Epochs):
         """Returns the plan of `num_epochs` epochs; raises ConfigError if `num_samples` do not end in the last one."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-            raise ConfigError(f"{num_samples} samples do not take {num_epochs} epochs of {per_epoch} samples")
+            raise ConfigError(f"{num_samples} samples do not end in epoch {num_epochs} of {per_epoch} samples each")
         total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
         return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
 
