@@ -91,7 +91,7 @@ def test_datasets_without_samples_are_problems(tmp_path, two):
         plan = plan_build(config, [size, None, None])
         (problem,) = plan.problems
         assert (problem.name, problem.owed, problem.available, problem.surplus) == (empty, 0, 0, None)
-        assert problem.remedy == "it has too few tokens for one sample: remove it, or lower `sequence_length`"
+        assert problem.remedy == "it has too few tokens for one sample: lower `sequence_length`, or remove the dataset"
         assert plan.surplus is None
         with pytest.raises(ConfigError, match="must be finite and above 0"):
             build(config, [size, None, None])

@@ -96,7 +96,7 @@ def test_entries_without_a_pair_are_refused_and_quoted(folder):
     )
     (folder / "empty").mkdir()
     assert refusal(DatasetNotFoundError, ["empty"]) == (
-        "the directory `empty` holds no pair\nhint: a pair is two files, PREFIX.bin and PREFIX.idx"
+        "the directory `empty` contains no pair\nhint: a pair is two files, PREFIX.bin and PREFIX.idx"
     )
     assert refusal(DatasetNotFoundError, ["30", "a", "70"]) == (
         "'30' in the blend: no file `30.idx` and `30.bin`\n"

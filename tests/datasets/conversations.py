@@ -37,7 +37,6 @@ def conversation(*runs: tuple[int, list[int]]) -> Conversation:
 
 
 def write_conversations(prefix: str | os.PathLike[str], conversations: list[Conversation], **options: Any) -> str:
-    """Writes a pair and its roles; returns the prefix."""
     name = os.fspath(prefix)
     roles = roles_writer(name, **options)
     with IndexedDatasetBuilder(f"{name}.bin", dtype=np.uint16) as builder:
@@ -57,12 +56,10 @@ def settings(prefix: str | None, **changes: Any) -> dict[str, Any]:
 
 
 def make_sft(prefix: str, *, num_samples: int | None = None, quiet: bool = False, **changes: Any) -> SFTDataset:
-    """Returns the samples of a pair."""
     return _make(SFTDataset, SFTDatasetConfig, prefix, num_samples, quiet, changes)
 
 
 def make_varlen(prefix: str, *, num_samples: int | None = None, quiet: bool = False, **changes: Any) -> VarlenDataset:
-    """Returns the samples of a pair, one per conversation."""
     return _make(VarlenDataset, VarlenDatasetConfig, prefix, num_samples, quiet, changes)
 
 

@@ -14,7 +14,7 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import plan_build
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.errors import ConfigError
 from tokenloom.order.packs import best_fit_report
 
 DOCUMENTS = [[1, 2, 9], [3, 4, 5, 6, 7, 8, 9], [10, 9]]
@@ -26,7 +26,6 @@ def prefix(tmp_path):
 
 
 def by_spans(dataset):
-    """Returns the samples of a dataset by what they hold, as their order is random."""
     return {tuple(dataset.spans(k).documents.tolist()): dataset.sample(k) for k in range(len(dataset))}
 
 
@@ -119,19 +118,6 @@ def test_several_epochs_a_cache_and_a_pickle_give_the_same_samples(tmp_path, rng
     check_everywhere(built, positions, deferred, make_dataset(prefix, in_memory=True, **options))
 
 
-def test_damaged_packs_are_told(tmp_path, rng):
-    prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=50, longest=30, vocab_size=100))
-    cache = tmp_path / "cache"
-    options = {"sequence_length": 12, "window_policy": "best_fit", "path_to_cache": str(cache)}
-    make_dataset(prefix, **options)
-    (path,) = cache.glob("*piece_index.npy")
-    pieces = np.load(path)
-    pieces[:, 0] = pieces[::-1, 0]
-    np.save(path, pieces)
-    with pytest.raises(IndexCacheError):
-        make_dataset(prefix, fast_cache_load=True, defer_npy_index_mmap=True, **options).sample(0)
-
-
 @pytest.mark.parametrize("weights", [None, [3.0, 1.0]])
 def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
     prefixes = [
@@ -172,14 +158,10 @@ def computed_corpora():
     ]
 
 
-def in_order(folder, *, denied=(), **settings):
-    config = make_config(None, sequence_length=16, window_policy="best_fit", **settings)
-    return InOrder(GPTDataset, folder, computed_corpora(), config, denied=denied)
-
-
 @pytest.mark.parametrize(("settings", "mmap_bin_files"), [*zip(COMPUTED, [True, False, True, False], strict=True)])
 def test_packs_in_a_computed_order_are_filled_from_their_spans(tmp_path, settings, mmap_bin_files):
-    source = in_order(tmp_path, mmap_bin_files=mmap_bin_files, **settings)
+    config = make_config(None, sequence_length=16, window_policy="best_fit", mmap_bin_files=mmap_bin_files, **settings)
+    source = InOrder(GPTDataset, tmp_path, computed_corpora(), config)
     corpus = [document for corpus in computed_corpora() for document in corpus]
     numbers = np.arange(source.num_windows)
     batch = source.batch(numbers)
@@ -205,23 +187,6 @@ def test_packs_in_a_computed_order_are_filled_from_their_spans(tmp_path, setting
         for number, document in enumerate(corpus)
         for start, length in cut(len(document), sequence_length=16, extra=extra)
     )
-
-
-def test_denied_documents_of_packs_are_padding(tmp_path):
-    plain, source = in_order(tmp_path), in_order(tmp_path, denied=(2, 6, 20))
-    numbers = np.arange(plain.num_windows)
-    before, after = plain.batch(numbers), source.batch(numbers)
-    hidden = 0
-    for number in numbers.tolist():
-        spans = plain.dataset.spans(number)
-        denied = np.repeat(np.isin(spans.documents, (2, 6, 20)), spans.lengths)
-        denied = np.concatenate([denied, np.zeros(17 - len(denied), dtype=np.bool_)])
-        hidden += int(denied[:16].sum())
-        assert np.array_equal(after["tokens"][number], np.where(denied[:16], 0, before["tokens"][number]))
-        assert np.array_equal(
-            after["loss_mask"][number] > 0, ~denied[:16] & ~denied[1:] & (before["loss_mask"][number] > 0)
-        )
-    assert hidden > 200
 
 
 def test_only_packs_change_the_name_of_the_cache(prefix):

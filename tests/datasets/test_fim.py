@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -219,18 +220,14 @@ def test_a_real_tokenizer_gives_back_the_text(tmp_path):
     ],
 )
 def test_wrong_settings_are_named(prefix, changes, message):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         make_config(prefix, **changes)
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("token", ["<unknown>", 1100])
 def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
-    with pytest.raises(TokenizerError) as caught:
+    with pytest.raises(TokenizerError, match=f"^the tokenizer has no token {token!r} for 'middle'\nhint: add it"):
         make_fim(prefix, fim_extra_tokens=EXTRA_TOKENS | {"middle": token})
-    assert str(caught.value) == (
-        f"the tokenizer has no token {token!r} for 'middle'\nhint: add it to the tokenizer, or pass another token"
-    )
 
 
 @pytest.mark.parametrize(("window_policy", "mmap_bin_files"), [("concat", True), ("best_fit", False)])

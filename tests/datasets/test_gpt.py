@@ -30,7 +30,6 @@ def prefix(tmp_path):
 
 
 def lists(sample):
-    """Returns a sample as nested lists."""
     return {name: array.tolist() for name, array in sample.items()}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support import StandInTokenizer, make_config, write_corpus
+from tests.support import StandInTokenizer, equal_samples, make_config, write_corpus
 
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
@@ -43,14 +43,10 @@ def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
         batch = dataset.batch(range(count))
         assert list(batch) == FIELDS
         for k in range(count):
-            sample, tensors = dataset.sample(k), dataset[k]
-            for name in FIELDS:
-                golden = expected[name][k]
-                for found in (sample[name], tensors[name].numpy(), batch[name][k]):
-                    assert found.dtype == golden.dtype, name
-                    assert found.shape == golden.shape, name
-                    assert found.tolist() == golden.tolist(), (name, split, k)
-                compared += 1
+            golden, tensors = {name: expected[name][k] for name in FIELDS}, dataset[k]
+            for found in (dataset.sample(k), tensors, {name: batch[name][k] for name in FIELDS}):
+                assert equal_samples({name: np.asarray(value) for name, value in found.items()}, golden), (split, k)
+            compared += 1
     assert compared
 
 

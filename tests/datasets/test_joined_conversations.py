@@ -67,7 +67,6 @@ class InOrder:
         self.windows = np.arange(self.num_windows)
 
     def walk(self, number):
-        """Returns the numbers of the samples of a walk."""
         return sample_numbers(np.full(self.num_windows, number), self.windows).tolist()
 
 

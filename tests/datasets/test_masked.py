@@ -35,7 +35,6 @@ def test_a_sample_of_one_token(tmp_path):
 
 
 def test_without_a_pad_id_padding_is_minus_one_in_types_and_mask_of_bert_only(prefix):
-    """The reference's rule, see the class."""
     sample = sample_of(make_dataset("bert", prefix, tokenizer=StandInWordPieces(pad=None), **NOTHING_IS_MASKED), 0)
     assert sample["text"][8:] == sample["labels"][8:] == [0] * 4
     assert sample["types"][8:] == sample["padding_mask"][8:] == [-1] * 4
@@ -89,7 +88,6 @@ both = pytest.mark.parametrize("kind", KINDS)
 
 @pytest.fixture
 def corpus(tmp_path, rng):
-    """Documents of random sentences, some of them empty."""
     documents = [
         [rng.integers(10, 100, size=int(rng.integers(0, 9))) for _ in range(int(rng.integers(0, 7)))] for _ in range(60)
     ]

@@ -105,6 +105,5 @@ def test_samples_are_preprocessed():
 @pytest.mark.parametrize("name", ["image_h", "image_w"])
 @pytest.mark.parametrize("pixels", [None, 0])
 def test_an_image_has_a_size(name, pixels):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^`{name}`: must be 1 or more, got {pixels!r}$"):
         make_settings(**{name: pixels})
-    assert str(caught.value) == f"`{name}`: must be 1 or more, got {pixels!r}"

@@ -13,7 +13,6 @@ from tokenloom.order.windows import SpanBatch
 
 
 def spans(*samples: list[tuple[int, int, int]]) -> SpanBatch:
-    """Spans (document, start, length) of samples."""
     flat = np.array([span for sample in samples for span in sample], dtype=np.int64).reshape(-1, 3)
     offsets = np.cumsum([0, *map(len, samples)], dtype=np.int64)
     return SpanBatch(*(np.ascontiguousarray(column) for column in flat.T), offsets)

@@ -73,7 +73,6 @@ class Source:
         return reader
 
     def packs(self, walk: int) -> list[list[tuple[int, int, int]]]:
-        """Returns the pieces of each window of a walk."""
         numbers = sample_numbers(np.full(self.num_packs, walk), np.arange(self.num_packs))
         *columns, offsets = self.reader.spans(numbers, keep_empty=False)
         pieces = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -222,7 +221,6 @@ def test_threads_get_what_one_gets() -> None:
 
 
 def test_the_order_stays_as_it_is() -> None:
-    """A golden value: what it is of belongs to version 1 of the order."""
     numbers = np.arange(17 * GROUP_DOCUMENTS)
     drawn = numbers * 2654435761 % 2**32 >> 8  # without a generator, which may change
     pairs = [np.where(drawn % 97 == 0, drawn % 151, 0).astype(np.int32), (drawn[:2000] % 60).astype(np.int32)]

@@ -20,7 +20,6 @@ KEYS = ("text", "b")
 
 
 def as_lists(columns) -> list[list[str]]:
-    """Returns the texts of arrays of bytes and offsets."""
     found = []
     for content, offsets in columns:
         assert (content.dtype, offsets.dtype, offsets[0], offsets[-1]) == (np.uint8, np.int64, 0, len(content))
@@ -265,7 +264,6 @@ def test_lines_of_text_agree_with_the_twin(lines: bytes, line: bytes):
 
 
 def texts_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
-    """Returns which texts hold a code point of the ranges."""
     wanted = [[any(start <= ord(letter) < stop for start, stop in ranges) for letter in text] for text in texts]
     return [number for number, found in enumerate(wanted) if any(found)]
 

@@ -192,7 +192,6 @@ def test_many_threads_read_many_walks() -> None:
 
 
 def reader_of_parts(pairs: Lengths, length: int, extra: int, is_shuffled: bool, parts: list[tuple[int, PassPart]]):
-    """Returns a reader with a walk for each part, from 3 on."""
     reader, _ = opened(pairs, length=length, extra=extra, is_shuffled=is_shuffled)
     for walk, (num_windows, part) in enumerate(parts, start=3):
         reader.add_walks(walk, 0, len(pairs), num_windows, part)

@@ -59,5 +59,4 @@ class InOrder:
         self.dataset = kind.in_order(self.pairs, self.order, config, name="test")
 
     def batch(self, numbers: Any) -> Any:
-        """Returns a batch, after opening the pairs that it needs."""
         return with_pairs(self.pairs, lambda: self.dataset.batch(numbers))

@@ -11,5 +11,4 @@ from tokenloom.order.documents import Documents, Rows
 
 
 def exposed(lengths: Any, rows: Any) -> Documents:
-    """Returns some documents of these lengths: int32[num_sequences]."""
     return Documents(SimpleNamespace(sequence_lengths=np.asarray(lengths, dtype=np.int32)), Rows.of(rows))  # type: ignore[arg-type]

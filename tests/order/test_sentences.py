@@ -96,16 +96,10 @@ counts = {
 }
 
 
-@given(
-    corpora(),
-    st.fixed_dictionaries(
-        {
-            **counts,
-            "short_sequence_probability": st.sampled_from([0.0, 0.1, 0.3, 1.0]),
-            "min_sentences": st.integers(1, 3),
-        }
-    ),
-)
+sentences = {"short_sequence_probability": st.sampled_from([0.0, 0.1, 0.3, 1.0]), "min_sentences": st.integers(1, 3)}
+
+
+@given(corpora(), st.fixed_dictionaries(counts | sentences))
 def test_a_mapping_is_what_its_twin_builds(corpus, settings):
     rows = build_mapping(*corpus, **settings)
     assert rows.tolist() == [list(row) for row in reference.build_mapping(*map(np.ndarray.tolist, corpus), **settings)]

@@ -24,9 +24,8 @@ from tokenloom.order.shuffles import (
 
 def build_document_index(indices, plan, random):
     lengths = np.ones(max(indices, default=0) + 1, dtype=np.int32)  # plans here count documents of one token
-    documents, samples = build_document_and_sample_index(
-        exposed(lengths, indices), plan, random, window_length=1, extra=0
-    )
+    shown = exposed(lengths, indices)
+    documents, samples = build_document_and_sample_index(shown, plan, random, window_length=1, extra=0)
     assert samples.tolist() == [[0, 0], *([k, 1] for k in range(plan.num_samples))]
     return documents
 

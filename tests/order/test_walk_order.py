@@ -32,7 +32,8 @@ def corpora(seed=0):
 def make(folder, *, documents=None, denied=(), check=lambda pair: None, **settings):
     config = make_config(None, sequence_length=16, **settings)
     documents = corpora() if documents is None else documents
-    return InOrder(GPTDataset, folder, documents, config, denied=denied, is_packed=False, check=check)
+    is_packed = config.window_policy == "best_fit"
+    return InOrder(GPTDataset, folder, documents, config, denied=denied, is_packed=is_packed, check=check)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -56,7 +57,10 @@ def test_samples_are_the_tokens_of_their_spans(tmp_path, settings):
         assert all(np.array_equal(single[name], array[number]) for name, array in batch.items())
 
 
-@pytest.mark.parametrize(("settings", "mmap"), [*zip(SETTINGS, [True, False, True, False, True], strict=True)])
+@pytest.mark.parametrize(
+    ("settings", "mmap"),
+    [*zip([*SETTINGS, {"window_policy": "best_fit"}], [True, False, True, False, True, True], strict=True)],
+)
 def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
     made = make(tmp_path, **settings)
     denied = tuple(range(3, 60, 4))
@@ -66,7 +70,8 @@ def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
     seen = 0
     for number in numbers.tolist():
         spans = plain.spans(number)
-        is_denied = np.repeat(np.isin(spans.documents, denied), spans.lengths)
+        is_denied = np.resize(np.repeat(np.isin(spans.documents, denied), spans.lengths), 17)
+        is_denied[spans.num_tokens :] = False  # padding
         starts = np.cumsum(spans.lengths) - spans.lengths
         inputs, labels = is_denied[:16], is_denied[1:17]
         seen += int(inputs.sum())

@@ -25,15 +25,10 @@ def int64s(*values):
 
 
 def reader_of(lengths, stream, rows, shuffle, *, window_length, extra=1):
-    return WindowReader(
-        np.asarray(lengths, dtype=np.int32),
-        np.asarray(stream, dtype=np.int32),
-        np.asarray(rows, dtype=np.int32),
-        np.asarray(shuffle, dtype=np.uint32),
-        window_length=window_length,
-        extra=extra,
-        num_tokens=sum(lengths[document] for document in stream),
-    )
+    arrays = [np.asarray(each, dtype=np.int32) for each in (lengths, stream, rows)]
+    shape = {"window_length": window_length, "extra": extra}
+    num_tokens = sum(lengths[document] for document in stream)
+    return WindowReader(*arrays, np.asarray(shuffle, dtype=np.uint32), num_tokens=num_tokens, **shape)
 
 
 @given(
@@ -50,15 +45,10 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
     tokens = sum(lengths[document] for document in stream)
     count = num_windows(tokens, length, extra=extra, keep_partial=keep_partial)
     assert count == count_windows(tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
-    rows = build_sample_index(
-        np.array(lengths, dtype=np.int32),
-        np.array(stream, dtype=documents),
-        window_length=length,
-        extra=extra,
-        num_windows=count,
-        dtype=dtype,
-    )
-    slow = slow_sample_index(lengths, stream, window_length=length, extra=extra, num_windows=count)
+    shape = {"window_length": length, "extra": extra, "num_windows": count}
+    arrays = np.array(lengths, dtype=np.int32), np.array(stream, dtype=documents)
+    rows = build_sample_index(*arrays, **shape, dtype=dtype)
+    slow = slow_sample_index(lengths, stream, **shape)
     assert (list(map(tuple, rows.tolist())), rows.dtype) == (slow, dtype)
 
     # Whatever the rows say, window j must be tokens [j * length, (j + 1) * length + extra) of the stream.

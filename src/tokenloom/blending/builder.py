@@ -200,15 +200,15 @@ class BlendedMegatronDatasetBuilder:
 
     def _build(self) -> list[Any]:
         """Builds the splits; opens all low-level datasets first, each once."""
-        wanted: dict[str | None, list[tuple[Quota, int]]] = {}
+        uses: dict[str | None, list[tuple[Quota, int]]] = {}
         for quota in filter(None, self.quotas):
             for number, prefix in enumerate(quota.prefixes):
-                wanted.setdefault(prefix, []).append((quota, number))
+                uses.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
         with join_short_warnings(unless=NotBuiltError):
-            low_levels = list(self._in_threads(self._open, wanted))
-            with task("datasets", unit="datasets", total=len(wanted)) as advance:
-                for made in self._in_threads(self._build_datasets, low_levels, wanted, wanted.values()):
+            low_levels = list(self._in_threads(self._open, uses))
+            with task("datasets", unit="datasets", total=len(uses)) as advance:
+                for made in self._in_threads(self._build_datasets, low_levels, uses, uses.values()):
                     built.update(made)
                     advance()
             return [None if quota is None else self._join(quota, built) for quota in self.quotas]

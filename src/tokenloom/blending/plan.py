@@ -191,10 +191,10 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
     """
     if config.mock:
         raise ConfigError("cannot plan mock data", hint="set `blend` or `blend_per_split`")
-    wanted = quotas(config, sizes)
+    all_quotas = quotas(config, sizes)
     found: dict[tuple[Split, int], tuple[int, Epochs]] = {}
     places: dict[str | None, list[tuple[Quota, int]]] = {}
-    for quota in filter(None, wanted):
+    for quota in filter(None, all_quotas):
         for number, prefix in enumerate(quota.prefixes):
             places.setdefault(prefix, []).append((quota, number))
     for prefix, each in places.items():
@@ -214,7 +214,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
             None
             if quota is None
             else _plan_split(config, quota, [found[quota.split, number] for number in range(len(quota.prefixes))])
-            for quota in wanted
+            for quota in all_quotas
         ),
     )
 
@@ -245,8 +245,8 @@ def epochs_of(
 
 def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Sequence[tuple[int, Epochs]]) -> SplitPlan:
     epochs = [each for _, each in found]
-    asked = list(quota.num_samples)
-    lengths = [each.num_samples(count) for each, count in zip(epochs, asked, strict=True)]
+    requested = list(quota.num_samples)
+    lengths = [each.num_samples(count) for each, count in zip(epochs, requested, strict=True)]
     if quota.is_blend:
         owed = quota.owed(lengths)
     else:
@@ -254,10 +254,10 @@ def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Seque
     if quota.kind == "weighted" and config.extend_short_datasets:
         for number, (length, count) in enumerate(zip(lengths, owed, strict=True)):
             if count > length:
-                asked[number], lengths[number] = count, epochs[number].num_samples(count)
+                requested[number], lengths[number] = count, epochs[number].num_samples(count)
     total = sum(owed)
     datasets = tuple(
-        _plan_dataset(quota, number, *found[number], asked[number], owed[number], total) for number in range(len(found))
+        _plan_dataset(quota, number, *each, requested[number], owed[number], total) for number, each in enumerate(found)
     )
     problems = (_problem(quota, number, dataset, epochs[number]) for number, dataset in enumerate(datasets))
     return SplitPlan(
@@ -272,9 +272,9 @@ def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Seque
 
 
 def _plan_dataset(
-    quota: Quota, number: int, num_sequences: int, epochs: Epochs, asked: int | None, owed: int, total: int
+    quota: Quota, number: int, num_sequences: int, epochs: Epochs, requested: int | None, owed: int, total: int
 ) -> DatasetPlan:
-    plan = None if asked and epochs.num_tokens == 0 else epochs.plan(asked)
+    plan = None if requested and epochs.num_tokens == 0 else epochs.plan(requested)
     return DatasetPlan(
         name=str(quota.prefixes[number]),
         num_sequences=num_sequences,
@@ -297,10 +297,8 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
     surplus = None if has_none else sufficient_surplus(quota.targets()[number], owed)
     remedy = remedy_for(surplus)
     if has_none:
-        remedy = "lower `sequence_length`, or change the weight of the split"
-        if quota.kind != "single":
-            remedy = "remove it, or lower `sequence_length`"
-        remedy = f"it has too few tokens for one sample: {remedy}"
+        other = "change the weight of the split" if quota.kind == "single" else "remove the dataset"
+        remedy = f"it has too few tokens for one sample: lower `sequence_length`, or {other}"
     return Problem(
         split=quota.split,
         dataset=number,

@@ -199,7 +199,7 @@ def _pairs_in(folder: str) -> list[str]:
     files = names_in(folder)
     names = sorted({prefix_of(name) for name in files if name.endswith((".bin", ".idx"))})
     if not names:
-        raise DatasetNotFoundError(f"the directory `{folder}` holds no pair", hint=_PAIR)
+        raise DatasetNotFoundError(f"the directory `{folder}` contains no pair", hint=_PAIR)
     catalogues = [name for name in names if catalogue_path(name) in files and bin_path(name) not in files]
     check_mixture(f"the directory `{folder}` holds", names, catalogues)
     pairs = [os.path.join(folder, name) for name in names]

@@ -90,9 +90,9 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
     """Warns if settings need end-of-document tokens that the data lack according to their manifest."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
-    wanted = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
+    names = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
-    if not wanted or pair is None or (head := manifest_head_of(pair)) is None:
+    if not names or pair is None or (head := manifest_head_of(pair)) is None:
         return
     made_with, given = head.tokenizer.eod, optional_number(config.tokenizer, "eod")
     if made_with is not None and given in (None, made_with.id):
@@ -100,7 +100,7 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
     problem = "the data were made without `append_eod`"
     if made_with is not None:
         problem = f"documents end with {made_with.id}, and the tokenizer's id is {given}"
-    _warn_once(config, f"{name}: {wanted} need end-of-document tokens, but {problem}", MissingEodWarning)
+    _warn_once(config, f"{name}: {names} need end-of-document tokens, but {problem}", MissingEodWarning)
 
 
 def _kind_by(head: ManifestHead) -> Kind | None:

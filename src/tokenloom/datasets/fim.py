@@ -126,9 +126,9 @@ class GPTFIMDataset(GPTDataset):
         for row, position in enumerate(rows.tolist()):
             own = slice(int(stored.row_offsets[row]), int(stored.row_offsets[row + 1]))
             is_text = (stored.run_lengths[own] >= 0).tolist()
-            taken = self._rearrange_sample(position, runs[own], is_text)
-            moved += taken
-            signs += [1 if text else -1 for text in is_text[: len(taken)]]
+            piece = self._rearrange_sample(position, runs[own], is_text)
+            moved += piece
+            signs += [1 if text else -1 for text in is_text[: len(piece)]]
             moved_offsets.append(len(moved))
         lengths = np.array([sign * len(run) for sign, run in zip(signs, moved, strict=True)], dtype=np.int64)
         offsets = np.array(moved_offsets, dtype=np.int64)
@@ -142,11 +142,11 @@ class GPTFIMDataset(GPTDataset):
         room = self.config.sequence_length + self._extra
         moved = []
         for run, text in zip(runs, is_text, strict=True):
-            taken = (self._rearrange_document(run, random) if text else run)[:room]
-            if len(run) and not len(taken):
+            piece = (self._rearrange_document(run, random) if text else run)[:room]
+            if len(run) and not len(piece):
                 break
-            moved.append(taken)
-            room -= len(taken)
+            moved.append(piece)
+            room -= len(piece)
         return moved
 
     def _rearrange_document(self, text: Int64s, random: SampleRandom) -> Int64s:

@@ -55,8 +55,8 @@ _FLOAT32 = np.dtype(np.float32)
 class Runs(NamedTuple):
     """The concatenated tokens of several samples; sample i has runs [row_offsets[i], row_offsets[i + 1]).
 
-    The length of a run is negative for a denied document, whose tokens are zeros. `spans` tell where the tokens are
-    stored; tokens that are not stored have a document below 0.
+    The length of a run is negative for a denied document, whose tokens are zeros. The tokens are stored at `spans`;
+    tokens that are not stored have a document below 0.
     """
 
     tokens: NDArray[Any]

@@ -173,7 +173,7 @@ class ChatLedger:
 
 
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
-    """Returns the counts of full windows in which only the last slot can lack a label."""
+    """Returns the counts of full windows without masks; without an extra token, their last slot has no label."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
     counts = {"tokens": slots, "with_loss": slots - unlabelled, "no_label": unlabelled, "first_tokens": unlabelled}
     return SlotCounts(samples=samples, slots=slots, **counts)

@@ -100,7 +100,7 @@ def batch_tensors(samples: Sequence[Sample]) -> Sample:
 
 
 class _UnreadBatch(SampleBatch):
-    """A batch of which no sample was read. The first method that needs a sample turns it into a plain list."""
+    """A batch before its first sample is read. The first method that needs a sample turns it into a plain list."""
 
     def _split(self) -> None:
         tensors, count, shared = self._unread, self._count, self._shared

@@ -77,7 +77,7 @@ class ArraySpec:
         return (
             found.dtype == self.dtype
             and found.ndim == len(self.shape)
-            and all(wanted in (None, length) for wanted, length in zip(self.shape, found.shape, strict=True))
+            and all(expected in (None, length) for expected, length in zip(self.shape, found.shape, strict=True))
         )
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ class OrderPolicy(Protocol):
 
         Args:
             num_tokens: total number of tokens of the documents.
-            lengths: tokens per document, in blocks; a policy may leave it unread.
+            lengths: tokens per document, in blocks; a policy need not read them.
         """
 
     def order(
