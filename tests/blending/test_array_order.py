@@ -1,4 +1,4 @@
-"""The order of a blend as arrays: as the reference has it, or mixed within blocks."""
+"""The order of a blend as arrays: equal to the reference's, or mixed within blocks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_is_a_function_of_seed_and_block():
     longer = arrays([1, 1], 512, mixing_block=64, seed=5)
     assert [each[:256].tolist() for each in longer] == [each.tolist() for each in first]
     assert first[0].tolist() != arrays([1, 1], 256, mixing_block=64, seed=6)[0].tolist()
-    assert first[0][:16].tolist() == [1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1]  # never to change
+    assert first[0][:16].tolist() == [1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1]  # must not change
 
 
 def test_the_setting_has_a_cache_of_its_own_and_changes_no_dataset(tmp_path, rng):

@@ -1,4 +1,4 @@
-"""Several datasets as one."""
+"""Blended datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tokenloom.loading.samplers import MegatronPretrainingSampler
 
 
 class Numbers(MegatronDataset):
-    """A user's own class: the number of the element, and nothing but the required methods."""
+    """A user's class with only the required methods; each sample contains its own index."""
 
     @staticmethod
     def build_low_level_dataset(dataset_path, config):

@@ -1,4 +1,4 @@
-"""Train, valid and test from a configuration."""
+"""Datasets for train, valid and test, built from a configuration."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_weights_without_a_size_are_refused(changes):
 
 @dataclass
 class OwnConfig(GPTDatasetConfig):
-    """A configuration of a user, with a setting that no cache key has."""
+    """A user's configuration, with a setting that is in no cache key."""
 
     colour: str = "red"
 

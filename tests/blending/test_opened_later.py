@@ -1,4 +1,4 @@
-"""A start whose counts and caches are there opens nothing of the data: here they are elsewhere meanwhile."""
+"""With recorded counts and caches, a build opens no data files: here they are moved away during the build."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS = [3.0, 2.0, 1.0]
 
 @pytest.fixture(params=KINDS)
 def build(request, tmp_path):
-    """Builds the train and valid samples of a blend; the caches are there once it was called."""
+    """Builds the train and valid datasets of a blend; the first call writes the caches."""
     (tmp_path / "data").mkdir()
     corpora = [[[10 * n + i] * (7 + i) for i in range(12)] for n in range(1, 4)]
     prefixes = [write_corpus(tmp_path / "data" / f"p{n}", corpus) for n, corpus in enumerate(corpora)]
@@ -70,7 +70,7 @@ def test_only_what_a_sample_needs_is_opened(build):
     train.sample(0)
     number = train.locate(0)[0]
     assert [each.dataset.is_open for each in train.datasets] == [n == number for n in range(3)]
-    other = valid.datasets[2 - number]  # a split may share what is open now
+    other = valid.datasets[2 - number]  # a split may share a file that is already open
     assert other.dataset is train.datasets[number].dataset
     assert len(other) > 0
 

@@ -1,4 +1,4 @@
-"""What a plan says before the build is what the build does."""
+"""Plans of a build: their counts and problems equal those of the build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def corpus(folder, name, *lengths):
 
 @pytest.fixture
 def two(tmp_path):
-    """100 tokens in ten documents, and 300 in ten."""
+    """Two pairs of ten documents, with 100 and 300 tokens."""
     return [corpus(tmp_path, "small", *[10] * 10), corpus(tmp_path, "large", *[30] * 10)]
 
 
@@ -130,7 +130,7 @@ def test_an_epoch_without_samples_is_a_problem_though_the_build_only_warns(two):
     with pytest.warns(ShortDatasetWarning, match="has 10 tokens, too few for one sample of 51"):
         train, valid, _ = build(config, [None, None, None])
     assert (len(train), len(valid)) == (1, 0)
-    assert plan_build(config, [None, 0, None]).problems == ()  # none are wanted
+    assert plan_build(config, [None, 0, None]).problems == ()  # no samples are requested
     per_split = make_config(
         None, blend_per_split=[(two, None), (two, None), None], multiple_validation_sets=True, sequence_length=200
     )
@@ -197,7 +197,7 @@ def test_random_builds_do_what_their_plan_said(tmp_path, seed, turn):
     if config.mock:
         return
     if any(blend is not None and blend[1] is not None for blend in (config.blend, *(config.blend_per_split or []))):
-        sizes = [50 if size is None else size for size in sizes]  # weights need one
+        sizes = [50 if size is None else size for size in sizes]  # weights need a size
     plan = plan_build(config, sizes)
     if any(fails_the_build(plan, problem) for problem in plan.problems):
         with pytest.raises((ConfigError, OversampledError)):
@@ -207,6 +207,6 @@ def test_random_builds_do_what_their_plan_said(tmp_path, seed, turn):
 
 
 def fails_the_build(plan, problem):
-    """Returns whether a problem is more than an empty epoch, of which the build only warns."""
+    """Returns whether a problem is an error; for an empty epoch the build only warns."""
     split = plan.splits[problem.split.value]
     return split.kind not in ("single", "list") or split.size is not None

@@ -1,4 +1,4 @@
-"""How many samples a build asks of each dataset."""
+"""The number of samples that a build requests from each dataset."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_case_of_the_table():
     several = {"blend_per_split": [(three, None)] * 3, "multiple_validation_sets": True, "full_validation": True}
     full = kinds((10, None, 10), **several)
     assert full[1] == ("list", (None, None, None))
-    assert kinds() == [("single", (10,))] * 3  # made-up data
+    assert kinds() == [("single", (10,))] * 3  # mock data
 
 
 @pytest.mark.parametrize("weights", [[1e-320, 1e5, 1.0], [1e308, 1e308, 1e308]])

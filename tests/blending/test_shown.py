@@ -1,4 +1,4 @@
-"""What a notebook shows of blends, and of what a build will do."""
+"""Notebook cards of blends and of build plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenloom.datasets.gpt import GPTDataset
 
 
 def corpora(folder, count):
-    """Writes pairs of one document of ten tokens, of two, and so on; returns their prefixes."""
+    """Writes pairs of 1, 2, 3, ... documents of ten tokens; returns their prefixes."""
     return [write_corpus(folder / f"s{number}", [[1] * 10] * (number + 1)) for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""The blend as users write it."""
+"""Blend specifications of users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenloom.errors import ConfigError, DatasetNotFoundError, DuplicateDataWar
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with pairs of 10, 20 and 30 tokens, which is the working directory."""
+    """The working directory, with pairs of 10, 20 and 30 tokens."""
     for number, name in enumerate(("a", "b", "c")):
         write_corpus(tmp_path / name, [[1] * 10] * (number + 1))
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A pair of sentences for masked datasets; other tests make pairs of their own."""
+"""A fixture with a pair of sentences for masked datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations of made-up tokens, and datasets of them."""
+"""Conversations of made-up tokens, and datasets that read them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROMPT, ANSWER, TEXT = 0, 1, 2
 
 
 def conversation(*runs: tuple[int, list[int]]) -> Conversation:
-    """Returns tokens and parts of runs (kind, tokens)."""
+    """Returns the tokens and parts of a conversation of runs (kind, tokens)."""
     tokens: list[int] = []
     parts: Parts = []
     for kind, run in runs:
@@ -48,7 +48,7 @@ def write_conversations(prefix: str | os.PathLike[str], conversations: list[Conv
 
 
 def settings(prefix: str | None, **changes: Any) -> dict[str, Any]:
-    """Returns settings for short samples of a pair, or of made-up data."""
+    """Returns settings for short samples of a pair, or of mock data without a prefix."""
     chosen: dict[str, Any] = {"random_seed": 57, "sequence_length": 8, "tokenizer": StandInTokenizer(pad=7)}
     if prefix is not None:
         chosen |= {"blend": ([prefix], None), "split": "1,0,0"}
@@ -76,7 +76,7 @@ def _make(cls: Any, config_class: Any, prefix: str, num_samples: int | None, qui
 
 
 def conversations_strategy(*, longest: int = 14, most: int = 12) -> st.SearchStrategy[list[Conversation]]:
-    """Draws conversations: empty ones, prompts only, long ones and texts among them."""
+    """Draws conversations, including empty ones, prompts without answers, long ones and plain texts."""
     run = st.tuples(
         st.sampled_from([PROMPT, PROMPT, ANSWER, ANSWER, TEXT]), st.lists(st.integers(0, 99), max_size=longest // 2)
     )

@@ -1,4 +1,4 @@
-"""Samples of one dataset, read in every way."""
+"""A check that every way to read a dataset gives the same samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import equal_samples
 
 
 def check_everywhere(dataset: Any, positions: list[int], *others: Any) -> None:
-    """Checks samples in batches, as tensors, in threads, from the end, after a pickle, and those of `others`."""
+    """Checks that batches, tensors, threads, negative indices, a pickle and `others` give the same samples."""
     expected = [dataset.sample(k) for k in positions]
     batch, tensors = dataset.batch(positions[::-1]), dataset.__getitems__(positions)
     with ThreadPoolExecutor(4) as executor:

@@ -1,4 +1,4 @@
-"""A tokenizer for fill in the middle, of which every text can be undone by eye."""
+"""A character tokenizer for fill-in-the-middle tests, readable by eye."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PREFIX, MIDDLE, SUFFIX, SPLIT, EOD = 1001, 1002, 1003, 1004, 0
 
 
 class CharacterTokenizer(StandInTokenizer):
-    """A token is a character; the sentinels are beyond all of them."""
+    """A tokenizer of one token per character; sentinel ids are above all characters."""
 
     def __init__(self) -> None:
         super().__init__(eod=EOD, vocab_size=1100)

@@ -21,7 +21,7 @@ KINDS = {
     "t5": (T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig, {"sequence_length_decoder": 20}),
 }
 NOTHING_IS_MASKED = {"masking_probability": 0.01, "short_sequence_probability": 0.0}
-"""A share of a token is less than one."""
+"""A masking probability so low that no token is masked."""
 
 SENTENCES = [[[10, 11], [12, 13, 14], [15]], [[20]], [], [[30, 31], [32], [33], [34, 35, 36]]]
 
@@ -39,7 +39,7 @@ def make_dataset(kind, prefix, *, num_samples=None, indices=None, **changes):
 
 
 def sample_of(dataset, first_sentence):
-    """Returns the sample that begins with a sentence, as lists."""
+    """Returns the sample whose first sentence is the given one, as lists."""
     (k,) = np.flatnonzero(dataset.sample_index[:, 0] == first_sentence)
     return {name: np.asarray(value).tolist() for name, value in dataset[int(k)].items()}
 

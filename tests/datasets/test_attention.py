@@ -1,4 +1,4 @@
-"""What attention is told of documents, beside torch's own masks."""
+"""Document boundaries for attention, compared with torch's own masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ flex = pytest.importorskip("torch.nn.attention.flex_attention")
 
 
 def expected_mask(document_ids, block_size, window, in_prefix=None):
-    """Returns what torch makes of a mask that it looks at token by token: arrays [batch, tokens]."""
+    """Returns torch's dense mask of a block mask, per token."""
     ids = torch.as_tensor(document_ids)
     length = ids.shape[1]
     prefix = torch.zeros_like(ids, dtype=torch.bool) if in_prefix is None else torch.as_tensor(in_prefix)
@@ -167,7 +167,7 @@ def test_labels_further_on_stay_in_their_document():
     batch = {"labels": [2, 3, 4, 8, 9, 10], "loss_mask": [1, 1, 0, 1, 1, 1], "position_ids": [0, 1, 2, 0, 1, 2]}
     tensors = {name: torch.tensor([row] * 2) for name, row in batch.items()}
     labels, loss_mask = future_labels(tensors, 2)
-    # The third label is of the next document and has no loss; of the last token nothing says where its label belongs.
+    # The third label is in the next document and has no loss; the document of the last label is unknown.
     assert labels.tolist() == [[[3, 0, 0, 9, 10, 0], [0, 0, 0, 10, 0, 0]]] * 2
     assert loss_mask.tolist() == [[[1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0]]] * 2
     with pytest.raises(ConfigError, match="num_future"):
@@ -209,4 +209,4 @@ def test_ranks_that_share_a_pack_have_labels_of_their_tokens():
         tokens, found = pack["tokens"][own][has_label], labels[ahead, own][has_label]
         assert found.tolist() == (tokens + ahead + 2).tolist()
         assert (tokens % 10 + ahead + 1 < torch.tensor(lengths)[tokens // 10]).all()
-    assert int(loss_mask[0].sum()) == sum(length - 2 for length in lengths)  # nothing says whose the last label is
+    assert int(loss_mask[0].sum()) == sum(length - 2 for length in lengths)  # the document of the last label is unknown

@@ -60,7 +60,7 @@ def test_every_masked_token_of_bert_has_its_label(prefix):
 
 
 def test_a_random_token_that_is_the_pad_id_is_no_hole_in_the_mask(prefix):
-    """A token in ten becomes a random one, and one in 40 of these the pad id."""
+    """About 1 in 10 masked tokens becomes random, and 1 in 40 of the random ones is the pad id."""
     settings = {"masking_probability": 0.9, "masking_max_ngram": 1, "short_sequence_probability": 0.0}
     dataset = make_dataset("bert", prefix, num_samples=300, tokenizer=StandInWordPieces(vocab_size=40), **settings)
     positions = range(len(dataset))
@@ -72,5 +72,5 @@ def test_a_random_token_that_is_the_pad_id_is_no_hole_in_the_mask(prefix):
 
 
 def len_of(dataset, k):
-    """Returns how many tokens a sample of one segment has."""
+    """Returns the number of tokens of a one-segment sample."""
     return int(min(dataset.spans(k).lengths.sum(), dataset.sample_index[k, 2])) + 2

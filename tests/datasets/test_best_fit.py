@@ -1,4 +1,4 @@
-"""GPT samples of packed documents: by hand, then against the slow twin and through everything around a dataset."""
+"""GPT samples of packed documents: by hand, against the slow reference, and through blends and caches."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
     prefixes = [
         write_corpus(tmp_path / name, [*random_documents(rng, count=count - 1, longest=30, vocab_size=100), range(9)])
         for name, count in (("a", 40), ("b", 90))
-    ]  # the last is for validation, of which all others may be empty
+    ]  # the last document has tokens, so the validation split is never empty
     config = make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12, window_policy="best_fit")
     sizes = [None if weights is None else 100, None if weights is None else 10, 0]
     plan = plan_build(config, sizes)
@@ -150,7 +150,7 @@ COMPUTED = [
 
 
 def computed_corpora():
-    # Empty documents, some that just fit, and some of many samples.
+    # Empty documents, documents of exactly one sample, and documents of many samples.
     random = np.random.default_rng(3)
     return [
         [[*random.integers(10, 99, size=size).tolist(), 9] if size else [] for size in sizes]

@@ -1,4 +1,4 @@
-"""What a notebook shows of datasets: what is known without opening or building anything."""
+"""Notebook cards of datasets: shown without opening data or building indices."""
 
 from __future__ import annotations
 

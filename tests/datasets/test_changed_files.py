@@ -1,4 +1,4 @@
-"""Training data that change under a run: every path to a batch ends in an error that names the file."""
+"""Training data modified during a run: every way to read samples raises an error that names the file."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def test_workers_survive_truncation_and_say_so(tmp_path, prefix, context):
 )
 def test_workers_never_read_a_pair_that_took_the_place(tmp_path, prefix, capfd, context, mmap):
     dataset = open_dataset(prefix, tmp_path, mmap_bin_files=mmap)
-    expected = dataset.batch(range(8))["tokens"] if context == "fork" else None  # a fork keeps what is mapped
+    expected = dataset.batch(range(8))["tokens"] if context == "fork" else None  # a forked worker keeps the mapping
     other = write(tmp_path / "other", first=3)
     for suffix in (".bin", ".idx"):
         shutil.copy2(other + suffix, f"{prefix}.new")
         os.replace(f"{prefix}.new", prefix + suffix)
     loader = build_dataloader(dataset, sampler(dataset), num_workers=1, multiprocessing_context=context)
     if expected is None:
-        # torch says that a worker ended; the worker has said why, on the standard error that its server began with
+        # torch reports only a dead worker; the worker prints the reason to its server's standard error
         with forking_from("torch"), pytest.raises((OSError, RuntimeError)):
             next(iter(loader))
         assert f"`{prefix}.bin` was replaced after it was opened" in capfd.readouterr().err
@@ -147,7 +147,7 @@ def test_cached_indices_replaced_after_pickling_are_refused(tmp_path, prefix):
     state = pickle.dumps(dataset)
     path = cached(tmp_path, "shuffle_index")
     content = bytearray(Path(path).read_bytes())
-    content[4097:4099] = b"\xff\x00"  # between the pieces that are hashed
+    content[4097:4099] = b"\xff\x00"  # between the hashed pieces
     Path(f"{path}.new").write_bytes(content)
     os.replace(f"{path}.new", path)
     with pytest.raises(ChangedFileError, match=rf"`{path}` was replaced after it was opened"):

@@ -1,4 +1,4 @@
-"""Columns in samples: each value beside the token that it was stored with, whichever way samples are made and read."""
+"""Columns in samples: each value stays with its token in every kind of sample and every way to read samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAD = 7
 
 
 def write_places(prefix: str | Path, lengths: list[int], *, first: int = 100) -> str:
-    """Writes a pair whose tokens are numbers in a row, with columns that hold the same numbers, and others."""
+    """Writes a pair of consecutive token ids, with columns computed from the same ids."""
     count = sum(lengths)
     tokens = np.arange(first, first + count, dtype=np.int32)
     with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32) as builder:
@@ -57,7 +57,7 @@ COLUMNS = ("place", "next", "both", "loss_weight")
 
 
 def check(batch: dict[str, Any], plain: dict[str, Any], *, is_full: bool = True) -> None:
-    """Compares columns with the tokens beside them, and all else with the same samples without columns."""
+    """Checks columns against their tokens, and all other arrays against samples without columns."""
     known = plain["tokens"] >= 100
     labelled = plain["labels"] >= 100
     assert known.any() or not is_full
@@ -147,7 +147,7 @@ KINDS = ("quality", "part", "source")
 
 
 def write_kinds(prefix: str | Path, rng: np.random.Generator, *, count: int, per_document: int) -> np.ndarray:
-    """Writes a pair whose tokens say which sequence they are of, with columns of both kinds; returns its lengths."""
+    """Writes a pair whose tokens encode their sequence, with columns of both kinds; returns its lengths."""
     lengths = rng.choice([0, 1, 3, 20, 40], count * per_document)
     parts = np.split(np.repeat(100 + np.arange(len(lengths)), lengths), np.cumsum(lengths)[:-1])
     write_pair(prefix, [parts[at : at + per_document] for at in range(0, len(parts), per_document)])
@@ -267,7 +267,7 @@ def test_conversations_have_values_beside_their_tokens(tmp_path, rng, changes):
 
 
 def write_numbered(prefix: str | Path, documents: list[list[int]]) -> tuple[str, np.ndarray]:
-    """Writes a pair with a column that numbers its tokens, for the labels too; returns it and its tokens."""
+    """Writes a pair with columns that number its tokens and its labels; returns the prefix and the tokens."""
     write_corpus(prefix, documents)
     tokens = np.concatenate(documents)
     numbers = np.arange(len(tokens))

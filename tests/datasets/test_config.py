@@ -1,4 +1,4 @@
-"""Settings are checked where they are held."""
+"""Validation of dataset settings."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ def test_a_split_is_held_as_a_text(given):
 
 
 def test_a_tokenizer_may_be_named():
-    assert make_config(None, tokenizer="null:70").tokenizer.vocab_size == 71  # and the end of a document
+    assert make_config(None, tokenizer="null:70").tokenizer.vocab_size == 71  # 70 ids and the end-of-document id
 
 
 def test_data_that_are_named_twice_are_a_warning_where_they_are_named():
     with pytest.warns(DuplicateDataWarning, match=r"^`twice.bin` appears twice in `blend`$") as said:
         make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")
-    assert said[0].filename == support.__file__  # where the settings are made
+    assert said[0].filename == support.__file__  # the caller that makes the settings
     with pytest.warns(DuplicateDataWarning, match=r"^`both` appears twice in `blend_per_split\[1\]`$"):
         make_config(None, blend_per_split=["both", ["both", "other", "both"], None])
-    make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")  # said once
+    make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")  # warns only once
 
 
 def test_without_data_everything_is_made_up():

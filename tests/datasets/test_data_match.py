@@ -1,4 +1,4 @@
-"""Which kinds of data a class reads, and what it says of others."""
+"""The kinds of data that each dataset class reads, and its errors for other kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill in the middle: texts undone again, boundaries, and randomness that follows from the position alone."""
+"""Fill in the middle: reversible texts, document boundaries, and random draws that depend only on the position."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make_fim(prefix, *, num_samples=None, **changes):
 
 
 def documents_in(tokens):
-    """Returns the runs of tokens that end-of-document tokens end; all zeros after the last other token are one end."""
+    """Splits a sample after its end-of-document tokens; trailing zeros count as one end."""
     tokens = tokens[: np.flatnonzero(tokens)[-1] + 2]
     return [part[part != EOD].tolist() for part in np.split(tokens, np.flatnonzero(tokens == EOD) + 1)[:-1]]
 
@@ -61,7 +61,7 @@ def undone(ids):
     first, middle = ids[0], ids.index(MIDDLE)
     assert first == PREFIX
     suffix = ids.index(SUFFIX)
-    if suffix == 1:  # what follows the middle token is prefix and middle, in their order
+    if suffix == 1:  # the prefix and the middle follow the middle token
         return "spm", ids[middle + 1 :] + ids[2:middle]
     return "psm", ids[1:suffix] + ids[middle + 1 :] + ids[suffix + 1 : middle]
 
@@ -79,7 +79,7 @@ def test_every_document_is_rearranged_and_can_be_undone(prefix, spm_rate, share,
         assert ["".join(map(chr, ids)) for _, ids in found] == [
             TEXTS[document] for document in dataset.spans(k).documents
         ]
-    # With an empty prefix, as three of ten of these texts have, both orders are the same and count as "spm".
+    # With an empty prefix (three of ten of these texts) both orders are equal and count as "spm".
     assert abs(orders.count("psm") / len(orders) - share) <= 0.1
 
 
@@ -147,7 +147,7 @@ def test_a_rate_of_zero_gives_the_samples_of_gpt(prefix, policy, masking):
     dataset = make_fim(prefix, fim_rate=0.0, num_samples=30, **options)
     plain = make_dataset(prefix, num_samples=30, random_seed=1234, tokenizer=CharacterTokenizer(), **options)
     assert equal_samples(dataset.batch(range(len(dataset))), plain.batch(range(len(plain))))
-    # Nothing is chosen for a rate next to 0 either, but the samples go the whole way through.
+    # A rate just above 0 selects no document either, but runs the whole transformation.
     nearly = make_fim(prefix, fim_rate=1e-300, num_samples=30, **options)
     assert equal_samples(nearly.batch(range(len(nearly))), plain.batch(range(len(plain))))
 

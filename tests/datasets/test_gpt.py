@@ -1,4 +1,4 @@
-"""GPT samples: three documents that can be checked by hand, then every setting against the slow twin."""
+"""GPT samples: three documents checked by hand, then every setting against the slow reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import AmbiguousPadWarning, ConfigError, ShortDatasetWarning
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9]]
-"""With the seed of `make_dataset` they stay in this order, and so do their three samples of four tokens."""
+"""The seed of `make_dataset` leaves these documents and their three samples of four tokens unshuffled."""
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_positions_and_attention_restart_after_an_end_of_document(prefix):
     assert dataset.sample(2)["attention_mask"].astype(int).tolist() == [
         [[0, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [1, 1, 0, 0]]
     ]
-    assert dataset.sample(0)["position_ids"].tolist() == [0, 1, 2, 3]  # the end itself belongs to what it ends
+    assert dataset.sample(0)["position_ids"].tolist() == [0, 1, 2, 3]  # the end token belongs to its document
 
 
 def test_loss_can_be_masked_where_the_input_is_an_end_of_document(prefix):
@@ -115,7 +115,7 @@ def test_without_extra_token_the_last_label_is_unknown(prefix):
 
 def test_document_boundaries_come_from_the_index(prefix):
     dataset = make_dataset(prefix, inter_document_masking=True)
-    # In the first sample document 1 gives nothing but the last label.
+    # Document 1 contributes only the last label to the first sample.
     assert dataset.sample(0)["cu_seqlens"].tolist() == [0, 4, 4, 4, 4]
     assert dataset.sample(2)["cu_seqlens"].tolist() == [0, 2, 4, 4, 4]
     assert dataset.sample(2)["position_ids"].tolist() == [0, 1, 0, 1]
@@ -154,7 +154,7 @@ def test_a_pad_id_that_ends_documents_does_not_mask_their_ends(tmp_path, eod):
         )
     assert sorted(dataset.document_index.tolist()) == [0, 1]
     sample = dataset.sample(0)
-    # Every real end of document is a target with loss 1; only the tail has loss 0.
+    # Every real end-of-document token is a target with loss 1; only the padding has loss 0.
     assert sample["loss_mask"].tolist() == [1, 1, 1, 1, 0, 0]
     assert sample["labels"].tolist().count(eod) == (2 if eod else 4)
 
@@ -251,7 +251,7 @@ def test_a_pickle_is_small_and_gives_the_same_samples(tmp_path):
         dataset.sample(0)
         data = pickle.dumps(dataset)
         num_path_bytes = data.count(str(tmp_path).encode()) * len(str(tmp_path))
-        assert len(data) - num_path_bytes < 3700  # the indices alone have 320 kB
+        assert len(data) - num_path_bytes < 3700  # the indices alone take 320 kB
         copy = pickle.loads(data)
         assert copy.indices.dtype == dataset.indices.dtype
         assert copy.indices.tolist() == dataset.indices.tolist()
@@ -294,7 +294,7 @@ def test_tokens_must_be_integers(tmp_path):
 
 
 def slow_sample(dataset, documents, k, **options):
-    """Returns sample k as the twins make it, from the shuffles of the dataset."""
+    """Returns sample k of the reference implementation, with the shuffles of the dataset."""
     length, extra = dataset.config.sequence_length, int(dataset.config.add_extra_token_to_sequence)
     stream = dataset.document_index.tolist()
     rows = build_sample_index(

@@ -1,4 +1,4 @@
-"""Inter-document masking is what a newer reference than the one on PyPI gives: samples recorded from it."""
+"""Inter-document masking: samples recorded from a reference newer than the release on PyPI."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
 
 
 def seed_of_identity(count: int) -> int:
-    """Returns a seed that leaves so many documents in their order."""
+    """Returns a seed that leaves `count` documents unshuffled."""
     return next(seed for seed in range(10_000) if (np.diff(np.random.RandomState(seed).permutation(count)) > 0).all())
 
 
@@ -59,7 +59,7 @@ def seed_of_identity(count: int) -> int:
 @pytest.mark.parametrize(
     ("lengths", "boundaries", "longest"),
     [
-        ([1, 4, 1], [0, 1, 8], 7),  # the last token begins a document: the padding goes to the one before
+        ([1, 4, 1], [0, 1, 8], 7),  # the last token begins a document: padding extends the document before it
         ([1, 4, 2], [0, 1, 5, 8], 4),
         ([1, 1, 1], [0, 1, 8], 7),
         ([4, 0, 1], [0, 4, 8], 4),

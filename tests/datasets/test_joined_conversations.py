@@ -1,4 +1,4 @@
-"""Conversations of several pairs in a computed order: each once in a walk, whole, as the twin fills them."""
+"""Conversations of several pairs in a computed order: each is whole, once per walk, in the reference's packs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = {SFTDataset: SFTDatasetConfig, VarlenDataset: VarlenDatasetConfig}
 
 
 class InOrder:
-    """Conversations in a computed order, as a run makes them."""
+    """Returns a dataset of conversations in a computed order, built like in a run."""
 
     def __init__(self, kind, prefixes, *, denied=(), held=0, reads_held=False, **changes):
         config = KINDS[kind](**config_settings(None, **changes))

@@ -1,4 +1,4 @@
-"""BERT and T5 datasets: what samples hold, and how datasets behave."""
+"""BERT and T5 datasets: sample contents, settings, indexing and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DOCUMENTS = st.lists(st.lists(st.lists(TOKENS, max_size=12), max_size=5), min_si
 
 
 def options_of(drawn):
-    """Returns settings from drawn ones: geometric lengths and permutation exclude each other, and so on."""
+    """Returns drawn settings without forbidden combinations, such as geometric lengths with permutation."""
     distribution = drawn.pop("distribution")
     geometric = distribution == "geometric"
     return drawn | {
@@ -116,7 +116,7 @@ def test_a_sample_is_the_same_alone_in_a_batch_from_the_end_in_a_thread_and_afte
 def test_a_position_of_none_gives_a_sample_without_loss(corpus, kind):
     dataset = make_dataset(kind, corpus, masking_probability=0.5)
     trained = next(number for number in range(len(dataset)) if dataset.sample(number)["loss_mask"].any())
-    batch = dataset.batch([None, trained])  # a sample of empty sentences has no loss by itself
+    batch = dataset.batch([None, trained])  # a sample of empty sentences has no loss anyway
     assert not batch["loss_mask"][0].any()
     assert batch["loss_mask"][1].any()
     assert not dataset[None]["loss_mask"].any()

@@ -1,4 +1,4 @@
-"""Made-up data."""
+"""Mock datasets."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_sample_is_text_and_an_image():
     batch = dataset.batch([3, 5])
     assert batch["image"].shape == (2, 3, 4, 6)
     assert equal_samples(pickle.loads(pickle.dumps(dataset)).batch([3, 5]), batch)
-    batch["image"][0] = 1  # the caller's own
+    batch["image"][0] = 1  # the array belongs to the caller
     assert not dataset.sample(3)["image"].any()
 
 

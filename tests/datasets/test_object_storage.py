@@ -1,4 +1,4 @@
-"""Conversations in object storage: samples are those of local files."""
+"""Conversations in object storage: their samples equal samples of local files."""
 
 from __future__ import annotations
 

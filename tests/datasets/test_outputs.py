@@ -1,4 +1,4 @@
-"""Batches filled into arrays that a caller brings: the same samples, and nothing written into what does not fit."""
+"""Batches in the caller's arrays: the same samples; arrays of another layout stay unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prefix(tmp_path_factory):
 
 
 def spoil(batch):
-    """Leaves something in every array that is to be filled."""
+    """Fills every array with garbage, so that missing writes are found."""
     for array in batch.values():
         if array.flags.writeable:
             array.fill(77)
@@ -135,7 +135,7 @@ def test_blends_fill_given_arrays(prefix, tmp_path, name):
 
 
 def peak_bytes(work):
-    """Returns the most memory that a call holds at once beyond what was there, NumPy's arrays included."""
+    """Returns the peak memory of a call in bytes, including NumPy arrays."""
     work()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""What may be asked of a dataset is written down, nothing else is asked, and the classes are few levels deep."""
+"""Dataset protocols: all methods that other modules call are declared, and class hierarchies stay shallow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_our_datasets_offer_what_is_written_down(tmp_path):
 
 
 class Bare:
-    """All that a class of a user's own needs."""
+    """A user's class with only the required methods."""
 
     def __len__(self):
         return 12

@@ -1,4 +1,4 @@
-"""Memory of dropped arrays that new ones are put into: never while anything still refers to it."""
+"""Recycled memory of batches: never reused while anything refers to it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_memory_of_a_dropped_array_is_used_again():
     del array
     again = recycled_empty((LARGE_BYTES + 8,), np.uint8)
     assert address(again) == before
-    assert (again == 7).all()  # nothing is cleared
+    assert (again == 7).all()  # recycled memory is not cleared
 
 
 def test_memory_that_a_view_or_a_tensor_refers_to_is_not_used_again():
@@ -82,7 +82,7 @@ def test_arrays_that_live_at_the_same_time_share_nothing(steps):
 
 @pytest.mark.slow
 def test_no_more_than_a_few_dropped_arrays_are_kept():
-    gc.collect()  # what goes meanwhile would count against what comes
+    gc.collect()  # garbage freed during the measurement would hide new allocations
     before = resident_bytes()
     arrays = [recycled_empty((16 << 20,), np.uint8) for _ in range(20)]
     for array in arrays:

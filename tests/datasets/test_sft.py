@@ -212,7 +212,7 @@ def test_samples_and_ledger_agree_with_the_twin(
         stream = dataset.document_index.tolist()
         if wanted is None:
             assert sorted(stream) == usable
-        # What the samples hold, one by one.
+        # The contents of each sample.
         slots = [reference.round_up(min(len(talks[number][0]), length), multiple) for number in stream]
         rows = reference.next_fit(slots, length, most)
         assert [dataset.spans(position).documents.tolist() for position in range(len(dataset))] == [
@@ -223,7 +223,7 @@ def test_samples_and_ledger_agree_with_the_twin(
                 [talks[stream[item]] for item in row], length=length, multiple=multiple, fill=pad, train_on=train_on
             )
             assert equal_samples(sample, expected)
-        # What the ledger says of them.
+        # The ledger's counts of the same samples.
         ledger = dataset.ledger()
         assert ledger.balance == (0, 0, 0, 0)
         assert ledger.counts.with_loss == sum(int(sample["loss_mask"].sum()) for sample in samples)

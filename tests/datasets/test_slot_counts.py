@@ -1,4 +1,4 @@
-"""Counts of slots and tokens: by hand, and against a plain twin."""
+"""Counts of slots and tokens: checked by hand and against a plain reference."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_slots_beside_what_is_denied_have_no_loss():
 
 
 def test_conversations_by_hand():
-    """Tokens, inputs, read, slots, trained: one that is cut by two, and one that is denied."""
+    """Counts of tokens, inputs, read, slots and trained, with a cut and a denied conversation."""
     shares = np.array([[10, 8, 8, 8, 5], [6, 6, 6, 8, 3]])
     found = count_conversations(shares, np.array([False, True]), samples=1, slots=20)
     assert (found.with_loss, found.prompt, found.no_label, found.denied_slots, found.padding) == (5, 2, 1, 6, 6)
@@ -64,7 +64,7 @@ SAMPLES = st.lists(
 
 @given(SAMPLES, st.sampled_from([0, 1]), st.booleans(), st.booleans())
 def test_texts_slot_by_slot(samples, extra, are_packs, masks):
-    """1 ends documents, 2 fills up samples."""
+    """Compares counts with a loop over slots; token 1 ends documents and token 2 is padding."""
     length = 16
     batch = spans(*([(-1 if denied else 1, int(later), len(text)) for denied, later, text in each] for each in samples))
     flat = [[(token, denied) for denied, _, text in each for token in text] for each in samples]

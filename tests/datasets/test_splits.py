@@ -1,4 +1,4 @@
-"""Split strings and the elements they select."""
+"""Split strings and the documents of each split."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_split_of_weight_0_has_no_interval():
 
 def test_bounds_are_rounded_to_the_nearest_element_and_halves_to_even():
     assert split_indices((0, 0.99), 3).tolist() == [0, 1, 2]
-    assert split_indices((0.99, 1.0), 3).tolist() == []  # one part in a hundred of three documents
+    assert split_indices((0.99, 1.0), 3).tolist() == []  # 1 % of three documents
     assert split_indices((0, 0.5), 5).tolist() == [0, 1]
     assert split_indices((0, 0.5), 7).tolist() == [0, 1, 2, 3]
     assert split_indices((0.25, 0.5), 0).tolist() == []

@@ -1,4 +1,4 @@
-"""Which id pads samples."""
+"""The choice of the pad id of samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Special(StandInTokenizer):
         (StandInTokenizer(pad=3, eod=None), 3),
         (StandInTokenizer(), NO_TOKEN),
         (Special({"pad_token": 3, "bos_token": 4}, pad=3), 3),
-        (Special({"bos_token": 4}, pad=9, eod=9), 9),  # what is listed counts, and `eod` is not
+        (Special({"bos_token": 4}, pad=9, eod=9), 9),  # only listed special tokens count; `eod` is not listed
         (object(), NO_TOKEN),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which tokenizers may read data: the one that the manifest names, and those that cannot be known to be wrong."""
+"""The check of the tokenizer against the manifest of the data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fingerprinted(tokenizer, sha256=SHA256):
 
 
 def record(prefix, **changes):
-    """Writes the manifest that a pair without one should have."""
+    """Writes a manifest for a pair without one."""
     data = IndexedDataset(prefix)
     pair = pair_facts(data)
     ledger = DocumentLedger(num_read=pair.num_documents, num_kept=pair.num_documents)
@@ -82,7 +82,7 @@ def test_without_a_fingerprint_all_ids_must_exist(prefix):
 
 
 class Peer:
-    """A tokenizer as Megatron has them, told apart by a path; asking for a role that it lacks raises."""
+    """A Megatron tokenizer, identified by its path; missing special ids raise."""
 
     def __init__(self, **attributes):
         self.unique_identifiers = {"class": "peer", "tokenizer_path": ["somewhere"]}
@@ -139,7 +139,7 @@ def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
         f"`{prefixes[0]}`: made with {wrong.describe()}, read with "
         "StandInTokenizer (sha256 abababababab…, 100 ids, eod 9), as `allow_tokenizer_mismatch` is set"
     ]
-    assert sorted(os.listdir(tmp_path / "cache")) == files  # the same keys: nothing was built again
+    assert sorted(os.listdir(tmp_path / "cache")) == files  # the same cache keys: no index was rebuilt
     assert [allowed.sample(k)["tokens"].tolist() for k in range(len(allowed))] == [
         right.sample(k)["tokens"].tolist() for k in range(len(right))
     ]

@@ -155,7 +155,7 @@ def test_mock_lengths_are_lognormal_and_always_the_same():
 def test_mock_lengths_of_a_file_are_as_given(tmp_path):
     (tmp_path / "lengths.csv").write_text("length\n1\n3\n2147483647\n")
     data = MockVarlenLowLevelDataset(StandInTokenizer(), mode="file", path=str(tmp_path / "lengths.csv"))
-    assert data.sequence_lengths.tolist() == [2, 3, 2147483647]  # at least a token and its label
+    assert data.sequence_lengths.tolist() == [2, 3, 2147483647]  # at least one token and its label
 
 
 def test_a_mock_sample_counts_up_to_its_end():

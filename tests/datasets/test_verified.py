@@ -1,4 +1,4 @@
-"""Data that are checked completely while a run reads them."""
+"""Verification of checksums in the background of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tokenloom.errors.TokenizerMisma
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """Gives each test verifications of its own, as a process has them."""
+    """Stops and forgets all verifications after each test."""
     yield
     for each in verification_module._VERIFICATIONS.values():
         each._stop()
@@ -110,7 +110,7 @@ def test_other_files_are_read_again(tmp_path, how):
         os.rename(f"{prefix}.bin", tmp_path / "old")
         (tmp_path / "a.bin").write_bytes((tmp_path / "old").read_bytes())
     flip(f"{prefix}.bin")
-    if how != "contents":  # as a copy that keeps times would leave it
+    if how != "contents":  # like a copy that preserves modification times
         os.utime(f"{prefix}.bin", ns=(times.st_atime_ns, times.st_mtime_ns))
     verification_module._VERIFICATIONS.clear()
     config, _ = built([prefix], tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""The kernel that orders blends, against its readable twin."""
+"""The kernel that orders blends, compared with its readable reference."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ kinds = [st.floats(1e-3, 1.0), skewed, few_values, st.just(1.0), strange, st.one
 
 @st.composite
 def weights_of_many(draw, most=400):
-    """Draws the weights of 1 to `most` datasets: smooth, repeated, equal, over 12 decades, or next to nothing."""
+    """Draws the weights of 1 to `most` datasets: smooth, repeated, equal, over 12 decades, or almost 0."""
     kind = draw(st.sampled_from(kinds))
     number = draw(st.one_of(st.integers(1, 20), st.integers(20, most)))
     if number <= 20:

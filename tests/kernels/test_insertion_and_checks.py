@@ -1,4 +1,4 @@
-"""Items put between others, checksums and rows: against NumPy, zlib and their readable twins."""
+"""Insertion of items, checksums and rows, compared with NumPy, zlib and readable references."""
 
 from __future__ import annotations
 

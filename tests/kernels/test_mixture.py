@@ -1,4 +1,4 @@
-"""Mixtures of the computed order: values for ever, against the twin, and how even and how mixed they are."""
+"""Mixtures of the computed order: recorded values, the reference, evenness and degree of mixing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of orders, against their readable twins."""
+"""The kernels of orders, compared with their readable references."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_long_sample_index_equals_its_twin(rng):
 
 
 def shuffle_windows(random, lengths, parts, *, documents=np.int32, dtype=np.int32, num_windows=None, **settings):
-    """Shuffles every part, the documents of which are given, and returns the stream and its windows."""
+    """Shuffles the documents of every part; returns the stream and its windows."""
     stream = np.concatenate([np.array(part, dtype=documents) for part in parts])
     counts = np.array([[len(part), int(lengths[part].sum())] for part in parts], dtype=np.int64)
     if num_windows is None:
@@ -82,7 +82,7 @@ def test_shuffling_with_windows_equals_one_after_the_other(
     assert index.tolist() == [list(row) for row in windows.build_sample_index(lengths, expected, **settings)]
     rest = np.arange(50)
     random.shuffle(rest)
-    assert rest.tolist() == reference.permutation(50).tolist()  # the generator stands where it should
+    assert rest.tolist() == reference.permutation(50).tolist()  # the generator is in the same state
 
 
 @pytest.mark.parametrize("extra", [0, 1])

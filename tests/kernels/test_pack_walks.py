@@ -1,4 +1,4 @@
-"""Packs of a source whose order is computed: against their twin, each piece once, and every document found again."""
+"""Packs of a source in a computed order: equal to the reference, each piece once, and every document is found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def int32s(*values: int) -> NDArray[np.int32]:
 
 
 def sparse(count: int, *, seed: int = 0, num_held: int = 300, longest: int = 50) -> NDArray[np.int32]:
-    """Mostly empty documents, so that the twin packs many groups in a moment."""
+    """Returns lengths of mostly empty documents, so that the slow reference packs many groups quickly."""
     random = np.random.default_rng(seed)
     lengths = np.zeros(count, dtype=np.int32)
     chosen = random.choice(count, size=min(num_held, count), replace=False)
@@ -38,7 +38,7 @@ def sparse(count: int, *, seed: int = 0, num_held: int = 300, longest: int = 50)
 
 
 class Source:
-    """A reader of packs, its pairs open."""
+    """A reader of packs with open pairs."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ def twin(pairs: Lengths, **settings: object) -> list[list[tuple[int, int, int]]]
 
 
 def test_two_packs_by_hand() -> None:
-    # Of four tokens: 3 with 1, 2 with 2; which comes first, the walk says.
+    # Packs of four tokens: 3 with 1 and 2 with 2; their order depends on the walk.
     source = Source([int32s(1, 2, 0, 3, 2)], length=4, extra=0)
     assert source.counts == [2]
     assert sorted(source.packs(0)) == [[(1, 0, 2), (4, 0, 2)], [(3, 0, 3), (0, 0, 1)]]
@@ -142,7 +142,7 @@ def test_a_document_is_found_where_it_is_read() -> None:
 def test_a_document_of_millions_of_samples_costs_no_memory() -> None:
     longest = 2**31 - 1
     source = Source([int32s(longest, 3, longest)], length=1, extra=1)
-    assert source.num_packs == 2 * (longest - 1) + 2  # that of three has two full pieces
+    assert source.num_packs == 2 * (longest - 1) + 2  # the document of three tokens makes two full pieces
     some = [0, 5, source.num_packs // 2, source.num_packs - 1]
     documents, starts, taken, _ = source.reader.spans(np.array(some), keep_empty=False)
     assert taken.tolist() == [2, 2, 2, 2]
@@ -222,7 +222,7 @@ def test_threads_get_what_one_gets() -> None:
 
 def test_the_order_stays_as_it_is() -> None:
     numbers = np.arange(17 * GROUP_DOCUMENTS)
-    drawn = numbers * 2654435761 % 2**32 >> 8  # without a generator, which may change
+    drawn = numbers * 2654435761 % 2**32 >> 8  # independent of NumPy's generators, which may change
     pairs = [np.where(drawn % 97 == 0, drawn % 151, 0).astype(np.int32), (drawn[:2000] % 60).astype(np.int32)]
     source = Source(pairs, length=64)
     digest = hashlib.sha256(str([source.packs(walk) for walk in (0, 1)]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The kernel that packs to levels, against its readable twin."""
+"""The kernel that packs to levels, compared with its readable reference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_costly_one_takes_the_costliest_others_into_its_step():
 
 
 def test_steps_share_long_ones_out_when_the_last_would_have_too_few():
-    lengths = [9] * 4 + [1] * 12  # two short of two steps of three: each spares one, instead of 3 and 1
+    lengths = [9] * 4 + [1] * 12  # four long items for two steps of three: two per step, instead of 3 and 1
     found = pack(lengths, squares(lengths), **uniform(2, 3, capacity=10, by_length=False))
     assert sorted(number // 3 for number in found[:4]) == [0, 0, 1, 1]
 
@@ -52,7 +52,7 @@ def test_packing_by_length_fits_where_balance_does_not():
 
 @st.composite
 def tasks(draw):
-    """Draws sub-samples of many kinds, with steps that may have something anyway."""
+    """Draws sub-samples of many kinds, and steps that may already contain items."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     capacity = draw(st.sampled_from([1, 8, 100, 4096, 2**40]))
     count = draw(st.integers(1, 120))

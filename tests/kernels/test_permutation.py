@@ -1,4 +1,4 @@
-"""Keys and permutations of the computed order: values for ever, against the twin, and how random they look."""
+"""Keys and permutations of the computed order: recorded values, the reference, and tests of randomness."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_golden_digests(n, expected):
     assert digest(forward(n, KEY)) == expected
 
 
-@pytest.mark.parametrize("number", [23289, 54604])  # it happens to one table of 16,000
+@pytest.mark.parametrize("number", [23289, 54604])  # one table in 16,000 has this case
 def test_a_draw_that_would_favour_some_partners_is_drawn_again(number):
     key = derive(KEY, Purpose.MIXING, number)
     assert forward(1024, key).tolist() == twin.fisher_yates(key, 1024)
@@ -81,7 +81,7 @@ def test_derived_keys_equal_the_twin(key, purpose, number):
 @example(n=1024, key=KEY, seed=0)
 @example(n=1025, key=KEY, seed=0)
 def test_permutations_equal_the_twin(n, key, seed):
-    places = np.random.default_rng(seed).integers(0, n, size=150)  # some in whole groups of lanes, some alone
+    places = np.random.default_rng(seed).integers(0, n, size=150)  # full SIMD groups and a remainder
     ours, other = Permutation(n, key), twin.Permutation(n, key)
     assert len(ours) == n
     assert ours.forward(places).tolist() == [other.forward(place) for place in places.tolist()]

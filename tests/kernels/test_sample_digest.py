@@ -1,4 +1,4 @@
-"""Digests of tokens and positions: values for ever, against the twin, and what they notice."""
+"""Digests of tokens and positions: recorded values, the reference, and the changes they detect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = {"small": (0, 50_000), "of 32 bits": (-(2**31), 2**31), "of 64 bits": (
 
 
 def digest(positions, tokens):
-    """Returns the sum over samples, as two numbers."""
+    """Returns the digest of all samples as two integers."""
     sums = DigestSums()
     sums.add(positions, digest_tokens(tokens))
     assert (sums.num_batches, sums.num_samples) == (1, len(tokens))

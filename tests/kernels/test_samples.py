@@ -1,4 +1,4 @@
-"""The kernel that gathers spans, against its readable twin."""
+"""The kernel that gathers spans, compared with its readable reference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKEN_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 
 
 
 def stored(sequences, code):
-    """Returns the bytes of the sequences and where each begins."""
+    """Returns the bytes of the sequences and the offset of each."""
     arrays = [np.array(sequence, dtype=TOKEN_DTYPES[code]) for sequence in sequences]
     pointers = np.cumsum([0, *(array.nbytes for array in arrays)])[:-1].astype(np.int64)
     data = np.frombuffer(b"".join(array.tobytes() for array in arrays), dtype=np.uint8)

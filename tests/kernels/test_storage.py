@@ -1,4 +1,4 @@
-"""Mapped files that lose bytes while they are mapped: an error, no death; and foreign signals stay foreign."""
+"""Mapped files truncated while mapped raise an error instead of killing the process; other signals pass through."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_zeros_that_were_there_before_are_no_damage(tmp_path):
     before = data.tobytes()
     os.truncate(path, PAGE + 50)
     assert data.tobytes() == before
-    watch.check()  # what was read is what the file held
+    watch.check()  # the data read before the truncation are valid
     os.truncate(path, PAGE)
     with pytest.raises(ChangedFileError):
         watch.check()
@@ -98,7 +98,7 @@ def test_one_of_many_files_is_named_and_the_others_stay(tmp_path):
     assert int(data[65536]) == 0
     watch.check_tokens(0, 100)
     watch.check_tokens(2 * 65536, 102)
-    for number in (1, 3):  # one that faulted, and one that was never looked at before
+    for number in (1, 3):  # one page that faulted, and one page not read before
         with pytest.raises(ChangedFileError, match=rf"`{paths[number]}` was truncated while it was mapped"):
             watch.check_tokens(number * 65536 + 3, 5)
 

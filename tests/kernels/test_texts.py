@@ -1,4 +1,4 @@
-"""Texts of lines against their readable twins, and against `orjson`, which must never refuse what is accepted."""
+"""Texts of JSON and text lines: equal to the reference, and accepted only if `orjson` accepts them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_lists(columns) -> list[list[str]]:
 
 
 def native(data: bytes, *keys: str, most_unusual: int = 0) -> Any:
-    """Returns the texts, and the lines that have none; None if there are more of these."""
+    """Returns the texts and the unusual lines; None if more than `most_unusual` lines are unusual."""
     found = _native.json_texts(data, [key.encode() for key in keys], most_unusual)
     if found is None:
         return None
@@ -39,13 +39,13 @@ def native(data: bytes, *keys: str, most_unusual: int = 0) -> Any:
 
 
 def plain(data: bytes, *keys: str) -> list[list[str]] | None:
-    """Returns the texts; None if a line has none."""
+    """Returns the texts; None if a line is unusual."""
     found = native(data, *keys)
     return None if found is None else found[0]
 
 
 def check(data: bytes, *keys: str) -> list[list[str]] | None:
-    """Returns the texts, None if a line has none, after comparing them with the twin's and those of `orjson`."""
+    """Checks the texts against the reference and `orjson`, and returns them; None if a line is unusual."""
     for most_unusual in (2, 1, 0):
         found = native(data, *keys, most_unusual=most_unusual)
         assert found == reference.json_texts(data, keys, most_unusual)
@@ -162,13 +162,13 @@ def test_every_place_in_a_word(unit: str):
             for after in (0, 1, 7, 8, 33):
                 text = "a" * before + unit + "b" * after
                 line = dumps({"x" * (before % 5): unit, "text": text})
-                # The last text ends close to the end of the data, where no whole word is left.
+                # The last text ends near the end of the data, with less than one machine word left.
                 assert plain(line, "text") == [[text]]
                 assert plain(b"\n".join([line, line, line]), "text") == [[text] * 3]
 
 
 texts = st.text(max_size=70) | st.text('ab"\\\n\té字👍\x00', max_size=70)
-integers = st.integers(-(2**63), 2**64 - 1)  # as `orjson` writes them; `OTHER_VALUES` has a longer one
+integers = st.integers(-(2**63), 2**64 - 1)  # the range of `orjson`; `OTHER_VALUES` has a longer integer
 scalars = st.none() | st.booleans() | integers | st.floats(allow_nan=False, allow_infinity=False) | texts
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
@@ -181,7 +181,7 @@ objects = st.tuples(st.dictionaries(texts, values, max_size=3), texts, texts, st
 
 
 def dumped(value: dict, dumper: int) -> bytes:
-    """Returns an object as one of several writers of JSON would write it."""
+    """Returns an object as JSON in the style of one of several writers."""
     if dumper == 0:
         return json.dumps(value).encode()
     if dumper == 1:

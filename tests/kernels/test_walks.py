@@ -1,4 +1,4 @@
-"""Windows of a source whose order is computed: each token once, and every document found again."""
+"""Windows of a source in a computed order: each token is read once, and occurrences find every document."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_token_of_a_window_is_read_once(is_shuffled: bool, extra: int) -> 
         read = np.zeros(int(lengths.sum()), dtype=np.int64)
         for begin, size in zip((begins[documents] + starts).tolist(), taken.tolist(), strict=True):
             read[begin : begin + size] += 1
-        # The extra token of a window is the first one of another, but for the last of the walk.
+        # The extra token of a window is the first token of another, except in the last window of the walk.
         assert np.bincount(read, minlength=3)[2] == (num_windows - 1) * extra
         assert (read > 0).sum() == num_windows * 64 + extra
 
@@ -61,7 +61,7 @@ def int64s(*values: int) -> NDArray[np.int64]:
 
 
 def test_occurrences_by_hand() -> None:
-    # 3 + 0 + 5 + 1 tokens as they lie there, in windows of 4 and one more: [0, 5) and [4, 9).
+    # Documents of 3, 0, 5 and 1 tokens in file order; windows of 4 tokens and one extra: [0, 5) and [4, 9).
     lengths = np.array([3, 0, 5, 1], np.int32)
     documents, reader, _ = reader_of([lengths], length=4, is_shuffled=False)
     documents.open(0, lengths)
@@ -86,7 +86,7 @@ def test_occurrences_by_hand() -> None:
     ],
 )
 def test_documents_are_found_where_they_are_read(rng, counts, extra: int, is_shuffled: bool) -> None:
-    longest = 50 if sum(counts) < 10_000 else 2  # more than 1,024 blocks are a network, fewer a table
+    longest = 50 if sum(counts) < 10_000 else 2  # more than 1,024 blocks use a network, fewer a table
     pairs = pairs_of(*counts, seed=int(rng.integers(2**32)), longest=longest)
     reader, num_windows = opened(pairs, length=100, extra=extra, is_shuffled=is_shuffled)
     walks = [3, 0, 2**21] if sum(counts) < 10_000 else [5]
@@ -147,7 +147,7 @@ def test_what_is_held_out_is_disjoint_and_all_there(blocks: int, singles: int) -
     total = int(lengths.sum())
     read: dict[bool, set[int]] = {}
     tokens: dict[bool, int] = {}
-    for held in (True, False):  # only the error of a wrong guess says the number of tokens here; the lock knows them
+    for held in (True, False):  # the true number of tokens is in the error message
         with pytest.raises(IndexError) as caught:
             make_source_documents([(9000, total, blocks, singles)], key=KEY, reads_held=held).open(0, lengths)
         tokens[held] = int(str(caught.value).rpartition("found ")[2])
@@ -199,7 +199,7 @@ def reader_of_parts(pairs: Lengths, length: int, extra: int, is_shuffled: bool, 
 
 
 def tokens_of(reader, pairs: Lengths, walk: int, count: int, length: int) -> NDArray[np.int64]:
-    """Returns the tokens of the first windows of a walk, without the one that each reads beyond its length."""
+    """Returns the tokens of the first windows of a walk, without the extra token of each window."""
     lengths = np.concatenate(pairs).astype(np.int64)
     begins = np.cumsum(lengths) - lengths
     numbers = sample_numbers(np.full(count, walk), np.arange(count))
@@ -232,7 +232,7 @@ def test_parts_of_a_pass_read_each_token_once(counts: tuple[int, ...], stretch: 
     assert len(np.unique(tokens)) == len(tokens)
     assert num_tokens - len(tokens) < 32 + 16 + stretch + stretch
     assert len(np.unique(tokens[:8])) == 8
-    assert np.abs(np.diff(read[0][::8])).min() >= 8  # windows of a stretch do not follow each other
+    assert np.abs(np.diff(read[0][::8])).min() >= 8  # windows of a stretch are shuffled
     count = num_tokens // 8
     reader = reader_of_parts(pairs, 8, 1, is_shuffled, [(count, PassPart(-1, 0, num_tokens, stretch))])
     whole = tokens_of(reader, pairs, 3, count, 8)

@@ -1,4 +1,4 @@
-"""Datasets of several small pairs in a computed order, as a run makes them."""
+"""Datasets of several small pairs in a computed order, built like in a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = Key(1, 2)
 
 
 class InOrder:
-    """A dataset of packs or windows in a computed order; writes missing pairs of `corpora` into `folder`."""
+    """Returns a dataset of packs or windows in a computed order; writes missing pairs of `corpora` into `folder`."""
 
     def __init__(
         self,

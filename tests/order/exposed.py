@@ -1,4 +1,4 @@
-"""Documents without data: nothing but their lengths."""
+"""Documents without data, with lengths only."""
 
 from __future__ import annotations
 

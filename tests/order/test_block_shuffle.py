@@ -1,4 +1,4 @@
-"""An order that stays within some blocks at a time: what it is made of, and how far it mixes."""
+"""The block shuffle: its permutation, locality and degree of mixing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def documents(offsets: list[int], blocks: BlockShuffle, *, num_epochs: int = 1, 
 
 
 def neighbour_distance(order: np.ndarray) -> float:
-    """Returns how far apart an order puts neighbours in the file, as a share of all; 1/3 in a full shuffle."""
+    """Returns the mean distance of file neighbours in an order, as a fraction of its length; 1/3 for a full shuffle."""
     return float(np.abs(np.diff(np.argsort(order, kind="stable"))).mean() / len(order))
 
 
@@ -52,7 +52,7 @@ def test_every_epoch_is_a_permutation_by_windows_of_blocks(sizes, block_bytes, w
         assert sorted(order.tolist()) == list(range(len(offsets)))
         seen = list(dict.fromkeys(numbers[order].tolist()))
         for begin in range(0, len(set(numbers.tolist())), window_blocks):
-            # a block is finished before the window after its own begins
+            # a block ends before the window after its own begins
             later = set(seen[begin + window_blocks :])
             last = max(
                 (place for place, row in enumerate(order) if numbers[row] in seen[begin:][:window_blocks]), default=-1

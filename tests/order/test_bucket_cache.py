@@ -1,4 +1,4 @@
-"""Indices in a bucket: published by who builds, downloaded by who reads, whole or not at all."""
+"""Indices in a bucket: uploaded by the builder and downloaded by readers, never partially."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def data(bucket: Bucket, tmp_path: Path, rng: np.random.Generator) -> list[str]:
 
 @pytest.fixture
 def another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Returns what makes this process one of another node: it has nothing of the bucket."""
+    """Returns a function that switches to an empty cache folder, like on another node."""
     count = iter(range(100))
 
     def move() -> None:
@@ -60,7 +60,7 @@ def key_of(bucket: Bucket, ending: str) -> str:
 
 
 def tokens(splits: Any) -> list[Any]:
-    """Returns some samples of each split: every read of a bucket is a request."""
+    """Returns a few samples of each split, because every read from the bucket is a request."""
     return [split.batch(range(3))["tokens"].tolist() for split in splits if split is not None]
 
 

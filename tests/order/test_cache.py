@@ -1,4 +1,4 @@
-"""Indices on disk: shared with everyone, trusted only after a look."""
+"""Cached indices: shared between processes and validated when opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
 
-# Newer versions of Python warn of forking with threads about; the children here use none of them.
+# Newer versions of Python warn about forking a process with threads; the children here use no threads.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9], [], [12] * 30]
@@ -31,7 +31,7 @@ ARRAYS = ["document_index", "sample_index", "shuffle_index"]
 
 
 def make_dataset(prefix, **settings):
-    """Makes a dataset and opens its indices, which else happens with the first sample."""
+    """Makes a dataset and opens its indices, which otherwise open with the first sample."""
     dataset = make_unopened_dataset(prefix, **settings)
     if not settings.get("defer_npy_index_mmap"):
         assert len(dataset.shuffle_index) == len(dataset)
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_named_and_built_again(prefix, cache, caplog, name, da
 
 def test_an_entry_of_other_data_under_the_same_path_is_built_again(prefix, cache, caplog):
     make_dataset(prefix, path_to_cache=str(cache))
-    # As many documents and tokens as before, so that nothing but the contents tells.
+    # The numbers of documents and tokens stay the same; only the contents differ.
     write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
     rebuilt = make_dataset(prefix, path_to_cache=str(cache))
     (message,) = caplog.messages
@@ -248,11 +248,11 @@ def test_a_damaged_index_never_ends_a_loop_quietly(tmp_path, cache):
     prefix = write_corpus(tmp_path / "long", [[1] * 9] * 2500)  # small arrays are not mapped
     dataset = make_dataset(prefix, path_to_cache=str(cache))
     expected = len(dataset)
-    # Not among the few samples that are looked at on opening.
+    # Opening checks only a few samples, not this one.
     overwrite_shuffles(cache, lambda shuffled: shuffled.__setitem__(3, 100_000))
     for look in (list, lambda dataset: dataset.spans(3), lambda dataset: dataset.batch([3])):
         with pytest.raises(IndexCacheError) as caught:
-            look(dataset)  # its files are mapped: it sees what was written
+            look(dataset)  # the mapped file shows the change
         assert caught.value.message == (
             f"the indices of `{prefix}` (train) do not match the data: shuffle index names window 100000 of {expected}"
         )
@@ -265,7 +265,7 @@ def test_any_flipped_entry_is_found_by_building_again(tmp_path, cache, rng):
     assert dataset.verify_indices() == []
     row = int(rng.integers(1000, len(dataset) - 1000))
     first, second = dataset.shuffle_index[row : row + 2].tolist()
-    overwrite_shuffles(cache, lambda shuffled: shuffled.__setitem__(row, second))  # a window twice, another one never
+    overwrite_shuffles(cache, lambda shuffled: shuffled.__setitem__(row, second))  # one window twice, another missing
     assert dataset.verify_indices() == [
         f"the shuffle_index of `{prefix}` (train) differs in 1 rows: expected {first} in row {row}, found {second}"
     ]
@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_written_to_its_end_says_why_and_leaves_nothing_th
 
 
 def change_a_number(path, array):
-    """Flips a bit in the middle of an array, where no piece of it is hashed, in the file that holds it."""
+    """Flips a bit in the middle of an array in its file, outside the hashed pieces."""
     data, numbers = bytearray(path.read_bytes()), array.tobytes()
     data[data.index(numbers) + len(numbers) // 2 + 4] ^= 1
     path.unlink()  # it may be mapped
@@ -341,7 +341,7 @@ def train(prefixes, cache, num_samples=30, **settings):
 
 @pytest.mark.parametrize("name", [*ARRAYS, "dataset_index", "dataset_sample_index"])
 def test_one_changed_number_is_named_and_the_entry_built_again(tmp_path, cache, caplog, name):
-    if name in ARRAYS:  # of a corpus whose arrays are larger than what hashes of pieces look at
+    if name in ARRAYS:  # arrays larger than the hashed pieces
         corpora, num_samples = [[[number % 90, 1, 2, 3] for number in range(9_000)]], 30
     else:
         corpora, num_samples = [[[n * 10 + i] * (5 + i) for i in range(10)] for n in range(4)], 20_000
@@ -397,11 +397,11 @@ def test_processes_that_build_the_same_entry_at_once_all_succeed(tmp_path, cache
     assert [process.exitcode for process in processes] == [0] * 4
     alone = tmp_path / "alone"
     make_dataset(prefix, path_to_cache=str(alone), num_samples=20_000)
-    assert contents(cache) == contents(alone)  # nothing left over, no temporary files
+    assert contents(cache) == contents(alone)  # no temporary files are left
 
 
 def inodes(folder):
-    """Returns which file has each name; hidden ones count as none."""
+    """Returns the inode of each file name, without hidden files."""
     entries = os.scandir(folder) if folder.exists() else ()
     return {entry.name: entry.inode() for entry in entries if not entry.name.startswith(".")}
 
@@ -409,7 +409,7 @@ def inodes(folder):
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, cache, stale):
     before = tmp_path / "before"
-    if stale:  # what lies there already is of other data, and its description is complete
+    if stale:  # the folder has a complete entry of other data
         make_dataset(prefix, path_to_cache=str(before))
         write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
     fresh = make_dataset(prefix, path_to_cache=str(tmp_path / "fresh"))
@@ -423,7 +423,7 @@ def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, ca
             break
         placed = {name for name, inode in inodes(cache).items() if old.get(name) != inode}
         stages.add(len(placed))
-        # With the arrays of other data goes a record of them, which the new one replaces after the arrays.
+        # The identity record of the other data is replaced after the arrays.
         if any(name.endswith("identity.json") for name in placed) or (
             not stale and sum(name.endswith(".npy") for name in placed) == 3
         ):
@@ -437,5 +437,5 @@ def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, ca
         named = {name: data for name, data in contents(cache).items() if not name.startswith(".")}
         assert named == contents(tmp_path / "fresh")
         shutil.rmtree(cache)
-    assert stages >= set(range(5))  # it was killed before each of the five files had its name
+    assert stages >= set(range(5))  # it was killed before the rename of each of the five files
     assert contents(cache) == contents(tmp_path / "fresh")

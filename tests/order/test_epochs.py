@@ -1,4 +1,4 @@
-"""How many epochs and windows."""
+"""Numbers of epochs and windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Root keys of the computed order, and random numbers of a sample: the same for ever."""
+"""Root keys of the computed order and random draws of a sample: recorded values that must not change."""
 
 from __future__ import annotations
 

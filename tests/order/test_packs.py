@@ -1,4 +1,4 @@
-"""Best-fit packing: a few documents by hand, then the kernels against their slow twin."""
+"""Best-fit packing: a few documents by hand, then the kernels against their slow reference."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def packed(lengths, documents, *, sequence_length, extra, most=None, dtype=np.in
     [
         # 6 opens a row (room 4), so does 5 (room 5); 4 fills the first, and 3 and 2 the second.
         ([3, 6, 2, 5, 4], range(5), (9, 1), [[(1, 0, 6), (4, 0, 4)], [(3, 0, 5), (0, 0, 3), (2, 0, 2)]]),
-        # Of at most two documents.
+        # At most two documents per pack.
         ([3, 6, 2, 5, 4], range(5), (9, 1, 2), [[(1, 0, 6), (4, 0, 4)], [(3, 0, 5), (0, 0, 3)], [(2, 0, 2)]]),
-        # Of equal documents and of rows with equal room the first comes first.
+        # Ties between documents, or between packs of equal free space, go to the first.
         ([6, 6, 3, 3], [1, 0, 3, 2], (10, 0), [[(1, 0, 6), (3, 0, 3)], [(0, 0, 6), (2, 0, 3)]]),
-        # A long document is cut as windows cut it: with the extra token, labels 1 to 4, 5 to 8, 9 and 10.
+        # A long document is cut like windows: with the extra token, labels 1 to 4, 5 to 8, 9 and 10.
         ([11, 2], [0, 1], (4, 1), [[(0, 0, 5)], [(0, 4, 5)], [(0, 8, 3), (1, 0, 2)]]),
-        # One whose last label is read already leaves no rest.
+        # A document whose last label is already in a piece leaves no rest.
         ([9], [0], (4, 1), [[(0, 0, 5)], [(0, 4, 5)]]),
     ],
 )
@@ -119,7 +119,7 @@ def test_every_token_is_an_input_or_a_label_as_often_as_it_must(lengths, sequenc
     for document, length in enumerate(lengths):
         pieces = cut(length, sequence_length=sequence_length, extra=extra)
         expected = np.ones(length, dtype=int)
-        expected[[start for start, _ in pieces[1:]]] += extra  # the label at the end of one piece opens the next
+        expected[[start for start, _ in pieces[1:]]] += extra  # the last label of a piece begins the next
         assert seen[document].tolist() == expected.tolist()
         if extra:
             assert labels[document].tolist() == [0, *[1] * (length - 1)][:length]

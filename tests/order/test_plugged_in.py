@@ -1,4 +1,4 @@
-"""An order of somebody else's, added by this file alone: documents in file order, nothing shuffled, cached or built."""
+"""A third-party order defined in this file: documents in file order, without shuffles, caches or indices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tokenloom.order.windows import SpanBatch
 
 @dataclass(frozen=True)
 class FileOrder:
-    """Windows over the documents as they lie in the file, epoch after epoch."""
+    """Windows over the documents in file order, repeated for every epoch."""
 
     documents: Documents
     num_samples: int
@@ -82,7 +82,7 @@ STREAM = [token for document in DOCUMENTS for token in document] * 9
 def registered():
     register_policy("file", FilePolicy)
     yield
-    del policies._POLICIES["file"]  # of which other tests know nothing
+    del policies._POLICIES["file"]  # other tests expect only the built-in policies
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def expected(position: int) -> list[int]:
 def test_it_drives_a_dataset(prefix, mmap):
     dataset = build(prefix, mmap_bin_files=mmap)
     assert isinstance(dataset.order, SpanOrder)
-    assert len(dataset) == dataset.order.num_samples == 34  # of as many epochs as 30 samples take
+    assert len(dataset) == dataset.order.num_samples == 34  # all samples of the epochs that 30 samples need
     for k in (0, 7, 29, -1):
         row = expected(k % 34)
         assert (dataset[k]["tokens"].tolist(), dataset[k]["labels"].tolist()) == (row[:4], row[1:])
@@ -148,7 +148,7 @@ def test_a_blend_takes_any_order_of_its_samples(prefix, tmp_path):
 
 
 def test_names_keep_their_meaning():
-    assert register_policy("file", FilePolicy) is None  # the same again
+    assert register_policy("file", FilePolicy) is None  # registering the same class again is allowed
     with pytest.raises(ConfigError, match="policy 'concat' is already registered"):
         register_policy("concat", FilePolicy)
     with pytest.raises(ConfigError, match=r"`window_policy` must be one of 'concat', 'best_fit'.*, got 'none'"):

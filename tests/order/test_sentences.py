@@ -1,4 +1,4 @@
-"""Which sentences are sample i."""
+"""The sentences of each sample of masked datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = {"max_sequence_length": 10, "short_sequence_probability": 0.0, "seed"
 
 
 def rows_of(boundaries, lengths, **changes):
-    """Returns the rows of a mapping, in the order of the text."""
+    """Returns the rows of a mapping in text order."""
     rows = build_mapping(np.array(boundaries), np.array(lengths, dtype=np.int32), **(SETTINGS | changes))
     return sorted(rows.tolist())
 
@@ -46,7 +46,7 @@ def test_epochs_repeat_until_there_are_enough_and_are_complete():
 
 
 def test_documents_that_give_nothing_are_walked_once_only():
-    # A walk per epoch would take years.
+    # A loop over the epochs would take years.
     assert rows_of([0, 1], [3], num_epochs=2**62, max_num_samples=2**62, min_sentences=2) == []
 
 

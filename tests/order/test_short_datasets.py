@@ -1,4 +1,4 @@
-"""The warning that data are too short: of one dataset, or of all that are built together."""
+"""The warning about datasets without samples: one warning for all datasets of a build."""
 
 from __future__ import annotations
 

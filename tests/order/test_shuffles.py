@@ -23,7 +23,7 @@ from tokenloom.order.shuffles import (
 
 
 def build_document_index(indices, plan, random):
-    lengths = np.ones(max(indices, default=0) + 1, dtype=np.int32)  # plans here count documents of one token
+    lengths = np.ones(max(indices, default=0) + 1, dtype=np.int32)  # documents of one token each
     shown = exposed(lengths, indices)
     documents, samples = build_document_and_sample_index(shown, plan, random, window_length=1, extra=0)
     assert samples.tolist() == [[0, 0], *([k, 1] for k in range(plan.num_samples))]
@@ -41,7 +41,7 @@ def test_one_generator_shuffles_documents_and_then_samples(seed, num_documents, 
     random = LegacyRandom(seed)
     documents, shuffled = build_document_index(indices, plan, random), build_shuffle_index(plan, random)
 
-    # The order in which one generator of NumPy is used is part of the format.
+    # The order of the draws from NumPy's generator is part of the format.
     numpy_random = np.random.RandomState(seed)
     final = num_documents if plan.separate_final_epoch else 0
     expected = np.tile(indices, plan.num_epochs).astype(np.int32)

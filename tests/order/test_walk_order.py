@@ -1,4 +1,4 @@
-"""GPT samples in an order that is computed: every setting, mapped and not, and documents that are denied."""
+"""GPT samples in a computed order: every setting, mapped or not, with and without denied documents."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
         assert after["labels"][number].tolist() == targets.tolist()
         if settings.get("reset_attention_mask"):
             for first, length, document in zip(starts, spans.lengths, spans.documents, strict=True):
-                if document in denied and first + length < 16:  # nothing behind it sees it
+                if document in denied and first + length < 16:  # no later token attends to it
                     assert after["attention_mask"][number][0, first + length :, : first + length].all()
         if settings.get("inter_document_masking"):
             assert after["cu_seqlens"][number].tolist() == before["cu_seqlens"][number].tolist()

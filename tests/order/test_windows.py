@@ -51,7 +51,7 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
     slow = slow_sample_index(lengths, stream, **shape)
     assert (list(map(tuple, rows.tolist())), rows.dtype) == (slow, dtype)
 
-    # Whatever the rows say, window j must be tokens [j * length, (j + 1) * length + extra) of the stream.
+    # Window j must be tokens [j * length, (j + 1) * length + extra) of the stream.
     flat = [(document, offset) for document in stream for offset in range(lengths[document])]
     reader = reader_of(lengths, stream, rows, range(count), window_length=length, extra=extra)
     batch = SpanBatch(*reader.spans(np.arange(count), keep_empty=False))
