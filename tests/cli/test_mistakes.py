@@ -209,6 +209,8 @@ OF_RUNS = [
         "--micro-batch-size needs --global-batch-size or",
     ),
     ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout needs --position, not steps"),
+    ("trace RUN --position 3 --losses x", 2, "--losses needs --worst"),
+    ("trace RUN --position 3 --worst 2 --holdout", 2, "--holdout and --worst exclude each other"),
     ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 is an empty range"),
     ("replay RUN --from-step 1", 2, SCHEDULE),
     # values that do not exist or do not fit

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 
 import pytest
-from tests.cli.runs import run
+from tests.cli.runs import output, record, run
 from tests.indexed.manifest.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 
-from tokenloom import cli, load_tokenizer
+from tokenloom import load_tokenizer
 from tokenloom.indexed.manifests import SpecialToken, identity_of
 from tokenloom.run.run import Run
 
@@ -35,25 +34,17 @@ def prefix(tmp_path):
 
 
 def test_a_document_is_decoded(capsys, prefix, tokenizer):
-    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer]) == 0
-    out, err = capsys.readouterr()
-    lines = out.splitlines()
+    lines = output(capsys, "show", prefix, "--document", 2, "--tokenizer", tokenizer).splitlines()
     assert " ".join(lines[:-3]).startswith(f"── document 2 of {prefix}, all ")
     assert lines[-3:] == ["class Second:↵", f"    ...[EOD {EOD}]", "legend: [EOD] end of document; ↵ line break"]
-    assert err == ""
-
-
-def test_text_cannot_drive_the_terminal(capsys, prefix, tokenizer):
-    assert cli.main(["show", prefix, "--document", "-1", "--tokenizer", tokenizer]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "show", prefix, "--document", -1, "--tokenizer", tokenizer)
     assert "\x1b" not in out
     assert "third = 'na▏ïve \\x1b[31m ▏▏✓'" in out
 
 
 def test_a_sample_is_decoded_with_its_boundaries(capsys, prefix, tokenizer):
-    command = ["show", prefix, "--sample", "0", "--tokenizer", tokenizer, "--sequence-length", "24", "--split", "1"]
-    assert cli.main(command) == 0
-    out, err = capsys.readouterr()
+    words = ("--sample", 0, "--tokenizer", tokenizer, "--sequence-length", 24, "--split", 1)
+    out = output(capsys, "show", prefix, *words)
     lines = out.splitlines()
     assert re.fullmatch(r"sample 0 of \d+ \(train\)", lines[0])
     assert "tokens 25, with loss 24, padding 0" in " ".join(lines[1:4])
@@ -61,12 +52,11 @@ def test_a_sample_is_decoded_with_its_boundaries(capsys, prefix, tokenizer):
     assert 1 < len(headings) < 4
     assert not any("── document 1 of" in heading for heading in headings)  # it is empty
     assert out.count("[EOD <|endoftext|>]") == len(headings) - 1
-    assert err == ""
 
 
 def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenizer):
-    command = ["show", prefix, "--sample", "0", "--tokenizer", tokenizer, "--sequence-length", "8"]
-    assert cli.main([*command, "--split", "90,5,5"]) == 0  # valid and test hold nothing here
+    words = ("--sample", 0, "--tokenizer", tokenizer, "--sequence-length", 8, "--split", "90,5,5")
+    output(capsys, "show", prefix, *words)  # valid and test are empty
     assert not recwarn.list
     names = os.listdir(f"{prefix}/cache/GPTDataset_indices")
     assert len(names) == 5
@@ -76,30 +66,19 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        ("--document 9 --tokenizer {}", "document 9 out of range: `{}` has 4 documents\n"),
+        ("--sample 0", "no `tokenizer` given, and no manifest beside `{}` names one\n"),
         (
-            ["--document", "9", "--tokenizer", "{tokenizer}"],
-            "error: document 9 out of range: `{prefix}` has 4 documents\n",
+            "--sample 999 --sequence-length 8 --split 1 --tokenizer {}",
+            "sample 999 out of range: `{}` (train) has ",
         ),
-        (
-            ["--sample", "0"],
-            "error: no `tokenizer` given, and no manifest beside `{prefix}` names one\n",
-        ),
-        (
-            ["--sample", "999", "--sequence-length", "8", "--split", "1", "--tokenizer", "{tokenizer}"],
-            "error: sample 999 out of range: `{prefix}` (train) has ",
-        ),
-        (
-            ["--sample", "0", "--split", "1", "--from", "test", "--tokenizer", "{tokenizer}"],
-            "error: --split 1 gives no documents to test\n",
-        ),
+        ("--sample 0 --split 1 --from test --tokenizer {}", "--split 1 gives no documents to test\n"),
     ],
 )
 def test_what_cannot_be_shown_is_an_error(capsys, prefix, tokenizer, arguments, text):
-    filled = [argument.format(prefix=prefix, tokenizer=tokenizer) for argument in arguments]
-    assert cli.main(["show", prefix, *filled]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(text.format(prefix=prefix))
+    status, out, err = run(capsys, "show", prefix, *arguments.format(tokenizer).split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"error: {text.format(prefix)}")
 
 
 @pytest.fixture
@@ -114,12 +93,9 @@ def recorded(tmp_path, tokenizer):
 
 
 def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
-    assert cli.main(["show", recorded, "--document", "1"]) == 0
-    out, err = capsys.readouterr()
+    out = output(capsys, "show", recorded, "--document", 1)
     assert out.splitlines()[-3:-1] == ["class Second:↵", f"    ...[EOD {EOD}]"]
-    assert err == ""
-    assert cli.main(["show", f"{recorded}.idx", "--document", "1"]) == 0
-    assert capsys.readouterr().out == out
+    assert output(capsys, "show", f"{recorded}.idx", "--document", 1) == out
 
 
 @pytest.mark.parametrize(
@@ -132,15 +108,13 @@ def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
 )
 def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change, complaint):
     change(tmp_path / "tokenizer.json")
-    assert cli.main(["show", recorded, "--document", "1"]) == 0
-    out, err = capsys.readouterr()
-    assert complaint in err
+    status, out, err = run(capsys, "show", recorded, "--document", 1)
+    assert (status, complaint in err) == (0, True)
     assert re.search(rf"^[\d ]+ \[EOD {re.escape(EOD)}\]$", out, re.MULTILINE)
 
 
 def test_json_has_an_item_per_token(capsys, prefix, tokenizer):
-    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = record(capsys, "show", prefix, "--document", 2, "--tokenizer", tokenizer)
     assert (found["heading"], found["first"]) == (f"document 2 of {prefix}", 0)
     *texts, end = found["tokens"]
     assert "".join(token["text"] for token in texts) == TEXTS[2]
@@ -152,9 +126,7 @@ def test_json_has_an_item_per_token(capsys, prefix, tokenizer):
 
 def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys):
     place = Run.open(path).dataset().place(7)
-    status, out, err = run(capsys, "show", "--run", path, "--position", 7)
-    assert (status, err) == (0, "")
-    first, second, *rest = out.splitlines()
+    first, second, *rest = output(capsys, "show", "--run", path, "--position", 7).splitlines()
     assert first == "position 7 of the run"
     assert second.startswith(f"source {place.source}, pass 0, window {place.window}, stage main, tokens 17, ")
     headings = [line for line in rest if line.startswith("── ")]
@@ -164,7 +136,7 @@ def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys)
 
 def test_json_has_the_tokens_of_the_sample(path, capsys):
     sample = Run.open(path).dataset().sample(3)
-    told = json.loads(run(capsys, "show", "--run", path, "--position", 3, "--json")[1])
+    told = record(capsys, "show", "--run", path, "--position", 3)
     ids = [token["id"] for token in told["tokens"]]
     assert ids[:-1] == sample["tokens"].tolist()
     assert ids[1:] == sample["labels"].tolist()
@@ -176,8 +148,7 @@ def test_denied_documents_are_marked(path, capsys):
     document = int(dataset.spans(position).documents[0])
     (path.parent / "deny").write_text(f"code:{document}\n")
     run(capsys, "run", "amend", path, "--at-position", 10, "--deny", path.parent / "deny")
-    status, out, _ = run(capsys, "show", "--run", path, "--position", position)
-    assert status == 0
+    out = output(capsys, "show", "--run", path, "--position", position)
     assert f"── document {document} of code, " in out
     assert ", denied: padding ──" in out
     assert re.search(r"^\[denied: padding x \d+\]$", out, re.MULTILINE)
