@@ -7,13 +7,12 @@ import sys
 
 import numpy as np
 import pytest
-from tests.cli.runs import rows_of
+from tests.cli.runs import output, rows_of, run
 from tests.preprocess.corpus import byte_level_json
 from tests.support import MASKING, write_corpus
 
 import tokenloom
 from tokenloom import BlendedMegatronDatasetConfig, cli, plan_build
-from tokenloom.cli import main
 from tokenloom.megatron import args as megatron_args
 
 
@@ -23,14 +22,12 @@ def prefixes(tmp_path):
 
 
 def planned(capsys, *arguments):
-    status = cli.main(["plan", "--sequence-length", "4", *map(str, arguments)])
-    return status, *capsys.readouterr()
+    return run(capsys, "plan", "--sequence-length", 4, *arguments)
 
 
 def test_tables_show_the_plan(capsys, prefixes):
-    status, out, err = planned(
-        capsys, "--data-path", 1, prefixes[0], 3, prefixes[1], "--split", "1", "--train-samples", 60
-    )
+    words = ("--data-path", 1, prefixes[0], 3, prefixes[1], "--split", "1", "--train-samples", 60)
+    status, out, err = planned(capsys, *words)
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     assert ["train", "(weighted)"] in lines
@@ -151,8 +148,7 @@ def test_verifying_finds_a_flipped_entry(folder, capsys):
 
 
 def test_counts_are_those_that_a_configuration_takes(folder, capsys):
-    assert cli.main(["sequences-per-dataset", "--data-path", f"{folder}/books", f"{folder}/web.bin"]) == 0
-    counts = json.loads(capsys.readouterr().out)
+    counts = json.loads(output(capsys, "sequences-per-dataset", "--data-path", f"{folder}/books", f"{folder}/web.bin"))
     assert counts == {f"{folder}/books": [40, 41], f"{folder}/web": [90, 91]}
     assert len(build(folder, sequences_per_dataset=counts)[0]) == 50
     counts[f"{folder}/web"] = [91, 92]
@@ -177,19 +173,11 @@ def test_settings_that_decide_the_indices_are_named(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dataset", "config_class", "own"),
-    [
-        (
-            *("bert", tokenloom.BERTMaskedWordPieceDataset, tokenloom.BERTMaskedWordPieceDatasetConfig),
-            {"classification_head": False},
-        ),
-        (
-            *("t5", tokenloom.T5MaskedWordPieceDataset, tokenloom.T5MaskedWordPieceDatasetConfig),
-            {"sequence_length_decoder": 16},
-        ),
-    ],
+    ("kind", "own"), [("bert", {"classification_head": False}), ("t5", {"sequence_length_decoder": 16})]
 )
-def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, dataset, config_class, own):
+def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, own):
+    name = f"{kind.upper()}MaskedWordPieceDataset"
+    dataset, config_class = getattr(tokenloom, name), getattr(tokenloom, f"{name}Config")
     special = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", *(f"<extra_id_{k}>" for k in range(20))]
     write_words(folder / "tokenizer.json", *special)
     settings = {name: value for name, value in MASKING.items() if name != "random_seed"} | own
@@ -202,7 +190,7 @@ def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, dataset, 
 
 @pytest.fixture
 def books(tmp_path, monkeypatch):
-    """Holds a pair; it is the current books. No tokenizer of Megatron's is there."""
+    """The working directory with a pair `books` and its counts; Megatron is not importable."""
     write_corpus(tmp_path / "books", [[number % 60 + 1] * (number % 11 + 2) for number in range(40)])
     (tmp_path / "counts.json").write_text(json.dumps({"books": [40, 41]}))
     monkeypatch.chdir(tmp_path)
@@ -210,14 +198,11 @@ def books(tmp_path, monkeypatch):
     return tmp_path
 
 
-TRAINED = "--data-path books --split 80,20,0 --seed 5"
-
-
-NULL = "--tokenizer-type NullTokenizer --vocab-size 99"
+TRAINED = "--data-path books --split 80,20,0 --seed 5 --tokenizer-type NullTokenizer --vocab-size 99 --seq-length 8"
 
 
 def trainer(line, cache):
-    return cli.main(["prepare-cache", *line.split(), "--data-cache-path", cache])
+    return cli.main(["prepare-cache", *TRAINED.split(), *line.split(), "--data-cache-path", cache])
 
 
 def cached(books, cache):
@@ -228,13 +213,10 @@ def test_the_trainers_counts_give_the_same_indices_as_sizes(books, capsys):
     counts = "--train-iters 10 --eval-iters 2 --eval-interval 5 --micro-batch-size 1 --prepare-cache-world-size 2"
     more = "--num-dataset-builder-threads 2 --per-dataset-sequences-path counts.json --no-mmap-bin-files"
     flags = "--reset-position-ids --eod-mask-loss --dataloader-fast-cache-load --num-workers 4"
-    assert trainer(f"{TRAINED} {NULL} --seq-length 8 {counts} {more} {flags}", "one") == 0
+    assert trainer(f"{counts} {more} {flags}", "one") == 0
     notes = capsys.readouterr().err.splitlines()
     assert [note.split()[0] for note in notes] == [word for word in flags.split() if word.startswith("--")]
-    assert (
-        trainer(f"{TRAINED} {NULL} --sequence-length 8 --train-samples 20 --valid-samples 12 --test-samples 0", "two")
-        == 0
-    )
+    assert trainer("--train-samples 20 --valid-samples 12 --test-samples 0", "two") == 0
     assert cached(books, "one") == cached(books, "two") != []
 
 
@@ -253,16 +235,14 @@ def test_the_trainers_counts_give_the_same_indices_as_sizes(books, capsys):
     ],
 )
 def test_what_cannot_be_meant_is_said(books, capsys, line, words):
-    assert trainer(f"{TRAINED} {NULL} --seq-length 8 {line}", "cache") == 1
+    assert trainer(line, "cache") == 1
     assert words in capsys.readouterr().err
 
 
 def test_phases_are_counted_one_by_one(books, capsys):
     counts = "--train-samples 30 --global-batch-size 2 --eval-interval 5 --eval-iters 1"
-    assert (
-        trainer(f"{TRAINED} {NULL} --seq-length 8 {counts} --phase-transition-iterations 5,9 --iteration 6", "a") == 0
-    )
-    assert trainer(f"{TRAINED} {NULL} --seq-length 8 --train-samples 8 --valid-samples 8 --test-samples 2", "b") == 0
+    assert trainer(f"{counts} --phase-transition-iterations 5,9 --iteration 6", "a") == 0
+    assert trainer("--train-samples 8 --valid-samples 8 --test-samples 2", "b") == 0
     assert cached(books, "a") == cached(books, "b")
 
 
@@ -270,12 +250,9 @@ def test_phases_are_counted_one_by_one(books, capsys):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_megatrons_own_tokenizer_names_the_indices(books, monkeypatch, capsys):
-    """A run of Megatron's finds them: its tokenizer is in their names."""
     monkeypatch.undo()
     monkeypatch.chdir(books)
-    assert (
-        trainer(f"{TRAINED} {NULL} --seq-length 8 --train-samples 8 --valid-samples 0 --test-samples 0", "cache") == 0
-    )
+    assert trainer("--train-samples 8 --valid-samples 0 --test-samples 0", "cache") == 0
     described = [json.loads(path.read_text()) for path in (books / "cache").glob("*-description.txt")]
     assert described
     assert all(one["tokenizer"]["class"].startswith("megatron.core.tokenizers.") for one in described)
@@ -284,14 +261,14 @@ def test_megatrons_own_tokenizer_names_the_indices(books, monkeypatch, capsys):
 
 @pytest.fixture
 def streamed(tmp_path, capsys):
-    """Runs the command over data, at 64 tokens per sample; returns the exit status, the words of each line, errors."""
+    """Streams samples of 64 tokens; returns the words of each line of output."""
     (tmp_path / "tokenizer.json").write_text(byte_level_json(), encoding="utf-8")
 
-    def stream(*options: str) -> tuple[int, list[list[str]], str]:
-        common = ["--tokenizer", str(tmp_path), "--sequence-length", "64", "--split", "1,0,0"]
-        status = main(["stream", *common, "--path-to-cache", str(tmp_path / "indices"), *options])
-        printed = capsys.readouterr()
-        return status, [line.split() for line in printed.out.splitlines() if line.strip()], printed.err
+    def stream(*options: str) -> list[list[str]]:
+        common = ("--tokenizer", tmp_path, "--sequence-length", 64, "--split", "1,0,0")
+        status, out, _ = run(capsys, "stream", *common, "--path-to-cache", tmp_path / "indices", *options)
+        assert status == 0
+        return [line.split() for line in out.splitlines() if line.strip()]
 
     return stream
 
@@ -302,8 +279,7 @@ def corpus(tmp_path, rng):
 
 
 def test_local_data_have_a_speed_and_no_sources(streamed, corpus):
-    status, lines, _ = streamed("--data-path", corpus)
-    assert status == 0
+    lines = streamed("--data-path", corpus)
     assert lines[0][-1] == "tokens/s"
     assert lines[2:6] == [["position", "0"], ["batches", "11"], ["samples", "88"], ["tokens", "5,632"]]
     assert lines[-1] == ["storage", "none"]
@@ -312,8 +288,7 @@ def test_local_data_have_a_speed_and_no_sources(streamed, corpus):
 @pytest.mark.slow
 def test_remote_data_have_a_table(bucket, streamed, corpus):
     url = bucket.put_pair(corpus, "data/corpus")
-    status, lines, _ = streamed("--data-path", url, "--batches", "5", "--concurrency", "4")
-    assert status == 0
+    lines = streamed("--data-path", url, "--batches", "5", "--concurrency", "4")
     assert lines[3] == ["batches", "5"]
     names = "source bytes used bytes fetched requests hits waits wait seconds retries ratio"
     assert names.split() in lines

@@ -1,4 +1,4 @@
-"""The defaults of the command line are those of Python: a command without options calls what a plain call would."""
+"""A command without options calls the Python function with its defaults."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.runs import run
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.support import write_corpus
 
@@ -29,7 +30,7 @@ from tokenloom_retro.build import build_retro
 
 
 class CallError(Exception):
-    """What a command was about to call."""
+    """The arguments of a call that a command was about to make."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__()
@@ -37,8 +38,7 @@ class CallError(Exception):
 
 
 def called(monkeypatch: pytest.MonkeyPatch, place: str, *words: str) -> CallError:
-    """Runs a command up to the call of a function; returns that."""
-
+    """Runs a command up to the call of a function; returns the call."""
     module, _, name = place.rpartition(".")
 
     @functools.wraps(getattr(importlib.import_module(module), name))  # whose defaults commands look up
@@ -52,18 +52,16 @@ def called(monkeypatch: pytest.MonkeyPatch, place: str, *words: str) -> CallErro
 
 
 def others_than_by_default(value: Any) -> dict[str, Any]:
-    """Returns the fields of settings that are not what they are by default; those without a default are left out."""
-    fields = [field for field in dataclasses.fields(value) if field.init]
-    known = {
-        field.name: field.default if field.default is not dataclasses.MISSING else field.default_factory()
-        for field in fields
-        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-    }
+    """Returns the settings that differ from their defaults."""
+    missing, known = dataclasses.MISSING, {}
+    for field in dataclasses.fields(value):
+        if field.init and (field.default is not missing or field.default_factory is not missing):
+            known[field.name] = field.default if field.default is not missing else field.default_factory()
     return {name: getattr(value, name) for name in known if getattr(value, name) != known[name]}
 
 
 def check(function: Any, call: CallError) -> None:
-    """Checks that a call gives nothing but what is required, or what the function would have by itself."""
+    """Checks that all optional arguments of a call are the defaults of the function."""
     signature = inspect.signature(function)
     for name, value in signature.bind(*call.given, **call.named).arguments.items():
         default = signature.parameters[name].default
@@ -73,9 +71,12 @@ def check(function: Any, call: CallError) -> None:
             assert value == default, name
 
 
+TEXTS = "in.jsonl --output-prefix out --tokenizer ."
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Holds records, a tokenizer and a pair, and is the working directory."""
+    """The working directory with records, a tokenizer and a pair."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tokenizer.json").write_text(byte_level_json(), encoding="utf-8")
     write_lines(tmp_path / "in.jsonl", [{"text": "a"}])
@@ -84,39 +85,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("function", "place", "words"),
+    ("function", "module", "words"),
     [
+        (preprocess_corpus, "tokenloom.preprocess.text", f"preprocess {TEXTS}"),
+        (preprocess_chat, "tokenloom.preprocess.chat", f"preprocess-chat {TEXTS}"),
+        (preprocess_multimodal, "tokenloom.preprocess.multimodal", f"preprocess-multimodal {TEXTS}"),
+        (merge_datasets, "tokenloom.cli.datasets", "merge pair --output-prefix out"),
+        (build_catalogue, "tokenloom.cli.datasets", "catalogue pair --output-prefix out"),
+        (export_documents, "tokenloom.cli.datasets", "export pair --output out"),
         (
-            preprocess_corpus,
-            "preprocess.text.preprocess_corpus",
-            "preprocess in.jsonl --output-prefix out --tokenizer .",
-        ),
-        (
-            preprocess_chat,
-            "preprocess.chat.preprocess_chat",
-            "preprocess-chat in.jsonl --output-prefix o --tokenizer .",
-        ),
-        (
-            preprocess_multimodal,
-            "preprocess.multimodal.preprocess_multimodal",
-            "preprocess-multimodal in.jsonl --output-prefix out --tokenizer .",
-        ),
-        (merge_datasets, "cli.datasets.merge_datasets", "merge pair --output-prefix out"),
-        (build_catalogue, "cli.datasets.build_catalogue", "catalogue pair --output-prefix out"),
-        (export_documents, "cli.datasets.export_documents", "export pair --output out"),
-        (
-            build_retro,
-            "tokenloom_retro.build.build_retro",
+            *(build_retro, "tokenloom_retro.build"),
             "retro build project --data pair --tokenizer . --sequence-length 64 --index Flat --num-index-chunks 9",
         ),
     ],
     ids=lambda each: each.partition(" ")[0] if isinstance(each, str) and " " in each else "",
 )
-def test_a_command_without_options_is_the_plain_call(folder, monkeypatch, function, place, words):
-    call = called(monkeypatch, place if place.startswith("tokenloom_") else f"tokenloom.{place}", *words.split())
-    told = {"notice"} & set(call.named)  # where the command prints
-    for name in told:
-        del call.named[name]
+def test_a_command_without_options_is_the_plain_call(folder, monkeypatch, function, module, words):
+    call = called(monkeypatch, f"{module}.{function.__name__}", *words.split())
+    call.named.pop("notice", None)
     if function is build_retro:
         call.named["tasks"] = tuple(call.named["tasks"])
     check(function, call)
@@ -150,18 +136,13 @@ def test_samples_of_a_prefix_are_made_as_in_python(words):
 
 
 def test_help_says_sizes_as_their_owner_has_them(capsys):
-    for command, sizes in (
-        (
-            "preprocess",
-            {"max-record-bytes": CorpusSettings().max_record_bytes, "memory-bytes": CorpusSettings().memory_bytes},
-        ),
-        ("preprocess-chat", {"shard-bytes": ChatSettings().shard_bytes}),
+    for command, option, size in (
+        ("preprocess", "max-record-bytes", CorpusSettings().max_record_bytes),
+        ("preprocess", "memory-bytes", CorpusSettings().memory_bytes),
+        ("preprocess-chat", "shard-bytes", ChatSettings().shard_bytes),
     ):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        told = " ".join(capsys.readouterr().out.split())
-        for option, size in sizes.items():
-            assert f"(default {bytes_text(size)})" in told.partition(f"--{option} SIZE ")[2].partition(" --")[0]
+        text = " ".join(run(capsys, command, "--help")[1].split())
+        assert f"(default {bytes_text(size)})" in text.partition(f"--{option} SIZE ")[2].partition(" --")[0]
 
 
 def preprocessed(folder: Path, **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What commands print for programs: values of all kinds, and every command."""
+"""The JSON output of values and of every command."""
 
 from __future__ import annotations
 
@@ -61,16 +61,14 @@ def _leaves(parser, name=()):
 
 COMMANDS = dict(_leaves(cli.build_parser()))
 
-SAYS_NOTHING = {"explore"}
-"""Commands without facts to print: what they are for is seen elsewhere."""
+WITHOUT_JSON = {"explore"}
 
 LIKE = {
     "when": "trace",
     "run amend": "run lock",
-    "preprocess-chat": "preprocess",
-    "preprocess-multimodal": "preprocess",
+    **dict.fromkeys(("preprocess-chat", "preprocess-multimodal"), "preprocess"),
 }
-"""Commands whose help names another one, for what they print of it."""
+"""Commands whose help refers to the keys of another one."""
 
 DATA = ("--data-path", "F/plain", "--sequence-length", 8, "--split", "8,1,1")
 RUN = ("F/run.toml",)
@@ -120,23 +118,16 @@ CASES: dict[str, Sequence[object]] = {
     "verify-resume": ("F/loaders.py:make", "--batches", 3, "--world-sizes", "1", "--kill-at", 1, "--seed", 1),
 }
 
-LOADER = """\
-def make(consumed):
-    return [[number] for number in range(3)][consumed:]
-"""
-
+LOADER = "def make(consumed):\n    return [[number] for number in range(3)][consumed:]\n"
 MODEL = """\
 from torch import nn
 
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(300, 300)
-
+class Model(nn.Embedding):
     def forward(self, tokens):
-        return self.embedding(tokens)
+        return super().forward(tokens)
 
-make = Model
+def make():
+    return Model(300, 300)
 """
 
 PACKED = """\
@@ -192,7 +183,7 @@ def _words_of_help(command):
 
 
 def test_every_command_prints_json():
-    assert set(CASES) | SAYS_NOTHING == set(COMMANDS)
+    assert set(CASES) | WITHOUT_JSON == set(COMMANDS)
     lacking = [name for name in CASES if "--json" not in COMMANDS[name]._option_string_actions]
     assert lacking == []
 

@@ -38,8 +38,6 @@ def parser_of(*words: str) -> CommandParser:
 
 
 REPLACE = "choose another output, or replace it with `overwrite=True`"
-
-
 USE = "use that one; `allow_tokenizer_mismatch=True` reads them"
 
 
@@ -68,7 +66,7 @@ def test_settings_become_options_of_the_command(command, hint, told):
     assert hint_in_options(hint, parser_of(command)) == told
 
 
-def test_an_error_says_where_more_stands():
+def test_an_error_links_its_documentation():
     error = ConfigError("`window_policy` is 3", hint="such as `window_policy=concat`")
     assert error_lines(error, parser_of("plan")) == (
         "error: `--window-policy` is 3\nhint: such as `--window-policy concat`\n"
@@ -116,7 +114,7 @@ def bytes_task(description: str, done: int, total: int | None = None, *notes: st
 
 
 def shown(text: str) -> list[str]:
-    """Returns what stood on the changing line, one after the other, without what moves the cursor."""
+    """Returns the successive texts of the changing line, without escape sequences."""
     lines = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]|\r", "\n", text).split("\n")
     return [line for line, _ in itertools.groupby(filter(None, lines))]
 
@@ -159,18 +157,14 @@ def test_a_wait_stays_on_the_screen(terminal, capsys):
 
 
 PLAN = ("dataset", "tokens", "weight")
-
-
 ROWS = [("demo-output/corpus/train_text_document", "1,234,567", "0.75"), ("b", "12", "0.25")]
 
 
 @pytest.fixture
 def columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stdout looks like a terminal of 60 columns."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "60")
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_a_narrow_terminal_folds_no_name(columns, capsys):
@@ -200,7 +194,7 @@ class Stdout(io.TextIOWrapper):
 
 
 def on_terminal(monkeypatch, *, columns=50):
-    """Puts a terminal in the place of stdout; not in a fixture, after which pytest takes stdout again."""
+    """Replaces stdout by a terminal; not a fixture, because pytest replaces stdout again after fixtures."""
     monkeypatch.setattr(sys, "stdout", Stdout())
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")

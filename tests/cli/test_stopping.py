@@ -1,4 +1,4 @@
-"""Commands that are stopped clean up; commands that wait say so."""
+"""Stopped commands clean up and print how to resume; waiting commands print what they wait for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @contextmanager
 def running(*words: object, program: Any = ("-m", "tokenloom"), **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Starts a command with the default handlers of signals; ends it with the block."""
+    """Starts a command with default signal handlers; kills it at the end of the block."""
 
     def reset() -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
