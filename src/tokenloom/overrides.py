@@ -1,8 +1,8 @@
 """Finds the methods of an object that a user's class overrides, and the stack level of the user's code.
 
 A fast method such as `batch` replaces many calls of a hook such as `__getitem__`. If a user's class overrides the hook
-but not the fast method, calling the fast method would skip the override. So callers compare, once per object (when it
-is created or unpickled), which of both is overridden nearer to the object. Later changes of the class are not seen.
+but not the fast method, calling the fast method would skip the override. So callers check, once per object (when it is
+created or unpickled), which of the two methods is overridden in the more derived class. Later changes have no effect.
 
 A method counts as ours if its code is defined in a module of this package, whatever its `__module__` says. The same
 rule holds for mixins, patched functions, attributes of an object and wrappers.

@@ -121,12 +121,6 @@ def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch):
     assert not any(others.values()), others  # False where the class has None, which is the same
 
 
-def test_indices_are_of_packs_as_they_are_told(folder, monkeypatch):
-    command = f"{PREPARE} --window-policy best_fit"
-    call = called(monkeypatch, "tokenloom.cli.blends.BlendedMegatronDatasetBuilder", *command.split())
-    assert call.given[3].window_policy == "best_fit"
-
-
 @pytest.mark.parametrize("words", ["show pair --sample 0", "explore pair", "report pair --output r.html"])
 def test_samples_of_a_prefix_are_made_as_in_python(words):
     options = vars(build_parser([words.partition(" ")[0]]).parse_args(words.split()))

@@ -205,11 +205,7 @@ def on_terminal(monkeypatch, *, columns=50):
 
 def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    assert (look_of().colour, look_of().width, look_of().ids) == (True, 50, False)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not look_of().colour
-    monkeypatch.delenv("NO_COLOR")
-    assert look_of(ids=True).ids
+    assert (look_of().colour, look_of().width) == (True, 50)
     print_lines(shown_lines(sample(), look_of()))
     assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()

@@ -79,16 +79,6 @@ def test_new_pairs_and_the_first_position_that_moves_are_shown(path, capsys):
     assert [pair.since for pair in lock_of(path).sources[0].pairs] == [0, 40]
 
 
-def test_a_change_of_what_was_consumed_is_refused(path, capsys):
-    run(capsys, "run", "lock", path, "--consumed-samples", 40)
-    lock = path.with_suffix(".lock").read_bytes()
-    path.write_text(RUN.replace("web = 3", "web = 2"))
-    status, out, err = run(capsys, "run", "lock", path)
-    assert (status, out) == (1, "")
-    assert "position 0 is before position 40 and must not change" in err
-    assert path.with_suffix(".lock").read_bytes() == lock
-
-
 def test_json_tells_what_moved(path, capsys):
     path.write_text(RUN.replace("web = 3", "web = 2"))
     status, out, err = run(capsys, "run", "lock", path, "--json")
@@ -194,13 +184,6 @@ def test_data_grow_and_documents_are_denied(path, capsys):
     assert ["denied", "2"] in rows_of(out)
     assert lock_of(path).denials[0].start == 30
     assert digest(capsys, path, 30) == before
-
-
-def test_a_position_before_what_was_consumed_is_refused(path, capsys):
-    run(capsys, "run", "lock", path, "--consumed-samples", 60)
-    status, _, err = run(capsys, "run", "amend", path, "--at-position", 40, "--weights", "web=1")
-    assert status == 1
-    assert "position must be at least 60, the number of consumed positions, got 40" in err
 
 
 @pytest.fixture

@@ -134,14 +134,6 @@ def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys)
     assert all(f" of {place.source}, " in heading for heading in headings)
 
 
-def test_json_has_the_tokens_of_the_sample(path, capsys):
-    sample = Run.open(path).dataset().sample(3)
-    told = record(capsys, "show", "--run", path, "--position", 3)
-    ids = [token["id"] for token in told["tokens"]]
-    assert ids[:-1] == sample["tokens"].tolist()
-    assert ids[1:] == sample["labels"].tolist()
-
-
 def test_denied_documents_are_marked(path, capsys):
     dataset = Run.open(path).dataset()
     position = next(position for position in range(10, 100) if dataset.place(position).source == "code")
