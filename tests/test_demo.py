@@ -36,10 +36,10 @@ def test_demo_says_what_it_does_and_shows_a_sample_of_several_documents(demo_fol
     text = (demo_folder / "stdout.txt").read_text()
     assert [line[0] for line in text.splitlines() if re.match(r"[1-6]\. ", line)] == list("123456")
     assert len(re.findall(r"── document [\d,]+ of ", text)) >= 2
-    shown, _, _ = text.partition("Look further:")  # then follow commands, with a path where it must be
+    shown, _, _ = text.partition("Next, try:")  # then follow commands, with a path where it must be
     assert [line for line in shown.splitlines() if len(line) > 80] == []
     assert re.search(
-        r"^   start-up:  \d+\.\d\d s to the first batch of torch tensors, its import included\n"
+        r"^   start-up:  \d+\.\d\d s to the first batch of torch tensors, including the import of torch\n"
         r"   streaming: [\d,]+ tokens/s, [\d,]+ batches in [1-9]\d*\.\d\d s$",
         text,
         re.MULTILINE,

@@ -1,15 +1,12 @@
 """All errors and warnings of tokenloom.
 
-Each class also derives from the standard exception that a caller would expect. Some derive from `AssertionError`
-because code written for Megatron catches that. This module imports nothing else of tokenloom.
+Each class also derives from the standard exception that a caller would expect; some from `AssertionError`, which code
+written for Megatron catches. This module imports nothing else of tokenloom.
 """
 
 
 class TokenloomError(Exception):
-    """Base class of all errors of this package.
-
-    `message` names the subject, the problem and the value; `hint` says how to fix the problem, or is None.
-    """
+    """Base class of all errors of this package; `hint` says how to fix the problem, if known."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 _IMPORTED_FIRST = (logging, concurrent.futures.thread)
 
 READING_LOCK = threading.RLock()
-"""A reentrant lock for short critical sections while reading a sample.
+"""A reentrant lock for short critical sections while reading a sample; a fork waits until they are complete.
 
-A fork waits for it, so a child never sees such a section half done. There is only one, because several locks would need
-a fixed order of acquisition.
+There is only one, because several locks would need a fixed order of acquisition.
 """
 
 os.register_at_fork(

@@ -58,10 +58,7 @@ def quoted(text: str) -> str:
 def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
     """Splits a separated list into items, including empty ones; an empty text is one empty item.
 
-    Args:
-        text: the list.
-        separators: characters that separate items.
-        blanks_separate: whether whitespace without a separator separates items, too.
+    `separators` are characters; with `blanks_separate`, whitespace alone separates items, too.
 
     Example:
         >>> [(item.text, item.column) for item in items_of("90, abc,,5")]

@@ -137,10 +137,9 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 
 @contextmanager
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
-    """Adds a note to a `KeyboardInterrupt` (Ctrl-C or a signal) that ends the `with` block.
+    """Adds the note that `words` returns to a `KeyboardInterrupt` (Ctrl-C or a signal) that ends the `with` block.
 
-    `words` returns the note, such as "6 of 11 shards are done: run the same command again to resume". In nested
-    blocks, only the innermost adds its note.
+    In nested blocks, only the innermost adds its note, such as "6 of 11 shards are done: run the same command again".
     """
     try:
         yield
@@ -165,17 +164,11 @@ class LineReporter:
     """A reporter that prints lines: the oldest open task every 30 s and at its end; a wait after 5 s, then every 30 s.
 
     Waits for the same thing are one line; no wait is reported while a task advances. Called by one thread at a time.
-
-    Args:
-        say, warn: functions that print a line about a task, and about a wait.
-        clock: returns the time in seconds, like `time.monotonic`.
-
-    Attributes:
-        seconds_between_looks: interval between two calls of `look`.
+    `say` and `warn` print a line about a task and about a wait; `clock` returns the time in seconds.
     """
 
     def __init__(self, say: _Print, warn: _Print, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds_between_looks: float = 0.4
+        self.seconds_between_looks: float = 0.4  # interval between two calls of `look`
         self._say, self._warn, self._clock = say, warn, clock
         self._paces: WeakKeyDictionary[Task, Pace] = WeakKeyDictionary()
         self._advances: WeakKeyDictionary[Task, tuple[int, float]] = WeakKeyDictionary()

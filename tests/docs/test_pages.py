@@ -65,8 +65,8 @@ def what_did_the_model_see(text: str, printed: str, folder: Path) -> None:
     assert re.search(r"^ +position +1,200 +\n +documents +\w+:\d+, \w+:\d+, \w+:\d+ +$", printed, re.M | re.S)
     assert re.search(r"^step 150, rank 1, stage main, pass 0$", printed, re.M)
     assert re.search(r"^ +1,202 +0 +0 ", printed, re.M)
-    denied = printed[printed.index("become padding:") :]
-    assert "were trained on before, or are about to be:" in denied
+    denied = printed[printed.index("spans that become padding:") :]
+    assert "spans read before the denial:" in denied
     assert "nothing else moves" in denied
     assert "balance 0" in denied
     assert "as expected: 800 samples" in denied

@@ -79,9 +79,8 @@ def do_together(
 class Build(Generic[T]):
     """A build that one rank does for all; the other ranks load the result from a folder.
 
-    All ranks of `torch.distributed` must call `together`, in the same order as their other collectives. The building
-    ranks call `work` first, then the others. If `work` fails on any rank, or a rank dies or is silent for too long (see
-    `set_rank_silence_seconds`), all ranks raise. A rank learns of failures while it waits, not during `work`.
+    All ranks must call `together`, in the same order as their other collectives. The building ranks call `work` first,
+    then the others. If `work` fails on any rank, or a rank is lost, all ranks raise: a rank learns it while it waits.
 
     Attributes:
         work: builds what is missing in `folder` and returns the result; called at most once per rank.
@@ -91,8 +90,7 @@ class Build(Generic[T]):
             lowest rank that needs the result builds it.
         builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds, then one rank of
             each other host, which builds only what it does not find in its folder.
-        describe: returns values that must be the same on all ranks; called after `look`, with the result of
-            `is_built_on_rank`.
+        describe: returns values that must be the same on all ranks, given the result of `is_built_on_rank`.
     """
 
     work: Callable[[], T]

@@ -187,9 +187,7 @@ class Meeting:
     def _run(self) -> None:
         member = self._member
         try:
-            while (
-                member.verdict is None and not self._reason and self.is_current and threading.main_thread().is_alive()
-            ):
+            while not (member.verdict or self._reason) and self.is_current and threading.main_thread().is_alive():
                 member.advance(time.monotonic())
                 self._num_turns += 1
                 if member.answer is not None or member.step is None:
@@ -267,9 +265,8 @@ def current_meeting() -> Meeting | None:
 
 
 def _forget_meeting() -> None:
-    """Drops the parent's meeting in a forked child without closing it, which would end a file store for all ranks."""
     global _meeting
-    _meeting = None
+    _meeting = None  # not closed: that would end a file store for all ranks
 
 
 os.register_at_fork(after_in_child=_forget_meeting)

@@ -66,9 +66,9 @@ class _Peer:
     text: str | None = None
     record: Record = field(default_factory=dict)
 
-
-def name_process(rank: int, process: Record) -> str:
-    return f"{name_rank(rank, process['host'])} (pid {process['pid']})"
+    @property
+    def name(self) -> str:
+        return f"{name_rank(self.rank, self.record['host'])} (pid {self.record['pid']})"
 
 
 @dataclass(eq=False)
@@ -77,8 +77,7 @@ class Membership:
 
     Attributes:
         ranks: this rank.
-        connect: returns the group's store, as torch defines it. Only `advance` and `leave` call this function and the
-            methods of the store; those may raise `RuntimeError`.
+        connect: returns the group's store, an object of torch, whose methods may raise `RuntimeError`.
         process: identity of this process as a JSON object, with at least `host` and `pid`.
         is_gone: returns whether the process of another rank is known to have ended.
         nonce: a random string.
@@ -171,7 +170,8 @@ class Membership:
         """Ends the session on all ranks, because this rank exits."""
         if self.verdict is None and not self._judge_deaths():
             when = "before this step" if self.step is None else f"during {self.step}"
-            self._give_up(f"{name_process(self.rank, self.process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
+            own = _Peer(self.rank, record=self.process)
+            self._give_up(f"{own.name} ended {when}: {reason}", _DEAD_HINT, [self.rank])
 
     # --- the store ---------------------------------------------------------------------------------------------------
 
@@ -186,8 +186,7 @@ class Membership:
 
     def _read_all(self, keys: list[str]) -> list[str]:
         """Returns the values of the keys; an empty list unless all exist."""
-        exist = bool(keys) and self.store.check(keys)
-        return [value.decode() for value in self.store.multi_get(keys)] if exist else []
+        return [value.decode() for value in self.store.multi_get(keys)] if keys and self.store.check(keys) else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
 
@@ -214,7 +213,7 @@ class Membership:
         return self._session is not None
 
     def _exchange(self) -> None:
-        """Writes the report of this rank and reads the outcome of the round; the leader decides it."""
+        """Writes the report of this rank; decides the outcome of the round (leader) or reads it (others)."""
         if self.report is not None and not self._is_reported:
             line = json.dumps([self.rank, self.report]) + "\n"
             self.store.append(self._key("reports", self._round), line)
@@ -307,7 +306,7 @@ class Membership:
         """Ends the session if a watched process has ended; returns whether one has."""
         gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
-            names = ", ".join(name_process(peer.rank, peer.record) for peer in gone)
+            names = ", ".join(peer.name for peer in gone)
             self._give_up(f"{names} died or ended during {self._during}", _DEAD_HINT, [peer.rank for peer in gone])
         return bool(gone)
 
@@ -322,8 +321,8 @@ class Membership:
         silent = [peer for rank, peer in self._peers.items() if silences[rank] > self.silence_seconds / 2]
         silent = silent if self._session else [self._peers[self.size - 1]]  # the leader never opened a session
         phrases = [
-            f"{name_process(peer.rank, peer.record)} has been silent for {silences[peer.rank]:.1f} s during "
-            f"{self._during}; when last heard, {peer.record['doing']}"
+            f"{peer.name} has been silent for {silences[peer.rank]:.1f} s during {self._during}; when last heard, "
+            f"{peer.record['doing']}"
             for peer in silent
             if peer.record
         ]

@@ -64,13 +64,12 @@ def set_rank_silence_seconds(seconds: float | None) -> None:
     """Sets the heartbeat timeout: the time without a heartbeat after which a rank counts as lost.
 
     All other ranks of `torch.distributed` then raise an error that names the lost rank. A thread of each rank sends
-    heartbeats while the rank works, so a long build does not time out. A rank sends no heartbeats if it is frozen,
-    swapped out, powered off or stuck in a call that holds the GIL, or before its first collective call of tokenloom.
-    Call this with the same value on all ranks, before their first collective call: the shortest timeout applies.
+    heartbeats while the rank works, so a long build does not time out. A rank sends none if it is frozen, swapped out,
+    powered off, stuck in a call that holds the GIL, or has not reached its first collective call of tokenloom. Call
+    this with the same value on all ranks, before that call: the shortest timeout applies.
 
     Args:
-        seconds: the timeout, at least 1. None for the environment variable `TOKENLOOM_RANK_SILENCE_SECONDS`, or 60 if
-            that is not set.
+        seconds: the timeout, at least 1; None for `TOKENLOOM_RANK_SILENCE_SECONDS` of the environment (default 60).
 
     Raises:
         ConfigError: `seconds` is not a number, or is below 1.

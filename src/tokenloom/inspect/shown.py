@@ -375,27 +375,16 @@ def shown_document(
         spans.append(span)
     facts = [("tokens", f"{num_tokens:,}"), *([("sequences", f"{len(rows):,}")] if len(rows) != 1 else [])]
     facts += [("made from", origin)] if origin is not None else []
-    return Shown(
-        heading=f"document {document:,} of {pair.prefix}",
-        facts=tuple(facts),
-        spans=tuple(spans),
-        first=first,
-        num_tokens=num_tokens,
-        tokens=tuple(tokens),
-    )
+    made = {"facts": tuple(facts), "spans": tuple(spans), "num_tokens": num_tokens, "tokens": tuple(tokens)}
+    return Shown(heading=f"document {document:,} of {pair.prefix}", first=first, **made)
 
 
 def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **others: Any) -> ShownSpan:
     document = pair.document_of(row)
-    rows = pair.rows_of(document)
-    known = {
-        "document": document,
-        "sequence": row - rows.start,
-        "num_sequences": len(rows),
-        "num_tokens": int(pair.data.sequence_lengths[row]),
-        "origin": pair.origin(document),
-    }
-    return ShownSpan(prefix=pair.prefix, row=row, start=start, stop=stop, slot=slot, **known | others)
+    rows, num_tokens = pair.rows_of(document), int(pair.data.sequence_lengths[row])
+    known = {"document": document, "sequence": row - rows.start, "num_sequences": len(rows), "num_tokens": num_tokens}
+    known |= {"origin": pair.origin(document), "prefix": pair.prefix, "row": row}
+    return ShownSpan(start=start, stop=stop, slot=slot, **known | others)
 
 
 def _tokens_in(
@@ -583,10 +572,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line. Without color, a mark precedes each change of part or loss.
-
-    `mark` is the mark before the section; returns the last one.
-    """
+    """Yields the pieces of each line; without color, marks changes of part or loss. Takes and returns the last mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

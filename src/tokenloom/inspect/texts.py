@@ -50,19 +50,14 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
 
     Reads all tokens, which takes about 1 ns per token in memory. Raises `ConfigError` for more than 100,000 matches.
     """
-    found = _found(lock, ids, object_storage)
-    return [
-        Match(source=source, document=document, start=start, length=len(ids)) for source, document, start, _ in found
-    ]
+    places = (place for *place, _ in _found(lock, ids, object_storage))
+    return [Match(source=source, document=document, start=start, length=len(ids)) for source, document, start in places]
 
 
 def find_text(
     lock: RunLock, text: str, tokenizer: Any, *, object_storage: ObjectStorageSettings | None = None
 ) -> list[Match]:
-    """Returns all matches of a text within documents, including held-out and denied documents.
-
-    Does not find text that was tokenized with BPE dropout.
-    """
+    """Returns all matches of a text within all documents; misses text that was tokenized with BPE dropout."""
     stable = StableIds.of(text, tokenizer)
     found = set()
     for source, document, start, (pair, row) in _found(lock, stable.ids, object_storage):
@@ -182,12 +177,7 @@ class StableIds:
 
 
 def places_of_ids(
-    pair: IndexedDataset,
-    ids: Sequence[int],
-    *,
-    row: int = 0,
-    start: int = 0,
-    at_once: int = TOKENS_AT_ONCE,
+    pair: IndexedDataset, ids: Sequence[int], *, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
     """Yields the matches of consecutive ids within sequences, one `Spans` per chunk, starting at a row and a token."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
@@ -236,10 +226,7 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields all sequences, starting at a row and a token, in chunks of about `at_once` tokens.
-
-    Consecutive parts of a longer sequence share `overlap` tokens.
-    """
+    """Yields all sequences from a row and token, `at_once` tokens at a time; parts of one share `overlap` tokens."""
     size = at_once + overlap
     while row < len(lengths):
         own = lengths[row : row + _CHUNK_ROWS].astype(np.int64)
@@ -282,10 +269,7 @@ def input_problem(file: OriginFile) -> str | None:
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Reads records of an input file by number, from 1: lines as they are, table rows as JSON.
-
-    Reads the file once, from its start to the last of the records. Missing records are left out.
-    """
+    """Reads records of an input file by number, from 1, in one pass: lines unchanged, table rows as JSON."""
     wanted, found, done = set(numbers), dict[int, str](), 0
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
     with closing(open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)) as reader:
