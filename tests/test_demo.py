@@ -20,26 +20,21 @@ ROOT = Path(__file__).parent.parent
 def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the demo has run, as `make demo` runs it."""
     folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenloom", "demo", "--vocab-size", "1024"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "tokenloom", "demo", "--vocab-size", "1024"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (folder / "stdout.txt").write_text(done.stdout)
     return folder
 
 
-def test_demo_says_what_it_does_and_shows_a_sample_of_several_documents(demo_folder: Path) -> None:
+def test_demo_prints_its_steps_and_a_sample_of_several_documents(demo_folder: Path) -> None:
     text = (demo_folder / "stdout.txt").read_text()
     assert [line[0] for line in text.splitlines() if re.match(r"[1-6]\. ", line)] == list("123456")
     assert len(re.findall(r"── document [\d,]+ of ", text)) >= 2
     shown, _, _ = text.partition("Next, try:")  # then follow commands, with a path where it must be
     assert [line for line in shown.splitlines() if len(line) > 80] == []
     assert re.search(
-        r"^   start-up:  \d+\.\d\d s to the first batch of torch tensors, including the import of torch\n"
+        r"^   start-up:  \d+\.\d\d s to the first batch of torch tensors, including its import\n"
         r"   streaming: [\d,]+ tokens/s, [\d,]+ batches in [1-9]\d*\.\d\d s$",
         text,
         re.MULTILINE,
@@ -95,25 +90,18 @@ def test_demo_without_torch_says_so_first_and_goes_all_the_way(tmp_path: Path) -
 
 
 def test_demo_that_cannot_go_all_the_way_writes_nothing(tmp_path: Path) -> None:
-    library = "tokenizers"
-    done = run_without(library, tmp_path)
-    assert done.returncode == 1
-    assert done.stdout == ""
+    done = run_without("tokenizers", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
-        f"error: `{library}` is not installed\nhint: run `pip install 'tokenloom[preprocess]'`\n"
+        "error: `tokenizers` is not installed\nhint: run `pip install 'tokenloom[preprocess]'`\n"
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_training_example_resumes_with_identical_batches(demo_folder: Path) -> None:
-    workers = 2
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "train_tiny_gpt.py"), "--steps", "3", "--workers", str(workers)],
-        cwd=demo_folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    command = [sys.executable, str(ROOT / "examples" / "train_tiny_gpt.py"), "--steps", "3", "--workers", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=demo_folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "resumed after 12 samples: all 3 batches and losses are identical" in done.stdout

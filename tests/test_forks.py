@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -42,10 +43,6 @@ def run_of(folder, num_pairs, *, head=HEAD):
     return Run.open(write_toml(folder, STAGE, head=head, sources=sources)).dataset()
 
 
-def packed_run_of(folder, num_pairs):
-    return run_of(folder, num_pairs, head=HEAD + 'windows = "best_fit"\n')
-
-
 def blend_of(folder, num_pairs, **settings):
     rng = np.random.default_rng(1)
     prefixes = [
@@ -57,18 +54,19 @@ def blend_of(folder, num_pairs, **settings):
     return BlendedMegatronDatasetBuilder(GPTDataset, (2000, 0, 0), lambda: True, config).build()[0]
 
 
-def packed_blend_of(folder, num_pairs):
-    return blend_of(folder, num_pairs, window_policy="best_fit")
-
-
-def single_of(folder, num_pairs):
-    return blend_of(folder, 1).datasets[0]
+MAKERS = {
+    "run": run_of,
+    "packed run": partial(run_of, head=HEAD + 'windows = "best_fit"\n'),
+    "blend": blend_of,
+    "packed blend": partial(blend_of, window_policy="best_fit"),
+    "single": lambda folder, _: blend_of(folder, 1).datasets[0],
+}
 
 
 @pytest.mark.parametrize(
     ("num_pairs", "num_children"), [(6, 2), pytest.param(400, 48, marks=pytest.mark.slow)], ids=["few", "many"]
 )
-@pytest.mark.parametrize("make", [run_of, packed_run_of, blend_of, packed_blend_of, single_of])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_children_read_while_threads_of_their_parent_do(tmp_path, make, num_pairs, num_children):
     dataset = make(tmp_path, num_pairs)
     positions = np.random.default_rng(0).permutation(len(dataset))[: 10 * num_pairs]
@@ -100,14 +98,9 @@ def test_forked_workers_start_while_a_thread_loader_runs(tmp_path, num_loaders):
 
     with threads_calling(run_ahead, 2):
         for _ in range(num_loaders):
-            loader = torch.utils.data.DataLoader(
-                dataset,
-                batch_size=20,
-                sampler=range(400),
-                num_workers=2,
-                timeout=LONGEST_SECONDS,
-                multiprocessing_context=multiprocessing.get_context("fork"),
-            )
+            fork = multiprocessing.get_context("fork")
+            settings = {"num_workers": 2, "timeout": LONGEST_SECONDS, "multiprocessing_context": fork}
+            loader = torch.utils.data.DataLoader(dataset, batch_size=20, sampler=range(400), **settings)
             assert torch.equal(torch.cat([batch["tokens"] for batch in loader]), expected)
 
 

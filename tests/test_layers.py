@@ -13,77 +13,46 @@ from pathlib import Path
 import tokenloom
 
 LAYERS = [
-    "errors",
-    "forks",
-    "machine",
-    "registry",
-    "numbers",
-    "setting_types",
-    "optional",
-    "rendering",
-    "progress",
-    "distributed",
-    "_native",
-    "supported",
-    "kernels",
-    "overrides",
-    "storage",
-    "indexed",
-    "order",
-    "inputs",
-    "tokenizers",
-    "preprocess",
-    "datasets",
-    "blending",
-    "run",
-    "loading",
-    "packing",
-    "megatron",
-    "inspect",
-    "adapters",
-    "testing",
-    "cli",
-    "preprocessing",
-    "samplers",
-    "__main__",
+    *("errors", "forks", "machine", "registry", "numbers", "setting_types", "optional", "rendering", "progress"),
+    *("distributed", "_native", "supported", "kernels", "overrides", "storage", "indexed", "order", "inputs"),
+    *("tokenizers", "preprocess", "datasets", "blending", "run", "loading", "packing", "megatron", "inspect"),
+    *("adapters", "testing", "cli", "preprocessing", "samplers", "__main__"),
 ]
-"""From low to high: a module imports from lower layers and from its own.
-
-The last rows are namespaces for users alone. A package that is a namespace too, such as `packing`, names what is public
-in its `__init__.pyi`.
-"""
+"""From low to high: a module imports from lower layers and from its own. The last ones are namespaces for users."""
 
 ROOT = Path(tokenloom.__file__).parent
-MODULES = {
-    ".".join(["tokenloom", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
-    for path in sorted(ROOT.rglob("*.py"))
-}
-STUBS = {
-    ".".join(["tokenloom", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
-    for path in sorted(ROOT.rglob("*.pyi"))
-    if path.stem != "_native"
-}
-"""The lists of public names, by namespace."""
+
+
+def files_by_module(pattern: str) -> dict[str, Path]:
+    paths = sorted(ROOT.rglob(pattern))
+    names = [".".join(["tokenloom", *path.relative_to(ROOT).with_suffix("").parts]) for path in paths]
+    return {name.removesuffix(".__init__"): path for name, path in zip(names, paths, strict=True)}
+
+
+MODULES = files_by_module("*.py")
+STUBS = files_by_module("*.pyi").keys() - {"tokenloom._native"}
+"""The namespaces of public names."""
 
 MODULES_WITH_TORCH = tuple(f"tokenloom.megatron.{part}." for part in ("core", "training"))
-"""Modules whose classes are torch's; most are in the place of those of the reference."""
+"""Modules that define classes of torch; most replace modules of the reference."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name: `from module import name`, or `import module` with an empty name."""
+    """One imported name: `from module import name`, or `import module` with an empty name.
+
+    `deferred` is true inside a function or for type checkers only, `for_types` for type checkers only.
+    """
 
     module: str
     name: str
     line: int
     deferred: bool
-    """Whether it happens inside a function, or for the type checker only."""
     for_types: bool = False
-    """Whether it is for the type checker only."""
 
     @property
     def target(self) -> str:
-        """The module that is needed, as far as its name tells."""
+        """The imported module, as far as its name tells."""
         whole = f"{self.module}.{self.name}"
         return whole if whole in MODULES or whole == "tokenloom._native" else self.module
 

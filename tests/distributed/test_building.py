@@ -1,4 +1,4 @@
-"""Real processes that build together, compare values, settings and data, fail together and are killed."""
+"""Real processes that build together, compare values, settings and data, fail together or are killed."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ def test_ranks_without_the_dataset_only_wait_for_the_others(run, wanted, results
     assert (outcomes.results, outcomes.noted("built")) == (results, built)
 
 
-def test_without_a_folder_all_ranks_build_at_once(run):
-    assert run("build_in_memory").results == [0, 1, 2, 3]
+@pytest.mark.parametrize(
+    ("case", "results"),
+    [
+        ("build_in_memory", [0, 1, 2, 3]),  # without a folder, all ranks build at once
+        ("default_device_is_elsewhere", ["built by 0"] * 4),
+        ("fail_then_succeed", ["built by 0"] * 4),
+    ],
+)
+def test_all_ranks_succeed(run, case, results):
+    assert run(case).results == results
 
 
-def test_a_group_of_one_builds_alone(run_fresh):
-    assert run_fresh("build", world_size=1).results == ["built by 0"]
-
-
-@slow
-def test_a_build_may_take_longer_than_the_timeout_of_the_group(run_fresh):
-    assert run_fresh("build_longer_than_the_timeout").results == [("built by 0", "timed out")] * 4
-
-
-def test_the_default_device_does_not_matter(run):
-    assert run("default_device_is_elsewhere").results == ["built by 0"] * 4
-
-
-def test_ranks_that_were_in_different_numbers_of_groups_meet(run_fresh):
-    assert run_fresh("be_in_different_numbers_of_groups", silence=20).results == ["built by 0"] * 4
-
-
-def test_groups_that_follow_each_other_beside_one_store_do_not_read_each_others_keys(run_fresh):
-    assert run_fresh("meet_again_beside_the_same_store", silence=20).results == ["met"] * 4
+@pytest.mark.parametrize(
+    ("case", "options", "results"),
+    [
+        ("build", {"world_size": 1}, ["built by 0"]),
+        pytest.param("build_longer_than_the_timeout", {}, [("built by 0", "timed out")] * 4, marks=slow),
+        ("be_in_different_numbers_of_groups", {"silence": 20}, ["built by 0"] * 4),
+        ("meet_again_beside_the_same_store", {"silence": 20}, ["met"] * 4),
+    ],
+)
+def test_all_ranks_of_other_groups_succeed(run_fresh, case, options, results):
+    assert run_fresh(case, **options).results == results
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_groups_that_follow_each_other_beside_one_store_do_not_read_each_others_
         ("abab", "xyxy", "auto", [0, 1]),
         pytest.param("abcd", "xyzz", "auto", [0, 1, 2], marks=slow),
         ("aabb", "xxxx", "node", [0, 2]),
-        pytest.param("aabb", "xxyy", "rank0", [0, 2, 3], marks=slow),  # not as told, but each has it in the end
-        ("aabb", "XXXX", "auto", [0, 1, 2, 3]),  # nowhere to leave a link
+        pytest.param("aabb", "xxyy", "rank0", [0, 2, 3], marks=slow),  # more builders than one, as folders differ
+        ("aabb", "XXXX", "auto", [0, 1, 2, 3]),  # folders that cannot be written
     ],
 )
 def test_each_disk_has_one_builder(run, hosts, folders, builders, built):
@@ -124,17 +124,10 @@ def test_several_failures_are_counted_and_the_first_is_told(run):
     assert all("(and ranks 2-3 as well): IndexCacheError: broken data" in message for _, message in outcomes.errors)
 
 
-def test_after_a_failure_the_same_ranks_may_try_again(run):
-    assert run("fail_then_succeed").results == ["built by 0"] * 4
-
-
-def test_ranks_at_different_steps_are_told_apart(run):
-    outcomes = run("be_at_different_steps")
-    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
-    assert outcomes.errors[0][1] == (
-        "ranks are at different steps: ranks 0, 2-3 at 'choosing the building rank (auto)', "
-        "rank 1 at 'comparing the colour'"
-    )
+def test_ranks_at_different_steps_are_named(run):
+    steps = "ranks 0, 2-3 at 'choosing the building rank (auto)', rank 1 at 'comparing the colour'"
+    expected = ("DivergenceError", f"ranks are at different steps: {steps}")
+    assert run("be_at_different_steps").errors == [expected] * 4
 
 
 def check_survivors(outcomes, victim, step):
@@ -207,28 +200,22 @@ def test_a_rank_that_ends_early_fails_all_others(run_fresh, victim):
         assert re.fullmatch(rf"rank {victim} on `\S+` \(pid \d+\) ended before this step: its process ended", message)
 
 
-def test_ranks_with_the_same_batches_pass(run):
-    assert run("check_batches", datasets="aa-a").results == [None] * 4
-
-
 def test_ranks_with_other_batches_are_named(run):
-    outcomes = run("check_batches", datasets="aaba")
-    for kind, message in outcomes.errors:
+    assert run("check_batches", datasets="aa-a").results == [None] * 4
+    for kind, message in run("check_batches", datasets="aaba").errors:
         assert kind == "DivergenceError"
         assert message.startswith("ranks differ in the first samples: '100 samples, ")
         assert message.endswith("on rank 2")
 
 
 def test_without_torch_distributed_work_is_called_and_torch_stays_away(tmp_path):
-    code = (
-        "import sys\n"
-        "from tokenloom.distributed.building import Build, do_together\n"
-        "from tokenloom.distributed.ranks import current_ranks, name_ranks\n"
-        "assert current_ranks() is None\n"
-        "do_together('painting', lambda: 'blue')\n"
-        "build = Build(work=lambda: 'built', folder='nowhere', builders='node')\n"
-        "print(build.together(), 'torch' in sys.modules)\n"
-    )
+    code = """if True:
+        import sys
+        from tokenloom.distributed.building import Build, do_together
+        do_together('painting', lambda: 'blue')
+        build = Build(work=lambda: 'built', folder='nowhere', builders='node')
+        print(build.together(), 'torch' in sys.modules)
+    """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("built False\n", "")
     assert list(tmp_path.iterdir()) == []
@@ -293,21 +280,11 @@ def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run_fresh, prefi
     assert {kind for kind, _ in outcomes.errors} == {"BuildError"}
 
 
-def test_equal_values_pass(run):
-    assert run("agree_on", values=["blue"] * 4).results == [None] * 4
-
-
-def test_ranks_without_a_value_are_not_compared(run):
-    assert run("agree_on", values=["blue", None, "blue", None]).results == [None] * 4
-
-
-def test_unequal_values_name_the_ranks_that_hold_them(run):
-    outcomes = run("agree_on", values=["blue", "red", "blue", "blue"])
+def test_equal_values_pass_and_unequal_ones_name_their_ranks(run):
+    for values in (["blue"] * 4, ["blue", None, "blue", None]):  # None is not compared
+        assert run("agree_on", values=values).results == [None] * 4
     expected = "ranks differ in the colour: 'blue' on ranks 0, 2-3, 'red' on rank 1"
-    assert outcomes.errors == [("DivergenceError", expected)] * 4
-
-
-def test_long_values_are_compared_as_a_whole(run):
+    assert run("agree_on", values=["blue", "red", "blue", "blue"]).errors == [("DivergenceError", expected)] * 4
     outcomes = run("agree_on", values=["a" * 20_000 + "b", "a" * 20_001, None, None])
     assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
 
@@ -341,10 +318,8 @@ def test_ranks_are_named_shortly(ranks, text):
 )
 def test_a_rank_with_another_setting_is_told_with_both_values(run, alike, change, told):
     outcomes = run("build_differently", prefixes=alike, changes=[{}, change, {}, {}])
-    assert {kind for kind, _ in outcomes.errors} == {"DivergenceError"}
-    for _, message in outcomes.errors:
-        assert message.startswith("ranks differ in ")
-        assert told in message
+    for kind, message in outcomes.errors:
+        assert (kind, message[:16], told in message) == ("DivergenceError", "ranks differ in ", True)
     assert not (outcomes.shared / "cache").exists()
     assert not list(outcomes.shared.glob("indices-built-*"))
 

@@ -1,4 +1,4 @@
-"""Real processes of which some are frozen, late or slow."""
+"""Real processes, some of which are frozen, late or slow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MISSING = r"has not reached .* within \d+\.\d s"
 
 
 def check_frozen(outcomes, frozen, told, *, most_sockets=0):
-    """Checks that all ranks name the frozen ones and leave nothing, those too when they wake."""
+    """Checks that all ranks name the frozen ones, and that no rank leaves threads or sockets."""
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     for rank, (_, message) in enumerate(outcomes.errors):
         for other in frozen if rank not in frozen else ():
@@ -101,28 +101,23 @@ def test_a_frozen_rank_is_named_by_all_others_and_learns_of_it_when_it_wakes(run
 @slow
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_rank_that_was_frozen_before_it_came_is_named(run_fresh, victim):
-    outcomes = run_fresh(
-        "freeze", backend="stub", frozen=(victim,), who=(victim,), when="before", silence=SILENCE_SECONDS
-    )
-    check_frozen(outcomes, (victim,), MISSING)
+    how = {"frozen": (victim,), "who": (victim,), "when": "before", "silence": SILENCE_SECONDS}
+    check_frozen(run_fresh("freeze", backend="stub", **how), (victim,), MISSING)
 
 
 @slow
 @pytest.mark.parametrize(("when", "step"), [("before", "choosing the building rank (auto)"), ("working", "the build")])
 def test_a_frozen_host_of_the_store_is_named(run_fresh, when, step):
     outcomes = run_fresh("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when=when, silence=SILENCE_SECONDS)
-    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
-    for _, message in outcomes.errors[1:]:
-        assert message == (
-            "the host of the store of `torch.distributed`, often rank 0, has not answered for 3.0 s during " + step
-        )
+    expected = "the host of the store of `torch.distributed`, often rank 0, has not answered for 3.0 s during " + step
+    assert outcomes.errors[0][0] == "BuildError"
+    assert outcomes.errors[1:] == [("BuildError", expected)] * 3
 
 
 @slow
 def test_a_frozen_host_of_the_store_does_not_hold_up_a_collective(run_fresh):
-    outcomes = run_fresh(
-        "freeze_in_a_collective", backend="gloo by TCP", frozen=(0,), victim=0, silence=SILENCE_SECONDS
-    )
+    how = {"backend": "gloo by TCP", "frozen": (0,), "victim": 0, "silence": SILENCE_SECONDS}
+    outcomes = run_fresh("freeze_in_a_collective", **how)
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     assert all("has not answered for 3.0 s during reducing" in message for _, message in outcomes.errors[1:])
 
@@ -165,22 +160,17 @@ def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_on
 
 @slow
 @pytest.mark.parametrize(
-    ("seconds", "how", "silence"),
+    ("case", "options"),
     [
-        (SILENCE_SECONDS * 2, "waiting", SILENCE_SECONDS),
-        (SILENCE_SECONDS * 2, "in Python", SILENCE_SECONDS),
-        (4.0, "in one call", 6.0),  # and two seconds in which a busy machine may let others run
+        ("be_slow", {"how": "waiting"}),
+        ("be_slow", {"how": "in Python"}),
+        ("be_slow", {"how": "in one call", "seconds": 4.0, "silence": 6.0}),  # two seconds for a busy machine
+        ("come_late_to_a_second_meeting", {}),
     ],
 )
-def test_a_rank_that_builds_for_long_is_waited_for(run_fresh, seconds, how, silence):
-    outcomes = run_fresh("be_slow", seconds=seconds, how=how, silence=silence)
-    assert outcomes.results == ["built by 0"] * 4
-
-
-@slow
-def test_a_rank_that_works_on_something_else_between_meetings_is_waited_for(run_fresh):
-    outcomes = run_fresh("come_late_to_a_second_meeting", seconds=SILENCE_SECONDS * 2, silence=SILENCE_SECONDS)
-    assert outcomes.results == ["built by 0"] * 4
+def test_a_rank_that_works_for_long_is_waited_for(run_fresh, case, options):
+    times = {"seconds": SILENCE_SECONDS * 2, "silence": SILENCE_SECONDS}
+    assert run_fresh(case, **times | options).results == ["built by 0"] * 4
 
 
 @pytest.mark.parametrize(("backend", "has_sockets"), [("gloo", False), ("gloo by TCP", True)])

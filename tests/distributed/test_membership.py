@@ -1,4 +1,4 @@
-"""Ranks in one process, without threads or sleeps: a generator with a seed says who goes on, and clocks run."""
+"""The protocol of ranks in one process, without threads or sleeps: a seeded generator orders the ranks' turns."""
 
 from __future__ import annotations
 
@@ -304,11 +304,17 @@ def advance(*those, now=0.0):
         member.advance(now)
 
 
+def attending(*silences, step="the build", reports=True, gone=()):
+    """Returns members in a step, with their reports."""
+    found = members(*silences, gone=gone)
+    for each in found:
+        each.attend(step)
+        each.report = {"step": step} if reports else None
+    return found
+
+
 def test_an_answer_counts_although_the_leader_ended_right_after_it():
-    member, leader = members(60, 60)
-    for each in (member, leader):
-        each.attend("the build")
-        each.report = {"step": "the build"}
+    member, leader = attending(60, 60)
     leader.decide = lambda reports: [{"all": len(reports)} for _ in reports]
     for each in (member, leader, member):
         each.advance(0.0)
@@ -322,10 +328,7 @@ def test_an_answer_counts_although_the_leader_ended_right_after_it():
 
 
 def test_a_verdict_counts_although_the_leader_answers_right_after_it():
-    member, leader = members(60, 60)
-    for each in (member, leader):
-        each.attend("the build")
-        each.report = {"step": "the build"}
+    member, leader = attending(60, 60)
     for each in (leader, member, leader, member):
         each.advance(0.0)
     member.leave("KeyboardInterrupt")
@@ -337,9 +340,7 @@ def test_a_verdict_counts_although_the_leader_answers_right_after_it():
 
 def test_who_leaves_because_of_a_death_blames_the_dead():
     gone = set()
-    dead, leaving, leader = members(60, 60, 60, gone=gone)
-    for member in (dead, leaving, leader):
-        member.attend("the exchange")
+    dead, leaving, leader = attending(60, 60, 60, step="the exchange", reports=False, gone=gone)
     for now in (0.0, 1.0):
         advance(dead, leaving, leader, now=now)
     gone.add(0)
@@ -350,9 +351,7 @@ def test_who_leaves_because_of_a_death_blames_the_dead():
 
 
 def test_the_leader_knows_for_whom_it_waits():
-    zero, one, leader = members(60, 60, 60)
-    for member in (zero, one, leader):
-        member.attend("the build")
+    zero, one, leader = attending(60, 60, 60, reports=False)
     assert leader.unreported == [0, 1]
     one.report = {"step": "the build"}
     for now in range(10):
@@ -362,9 +361,7 @@ def test_the_leader_knows_for_whom_it_waits():
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_rank_0_takes_an_outcome_when_others_have_read_it_or_have_had_time_to(reads):
-    zero, one, leader = members(60, 60, 60)
-    for member in (zero, one, leader):
-        member.attend("the build")
+    zero, one, leader = attending(60, 60, 60, reports=False)
     advance(zero, one, leader)
     for member in (zero, one, leader, zero):
         member.report = {"step": "the build"}

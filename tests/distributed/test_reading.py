@@ -32,22 +32,18 @@ def told(outcomes):
     return message
 
 
-def test_a_rank_that_lies_is_named(run, dataset, tmp_path):
-    message = told(run("read_and_check", folder=str(tmp_path), size=4, lying={2: 26}))
-    expected = "data-parallel rank 2: rank 2 read tokens that differ from the data at positions [24, 25, 26, 27], "
-    assert message.startswith(f"{expected}batch 1 {LAST}")
-
-
-def test_one_of_two_ranks_that_have_to_read_the_same_is_named(run, dataset, tmp_path):
-    message = told(run("read_and_check", folder=str(tmp_path), size=2, lying={1: 80}, reread="never"))
-    expected = "data-parallel rank 0: rank 1 read tokens that differ from the data at positions [80, 81, 82, 83], "
-    assert message.startswith(f"{expected}batch 4 {LAST}")
-
-
-def test_two_ranks_that_lie_alike_are_named(run, dataset, tmp_path):
-    message = told(run("read_and_check", folder=str(tmp_path), size=2, lying={2: 4, 3: 4}))
-    expected = "data-parallel rank 1: ranks 2-3 read tokens that differ from the data at positions [4, 5, 6, 7], "
-    assert message.startswith(f"{expected}batch 0 {LAST}")
+@pytest.mark.parametrize(
+    ("options", "ranks", "positions", "batch"),
+    [
+        ({"size": 4, "lying": {2: 26}}, "data-parallel rank 2: rank 2", "[24, 25, 26, 27]", 1),
+        ({"size": 2, "lying": {1: 80}, "reread": "never"}, "data-parallel rank 0: rank 1", "[80, 81, 82, 83]", 4),
+        ({"size": 2, "lying": {2: 4, 3: 4}}, "data-parallel rank 1: ranks 2-3", "[4, 5, 6, 7]", 0),
+    ],
+)
+def test_ranks_that_lie_are_named(run, dataset, tmp_path, options, ranks, positions, batch):
+    message = told(run("read_and_check", folder=str(tmp_path), **options))
+    expected = f"{ranks} read other tokens than the data hold at positions {positions}, batch {batch} {LAST}"
+    assert message.startswith(expected)
 
 
 def test_ranks_without_a_loader_take_part(run, dataset, tmp_path):

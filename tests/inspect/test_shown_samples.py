@@ -56,7 +56,7 @@ def slots_of(shown, number):
 
 
 def check(shown, sample):
-    """What holds of each sample whose tokens are in the order of their documents."""
+    """Checks a sample whose tokens are in the order of their documents."""
     size = len(sample["tokens"])
     tokens = columns_of(shown)
     assert tokens.id[:size] == sample["tokens"].tolist()
@@ -74,9 +74,6 @@ def check(shown, sample):
     nowhere = slots_of(shown, None)
     assert {tokens.kind[slot] for slot in nowhere} <= {"padding"}
     assert not any(tokens.loss[slot] for slot in nowhere)
-
-
-# --- windows and packs of text ------------------------------------------------------------------------------------
 
 
 def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
@@ -155,9 +152,6 @@ def test_of_rearranged_documents_spans_are_only_listed(tmp_path):
     assert columns_of(shown).loss[1:] == (dataset.sample(0)["loss_mask"] > 0).tolist()[: len(shown.tokens) - 1]
 
 
-# --- conversations ------------------------------------------------------------------------------------------------
-
-
 def test_conversations_tell_prompts_from_answers(tmp_path):
     second = conversation((PROMPT, [21]), (ANSWER, [22, 9]))
     dataset = make_sft(write_conversations(tmp_path / "chat", [FIRST, second]))
@@ -209,9 +203,6 @@ def test_conversations_are_shown_as_they_are_fed(conversations, single):
                 assert len(slots) == span.stop - span.start
 
 
-# --- blends and runs ----------------------------------------------------------------------------------------------
-
-
 def test_blends_are_shown_by_their_datasets(tmp_path, prefix):
     other = write_corpus(tmp_path / "other", [[20, 21, 22, 23, 24]])
     members = [make_dataset(each, sequence_length=3, indices=[0]) for each in (prefix, other)]
@@ -259,9 +250,6 @@ def test_a_run_in_the_order_of_the_reference(tmp_path):
         assert dict(shown.facts)["source"] in ("web", "code")
 
 
-# --- what cannot be shown -----------------------------------------------------------------------------------------
-
-
 def test_samples_of_another_kind_are_an_error():
     class Other:
         def __len__(self):
@@ -272,9 +260,6 @@ def test_samples_of_another_kind_are_an_error():
 
     with pytest.raises(ConfigError, match=r"^cannot show samples without 'labels', 'loss_mask', 'tokens'\n"):
         shown_sample(Other(), 0, None)
-
-
-# --- properties ---------------------------------------------------------------------------------------------------
 
 
 @given(

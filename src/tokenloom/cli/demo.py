@@ -88,7 +88,7 @@ def run(options: Options) -> Iterator[Answer]:
     counts = f"{summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}"
     yield _step(f"   {data}.bin/.idx", f"   {counts}, {speed}")
 
-    yield _step("4. Datasets: shuffled samples of fixed length; documents are split into train, valid and test")
+    yield _step("4. Datasets: shuffled samples of fixed length, split by document")
     datasets: list[GPTDataset] = load(
         data,
         sequence_length=options.sequence_length,
@@ -111,7 +111,7 @@ def run(options: Options) -> Iterator[Answer]:
 
     yield _step(f"\n6. Batches of {size} samples, by ThreadLoader")
     report = _stream(train, size)
-    kind = "torch tensors, including the import of torch" if report["tensors"] == "torch" else "NumPy arrays"
+    kind = "torch tensors, including its import" if report["tensors"] == "torch" else "NumPy arrays"
     speed = f"{report['num_tokens'] / report['seconds']:,.0f} tokens/s"
     yield _step(
         f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}",
