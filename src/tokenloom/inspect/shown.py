@@ -375,15 +375,20 @@ def shown_document(
         spans.append(span)
     facts = [("tokens", f"{num_tokens:,}"), *([("sequences", f"{len(rows):,}")] if len(rows) != 1 else [])]
     facts += [("made from", origin)] if origin is not None else []
-    made = {"facts": tuple(facts), "spans": tuple(spans), "num_tokens": num_tokens, "tokens": tuple(tokens)}
+    made: dict[str, Any] = {
+        "facts": tuple(facts),
+        "spans": tuple(spans),
+        "num_tokens": num_tokens,
+        "tokens": tuple(tokens),
+    }
     return Shown(heading=f"document {document:,} of {pair.prefix}", first=first, **made)
 
 
 def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **others: Any) -> ShownSpan:
     document = pair.document_of(row)
     rows, num_tokens = pair.rows_of(document), int(pair.data.sequence_lengths[row])
-    known = {"document": document, "sequence": row - rows.start, "num_sequences": len(rows), "num_tokens": num_tokens}
-    known |= {"origin": pair.origin(document), "prefix": pair.prefix, "row": row}
+    known: dict[str, Any] = {"document": document, "sequence": row - rows.start, "num_sequences": len(rows)}
+    known |= {"num_tokens": num_tokens, "origin": pair.origin(document), "prefix": pair.prefix, "row": row}
     return ShownSpan(start=start, stop=stop, slot=slot, **known | others)
 
 
