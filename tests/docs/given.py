@@ -1,4 +1,4 @@
-"""What pages of the documentation find in their folder: each name makes it, and returns environment variables."""
+"""Files and services that a page of the documentation needs, by name; each function returns environment variables."""
 
 from __future__ import annotations
 
@@ -78,13 +78,8 @@ weights = { web = 8, code = 2 }
 def _bucket(folder: Path, ending: ExitStack) -> dict[str, str]:
     """An object store with the empty bucket `corpus`, and the variables that lead to it."""
     server = ending.enter_context(S3Server())
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.endpoint,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name=REGION,
-    )
+    keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "region_name": REGION}
+    client = boto3.client("s3", endpoint_url=server.endpoint, **keys)
     client.create_bucket(Bucket="corpus")
     client.close()
     return aws_environment(server.endpoint) | {CACHE_VARIABLE: str(folder.with_name(f"{folder.name}-object-cache"))}

@@ -1,14 +1,10 @@
-"""Runs pages of the documentation as they are written: their `sh` and `python` blocks in order, in an empty folder.
+"""Runs the `sh` and `python` blocks of documentation pages, in order, in an empty folder.
 
-A page says in a comment what is there before it begins, as the names of `tests/docs/given.py`:
+A comment `<!-- given: corpus.jsonl, tokenizer.json -->` names what the page needs, see `tests/docs/given.py`. A block
+` ```python needs=transformers` is skipped if the library is missing. Blocks that cannot run are `text` blocks.
 
-    <!-- given: corpus.jsonl, tokenizer.json -->
-
-A block that needs a library which not everybody has says so behind its language: ` ```python needs=transformers`. It is
-left out where the library is missing. Nothing else is left out; what cannot run is a `text` block.
-
-    python -m tests.docs.pages                                       # how many pages and blocks there are
-    python -m tests.docs.pages docs/quickstart.md --programs BIN     # runs pages with the Python and commands of BIN
+    python -m tests.docs.pages                                       # counts pages and blocks
+    python -m tests.docs.pages docs/quickstart.md --programs BIN     # runs a page with the programs of BIN
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.docs.given import GIVEN
 
@@ -37,15 +34,7 @@ _GIVEN = re.compile(r"<!-- given: (.*?) -->", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What stands between two fences of a page.
-
-    Attributes:
-        page: path of the page.
-        line: number of the line with the opening fence, from 1.
-        language: first word behind it.
-        needs: libraries that the code imports and that may be missing.
-        code: the lines between, without what all of them are indented by.
-    """
+    """A code block of a page; `line` is that of its opening fence, from 1; `needs` are optional libraries."""
 
     page: str
     line: int
@@ -81,19 +70,10 @@ def given_to(page: Path) -> list[str]:
 
 
 def run_page(page: Path, folder: Path, *, programs: Path | None = None, timeout: float = 900) -> str:
-    """Runs all blocks of a page.
+    """Runs all blocks of a page in an empty folder; returns their output, stderr included.
 
-    Args:
-        page: path of the page.
-        folder: an empty folder.
-        programs: where `python` and `tokenloom` are, such as an environment's `bin`; those of this process if None.
-        timeout: seconds that it may take.
-
-    Returns:
-        What it printed, also to stderr.
-
-    Raises:
-        AssertionError: If a block fails; with what was printed.
+    `programs` is a folder with `python` and `tokenloom` (default: those of this process). Raises `AssertionError` with
+    the output if a block fails.
     """
     with tempfile.TemporaryDirectory(prefix="page-") as beside, ExitStack() as ending:
         if programs is None:
@@ -105,23 +85,20 @@ def run_page(page: Path, folder: Path, *, programs: Path | None = None, timeout:
         blocks = [block for block in blocks_of(page) if all(_has(python, name) for name in block.needs)]
         listed = Path(beside, "blocks.json")
         listed.write_text(json.dumps([asdict(block) for block in blocks]))
-        done = subprocess.run(
-            [python, SESSION, listed],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        streams: Any = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "text": True,
+        }
+        command = [python, SESSION, listed]
+        done = subprocess.run(command, cwd=folder, env=environment, timeout=timeout, check=False, **streams)
     assert done.returncode == 0, f"{page}: exit status {done.returncode}\n{done.stdout}"
     return done.stdout
 
 
 def count(pages: Iterable[Path]) -> str:
-    """Returns a line that says how many blocks there are, and how many of them are run by every run of the tests."""
+    """Returns a line with the number of blocks, and how many of them need no optional library."""
     pages = list(pages)
     blocks = [block for page in pages for block in blocks_of(page)]
     elsewhere = sum(bool(block.needs) for block in blocks)

@@ -1,7 +1,6 @@
-"""Runs the blocks of one page, by the Python that it is started with: `session.py BLOCKS.json`.
+"""Runs the blocks of one page: `python session.py BLOCKS.json`. Imports only the standard library.
 
-All Python blocks are one program and all shell blocks one shell, as of a reader who types them. Python sees the folder
-and the variables that the shell left. It imports the standard library alone, so any environment will do.
+All Python blocks are one program and all shell blocks one shell; Python gets the shell's folder and variables.
 """
 
 from __future__ import annotations

@@ -37,9 +37,7 @@ def test_settings_of_a_class_are_there_with_those_of_the_classes_above():
     page = settings.page()
     begin = page.index("## GPTDatasetConfig\n")
     own = page[begin : page.index("\n## ", begin + 1)]
-    fields = [
-        field.name for field in dataclasses.fields(tokenloom.GPTDatasetConfig) if field.init and field.name != "_"
-    ]
+    fields = [each.name for each in dataclasses.fields(tokenloom.GPTDatasetConfig) if each.init and each.name != "_"]
     assert [name for name in fields if f"| `{name}` |" not in own] == []
     assert "| `sequence_length` | `int` |  | tokens per sample. |" in own
 
