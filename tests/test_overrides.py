@@ -458,7 +458,7 @@ def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
     assert dataset._query_document_sample_shuffle_indices(0)[1].tolist() == plain.spans(0).documents.tolist()
     shown = shown_sample(dataset, 0, None)
     assert [token.id for token in shown.tokens][:-1] == dataset[0]["tokens"].tolist()
-    assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
+    assert shown.notes[0].startswith("the tokens are not in the order of their documents, ")
     Mine._query_document_sample_shuffle_indices = lambda self, idx: (np.arange(6), None)
     with pytest.raises(ConfigError, match=r"`Mine._query_document_sample_shuffle_indices`: must return up to 5 tokens"):
         dataset[0]
