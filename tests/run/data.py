@@ -45,6 +45,5 @@ def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: 
 
 def with_origins(folder: Path) -> None:
     """Documents of `code` are lines 1, 2, …; of line 3 nothing came, of line 5 two documents."""
-    write_lines_origins(
-        str(folder / "code"), [(0, 1, 2), (0, 4, 2), (0, 5, 136)], path="raw/code.jsonl", num_records=200
-    )
+    runs = [(0, 1, 2), (0, 4, 2), (0, 5, 136)]
+    write_lines_origins(str(folder / "code"), runs, path="raw/code.jsonl", num_records=200)

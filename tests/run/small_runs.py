@@ -92,6 +92,11 @@ def random_locks(draw, *, blocks=BLOCKS) -> RunLock:
     return lock(sources, segments, block=block, seed=draw(st.integers(0, 2**63 - 1)))
 
 
+def tuples(*columns) -> list[tuple]:
+    """Returns the rows of arrays of equal length."""
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
 def shares(weights: dict[str, object]) -> tuple[tuple[str, Fraction], ...]:
     return tuple((name, Fraction(str(weight))) for name, weight in weights.items())
 

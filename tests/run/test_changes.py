@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.timeline import run_through
-from tests.run.small_runs import LENGTHS, Settings, lock, pair, random_sources, resolved_lock, segment, source, stage
+from tests.run.small_runs import (
+    LENGTHS,
+    Settings,
+    lock,
+    pair,
+    random_sources,
+    resolved_lock,
+    segment,
+    source,
+    stage,
+    tuples,
+)
 
 from tokenloom import ConfigError
 from tokenloom.run.changes import check_past, first_moved, lock_changes
@@ -52,7 +63,7 @@ def walks_of(lock: RunLock, stop: int) -> list[Walk]:
     """The walks of the first positions."""
     timeline = Timeline(lock)
     found = timeline.locate(np.arange(stop))
-    return [timeline.walk_of(*of) for of in sorted({*zip(found.sources.tolist(), found.walks.tolist(), strict=True)})]
+    return [timeline.walk_of(*of) for of in sorted({*tuples(found.sources, found.walks)})]
 
 
 def shares_of(draw, names: list[str]) -> dict[str, int]:
@@ -166,9 +177,7 @@ def test_no_permitted_change_moves_what_was_read(run, data):
         lock = changed_lock
     if lock.segments:
         stop = end_of(lock)
-        found = Timeline(lock).locate(np.arange(stop))
-        columns = (found.segments, found.sources, found.walks, found.windows)
-        assert list(zip(*(column.tolist() for column in columns), strict=True)) == run_through(lock, stop)[0]
+        assert tuples(*Timeline(lock).locate(np.arange(stop))) == run_through(lock, stop)[0]
 
 
 def test_a_cap_that_held_back_a_source_may_go_again():
@@ -295,9 +304,7 @@ def test_the_first_position_and_what_decides_it_are_told(change, position, words
     new = replace(old, **change)
     with pytest.raises(ConfigError) as caught:
         check_past(old, new, 20)
-    assert caught.value.message.startswith(
-        f"position {position} is before position 20 and must not change: a sample of "
-    )
+    assert caught.value.message.startswith(f"position {position} is before position 20 and must not change: a sample ")
     assert words in caught.value.message
     assert "tokenloom run amend" in caught.value.hint
     assert first_moved(old, new, position) is None

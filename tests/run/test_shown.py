@@ -9,36 +9,19 @@ from tests.run.small_runs import lock, segment, source
 from tokenloom.run.plan import plan_of
 from tokenloom.run.run import Run
 
-WEB, CODE = source("web", 8), source("$x$ <b>", 2)
-STAGES = [segment(0, 600, [1, 0]), segment(600, 400, [1, 1], stage="decay $\\frac$"), segment(1000, 600, [3, 1])]
-
 
 def test_a_run_and_its_dataset_show_stages_and_sources_without_data(tmp_path):
     run = make_run(tmp_path)
     for path in tmp_path.glob("*.bin"):
         path.unlink()
     facts, stages, sources = tables_of(run._repr_html_())
-    assert facts[1:] == [
-        ["identity", run.identity[:16]],
-        ["samples", "600"],
-        ["order", "1"],
-        ["seed", "1234"],
-        ["dataset", "gpt"],
-    ]
-    assert stages == [
-        ["stage", "from position", "samples", "tokens"],
-        ["stage 1", "0", "600", "16"],
-    ]
+    expected = {"identity": run.identity[:16], "samples": "600", "order": "1", "seed": "1234", "dataset": "gpt"}
+    assert facts[1:] == list(map(list, expected.items()))
+    assert stages == [["stage", "from position", "samples", "tokens"], ["stage 1", "0", "600", "16"]]
     assert [row[:3] for row in sources] == [["source", "pairs", "documents"], ["web", "2", "250"], ["code", "1", "140"]]
     assert tables_of(run.dataset()._repr_html_())[0][-1] == ["open pairs", "0"]
-
-
-def test_a_run_without_end_and_with_many_stages_is_shown():
-    stages = [*(segment(10 * number, 10, [1]) for number in range(20)), segment(200, None, [1])]
-    facts, shown, _ = tables_of(Run("run.toml", lock([source("web", 8)], stages))._repr_html_())
-    assert ["samples", "without end"] in facts
-    assert len(shown) == 13
-    assert shown[-1][0] == "10 others"
+    endless = Run("run.toml", lock([source("web", 8)], [segment(0, None, [1])]))
+    assert ["samples", "without end"] in tables_of(endless._repr_html_())[0]
 
 
 def test_a_plan_shows_what_becomes_of_each_source():
@@ -46,11 +29,7 @@ def test_a_plan_shows_what_becomes_of_each_source():
     plan = plan_of(lock([source("web", 8), capped], [segment(0, 12, [1, 1])]))
     facts, sources, caps = tables_of(plan._repr_html_())
     assert facts == [["samples", "12"], ["tokens", "120"]]
-    assert [row[:4] for row in sources] == [
-        ["source", "passes", "tokens offered", "seen"],
-        ["web", "1", "81", "60"],
-        ["code", "3", "63", "60"],
-    ]
+    assert [row[:4] for row in sources[1:]] == [["web", "1", "81", "60"], ["code", "3", "63", "60"]]
     assert caps[1][:2] == ["code", "2"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.timeline import run_through
-from tests.run.small_runs import lock, pair, random_locks, segment, source
+from tests.run.small_runs import lock, pair, random_locks, segment, source, tuples
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.walks import sample_numbers
@@ -20,10 +20,7 @@ from tokenloom.run.timeline import Timeline
 
 
 def rows(timeline: Timeline, first: int, stop: int) -> list[tuple[int, int, int, int]]:
-    found = timeline.locate(np.arange(first, stop))
-    return list(
-        zip(*(column.tolist() for column in (found.segments, found.sources, found.walks, found.windows)), strict=True)
-    )
+    return tuples(*timeline.locate(np.arange(first, stop)))
 
 
 def end_of(lock, most: int = 700) -> int:
@@ -62,13 +59,8 @@ def test_a_source_that_grows_ends_its_pass_together_with_the_new_data():
 
 def test_what_a_cut_leaves_of_a_mixing_block_comes_first_after_it():
     whole = Timeline(lock([source("web", 50), source("code", 50)], [segment(0, 16, [1, 1])], block=8))
-    cut = Timeline(
-        lock(
-            [source("web", 50), source("code", 50)],
-            [segment(0, 11, [1, 1], mixed_as=16), segment(11, 20, [1, 1])],
-            block=8,
-        )
-    )
+    segments = [segment(0, 11, [1, 1], mixed_as=16), segment(11, 20, [1, 1])]
+    cut = Timeline(lock([source("web", 50), source("code", 50)], segments, block=8))
     assert rows(cut, 0, 11) == rows(whole, 0, 11)
     for number in range(2):
         assert sorted(windows_of(cut, number)) == [(0, window) for window in range(len(windows_of(cut, number)))]
@@ -89,10 +81,8 @@ def test_any_positions_in_any_order(lock, random):
     stop = end_of(lock)
     expected, _ = run_through(lock, stop)
     positions = [random.randrange(stop) for _ in range(30)]
-    found = Timeline(lock).locate(np.array(positions))
-    assert list(zip(found.sources.tolist(), found.walks.tolist(), found.windows.tolist(), strict=True)) == [
-        expected[position][1:] for position in positions
-    ]
+    found = tuples(*Timeline(lock).locate(np.array(positions)))
+    assert found == [expected[position] for position in positions]
 
 
 @given(random_locks())
@@ -127,32 +117,33 @@ def test_a_timeline_is_pickled_as_its_lock():
     assert rows(pickle.loads(pickle.dumps(timeline)), 0, 7) == rows(timeline, 0, 7)
 
 
-def test_a_source_of_less_than_a_window_is_refused():
-    timeline = Timeline(lock([source("web", 3)], [segment(0, 5, [1]), segment(5, 5, [1], length=31)]))
-    with pytest.raises(ConfigError, match=r"source 'web' at position 5 .* has 0 samples of 31 tokens"):
-        timeline.locate(np.array([5]))
+ENDLESS, LONG = segment(0, None, [1]), segment(0, 2**22, [1])
 
 
-def test_a_source_of_too_many_windows_is_refused():
-    with pytest.raises(ConfigError, match=f"has {2**40} samples"):
-        Timeline(lock([source("web", 2**40)], [segment(0, 5, [1])])).locate(np.array([0]))
+@pytest.mark.parametrize(
+    ("num_windows", "segments", "position", "message"),
+    [
+        (
+            3,
+            [segment(0, 5, [1]), segment(5, 5, [1], length=31)],
+            5,
+            "'web' at position 5 .* has 0 samples of 31",
+        ),
+        (2**40, [segment(0, 5, [1])], 0, f"has {2**40} samples"),
+        (1, [ENDLESS], 2**22, r"source 'web' would be read .* times up to position 4194304"),
+        (1, [LONG, segment(2**22, 1, [1])], 2**22, "source 'web' would be read .* times up to stage 'main'"),
+        (3, [segment(0, 7, [1])], -1, "position -1 out of range: the run has 7 samples"),
+        (3, [segment(0, 7, [1])], 7, "position 7 out of range: the run has 7 samples"),
+    ],
+)
+def test_sizes_and_positions_that_are_refused(num_windows, segments, position, message):
+    timeline = Timeline(lock([source("web", num_windows)], segments))
+    with pytest.raises((ConfigError, IndexError), match=message):
+        timeline.locate(np.array([position]))
 
 
-def test_too_many_walks_are_refused():
-    timeline = Timeline(lock([source("web", 1)], [segment(0, None, [1])]))
-    assert timeline.locate(np.array([2**22 - 1])).walks == 2**22 - 1
-    with pytest.raises(ConfigError, match=r"source 'web' would be read .* times up to position 4194304"):
-        timeline.locate(np.array([2**22]))
-    timeline = Timeline(lock([source("web", 1)], [segment(0, 2**22, [1]), segment(2**22, 1, [1])]))
-    with pytest.raises(ConfigError, match=r"source 'web' would be read .* times up to stage 'main'"):
-        timeline.locate(np.array([2**22]))
-
-
-@pytest.mark.parametrize("position", [-1, 7])
-def test_positions_beyond_the_run_are_refused(position):
-    timeline = Timeline(lock([source("web", 3)], [segment(0, 7, [1])]))
-    with pytest.raises(IndexError, match=f"position {position} out of range: the run has 7 samples"):
-        timeline.locate(np.array([0, position]))
+def test_the_most_walks():
+    assert Timeline(lock([source("web", 1)], [ENDLESS])).locate(np.array([2**22 - 1])).walks == 2**22 - 1
 
 
 def test_packs_are_counted_where_windows_are_packs():
@@ -187,7 +178,7 @@ def test_near_another_length():
 
 
 def windows(take_map: TakeMap) -> list[tuple[int, int]]:
-    return list(zip(*(part.tolist() for part in take_map.locate(np.arange(len(take_map)))), strict=True))
+    return tuples(*take_map.locate(np.arange(len(take_map))))
 
 
 def test_merged_maps_keep_their_orders_and_end_together():

@@ -87,11 +87,8 @@ def runs(draw):
     for name in names:
         data = tuple(f"data/{names.index(name)}_{part}" for part in range(draw(st.integers(1, 2))))
         passes, share = draw(st.none() | st.integers(1, 9)), draw(st.none() | st.integers(1, 500))
-        sources.append(
-            SourceSettings(
-                name=name, data=data, max_passes=passes, holdout=None if share is None else Fraction(share, 1000)
-            )
-        )
+        holdout = None if share is None else Fraction(share, 1000)
+        sources.append(SourceSettings(name=name, data=data, max_passes=passes, holdout=holdout))
         keys = [f"data = {json.dumps(data)}"]
         keys += [] if passes is None else [f"max_passes = {passes}"]
         keys += [] if share is None else [f'holdout = "{share / 10}%"']
@@ -104,16 +101,10 @@ def runs(draw):
         kinds = ["tokens", "samples", "passes"] + ([None] if number == count - 1 else [])
         kind, size, length = draw(st.sampled_from(kinds)), draw(st.integers(100, 10**6)), draw(st.integers(1, 100))
         stage = {"tokens": {"tokens": size}, "samples": {"samples": size}}.get(kind, {})
-        stages.append(
-            StageSettings(
-                name=f"stage {number + 1}",
-                sequence_length=length,
-                **stage,
-                **{"passes" if kind == "passes" else "weights": shares},
-            )
-        )
+        stage |= {"passes" if kind == "passes" else "weights": shares}
+        stages.append(StageSettings(name=f"stage {number + 1}", sequence_length=length, **stage))
         lines += ["[[stages]]", f"sequence_length = {length}"]
-        lines += [f'{kind} = "{size / 1000}K"'] if stage else []
+        lines += [f'{kind} = "{size / 1000}K"'] if kind in ("tokens", "samples") else []
         values = ", ".join(f"{json.dumps(name, ensure_ascii=False)} = {float(share)}" for name, share in shares)
         lines.append(f"{'passes' if kind == 'passes' else 'weights'} = {{ {values} }}")
     document = json.dumps(f"{names[0]}:7", ensure_ascii=False)

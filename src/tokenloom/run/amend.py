@@ -91,11 +91,11 @@ class _Edit:
         self.lines += lines
         body = self._tables[number].value.body
         added, trailing = _body_of(lines), _take_trailing(body)
-        gone = SIZES if shares is None else (*SIZES, "weights")
+        replaced = SIZES if shares is None else (*SIZES, "weights")
         kept: _Body = []
         at = 0
         for key, item in body:
-            if key is None or key.key not in gone:
+            if key is None or key.key not in replaced:
                 kept.append((key, item))
             elif key.key in SIZES:
                 at, old, new = len(kept), item.trivia, added[0][1].trivia
@@ -103,7 +103,6 @@ class _Edit:
         body[:] = [*kept[:at], *added, *kept[at:], *trailing]
 
     def insert_stage(self, number: int, stages: Sequence[StageSettings]) -> None:
-        """Inserts a new stage before stage `number` of the file."""
         lines = ["[[stages]]", *stage_lines(stages[number])]
         self.lines += lines
         for place, (table, later) in enumerate(zip(self._tables[number:], stages[number + 1 :], strict=True)):
@@ -252,8 +251,8 @@ def draft_text(
 ) -> str:
     """Returns the text of a new `run.toml` with comments.
 
-    Each entry of `data`, a path relative to the working directory, becomes a source. Without `weights`, sources are
-    weighted by their tokens; without `tokens` or `samples` also, they are read once. `settings` are values of
+    Each entry of `data`, a path relative to the working directory, becomes a source. If `weights` is empty, the stage
+    reads each source once, or, if it has a size, mixes sources by their number of tokens. `settings` are values of
     [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
@@ -369,11 +368,7 @@ class Amended:
 
 
 def amend_run(
-    path: str | os.PathLike[str],
-    amendment: Amendment,
-    *,
-    reading: Reading | None = None,
-    write: bool = True,
+    path: str | os.PathLike[str], amendment: Amendment, *, reading: Reading | None = None, write: bool = True
 ) -> Amended:
     """Changes a run from a position on; with `write=False` a dry run. If it fails, both files stay unchanged."""
     path = os.fspath(path)
@@ -441,7 +436,6 @@ def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[Denial
 
 
 def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tuple[StageSettings, ...]:
-    """Returns the stages with a new one that begins at the position of the amendment."""
     path, stages, position = settings.path, list(settings.stages), amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
     if segment.stage not in (known := [stage.name for stage in stages]):
@@ -527,8 +521,8 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` to `run.toml` and locks the run again; see `amend_run`.
 
-    The listing of changes ends at `until`, by default at the end of the run or after `AHEAD` positions. `since_start`
-    also lists where the documents were read before the denial.
+    Lists changes before `until`; the default is the end of the run, or `AHEAD` positions if it is endless.
+    `since_start` also lists where the documents were read before the denial.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")

@@ -31,7 +31,7 @@ _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position that two locks decide differently, and in words what decides its sample in each."""
+    """The first position that two locks decide differently. `before` and `after` describe what decides its sample."""
 
     position: int
     before: str
@@ -263,7 +263,6 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
 
 
 def _shared(old: RunLock, new: RunLock) -> Iterator[SharedSource]:
-    """Yields the shared data of each source, in the order of the first run."""
     owners: dict[tuple[object, ...], set[str]] = {}
     for owner in new.sources:
         for pair in owner.pairs:
@@ -295,8 +294,8 @@ def _changed(old: RunLock, new: RunLock) -> Iterator[ChangedSetting]:
             one, other = _described(before[name]), _described(after[name])
             other += " of other content, order or positions" if one == other else ""
             yield ChangedSetting(name=f"data of {name}", before=one, after=other)
-    for name, told in (("stages", _stages), ("denied", _denials)):
-        both = zip_longest(told(old), told(new), fillvalue="none")
+    for name, described in (("stages", _stages), ("denied", _denials)):
+        both = zip_longest(described(old), described(new), fillvalue="none")
         if first := next(((one, other) for one, other in both if one != other), None):
             yield ChangedSetting(name=name, before=first[0], after=first[1])
 
@@ -310,14 +309,14 @@ def _some(names: list[str]) -> str:
 
 
 def _stages(lock: RunLock) -> list[str]:
-    told = []
+    described = []
     for segment in lock.segments:
         shares = ", ".join(f"{name}: {share}" for name, share in lock.ratio_of(segment))
         size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
         is_whole = mixed_size(segment) in (segment.num_samples, MOST_SAMPLES)
         mixed = "" if is_whole else f", mixed as {mixed_size(segment)}"
-        told.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
-    return told
+        described.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
+    return described
 
 
 def _denials(lock: RunLock) -> list[str]:

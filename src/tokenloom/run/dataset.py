@@ -62,7 +62,6 @@ class Place:
 
 
 def place_at(timeline: Timeline, position: int) -> Place:
-    """Returns the place of a position, which must be in the run."""
     number, source, walk, window = (int(each[0]) for each in timeline.locate(np.array([position], dtype=np.int64)))
     segment = timeline.lock.segments[number]
     return Place(
@@ -380,7 +379,7 @@ class Lookups:
         self._timeline = timeline
         self._lengths = {segment.sequence_length for segment in timeline.lock.segments}
         self._chunk = lru_cache(_KEPT)(self._look_up_chunk)
-        self._asked = -_NEAR
+        self._previous = -_NEAR
 
     def at(self, positions: NDArray[np.int64]) -> Samples:
         """Returns the samples at positions, which must be in the run.
@@ -391,8 +390,8 @@ class Lookups:
         if not len(positions):
             return 0, np.empty(0, np.int32), positions
         first, last = bounds_of(positions)
-        asked, self._asked = self._asked, last
-        if last - first < _NEAR and abs(first - asked) < _NEAR:
+        previous, self._previous = self._previous, last
+        if last - first < _NEAR and abs(first - previous) < _NEAR:
             start = first - first % _NEAR
             with suppress(ConfigError):  # only other positions of the chunk may have another length
                 length, sources, numbers = self._chunk(start)
@@ -448,8 +447,6 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 
 
 class SourceData:
-    """The open data of one source."""
-
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
         self.held: bool = held  # whether held-out documents are read, in file order, instead of the others
@@ -473,10 +470,9 @@ class SourceData:
 
     @cached_property
     def documents(self) -> SourceDocuments:
-        documents = self.documents_of(
-            [each.held_tokens if self.held else tokens_of(each) for each in self.source.pairs]
-        )
-        self.pairs.connect(documents)
+        tokens = [pair.held_tokens if self.held else tokens_of(pair) for pair in self.source.pairs]
+        documents = self.documents_of(tokens)
+        self.pairs.tell(documents)
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
@@ -527,7 +523,6 @@ class Member:
         self.walks: set[int] = set()
 
     def add_walk(self, walk: Walk) -> None:
-        """Adds a walk; samples of other walks cannot be read."""
         self.order.add_walks(walk.number, walk.first_pair, walk.last_pair, walk.num_windows, walk.part)
         self.walks.add(walk.number)
 

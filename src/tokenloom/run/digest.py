@@ -65,7 +65,6 @@ class KnownOrder:
     why: str = ""
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns the state of a loader that has consumed the samples before `position`."""
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
@@ -123,6 +122,5 @@ def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[
 
 
 def content_of(pair: LockedPair) -> list[object]:
-    """Returns the facts that identify the content of a pair."""
     counts = [pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes]
     return [*counts, pair.index_start_crc32, pair.tokens_crc32, pair.held_blocks, pair.held_documents, pair.held_tokens]

@@ -30,7 +30,6 @@ FEWEST_BLOCKS = 32
 
 
 def num_blocks(pair: LockedPair) -> int:
-    """Returns the number of blocks of a pair; the last block may be shorter."""
     return -(-pair.num_documents // BLOCK_DOCUMENTS)
 
 

@@ -329,7 +329,6 @@ _SETTERS = [(name, getattr(LockedPair, name).__set__) for name in _PAIR]
 
 
 def _pair_members(pair: LockedPair, path: str) -> dict[str, Any]:
-    """Returns the row of a pair without members that equal their default."""
     written = members_of(pair)
     members = {name: written[name] for name, default in _PAIR.items() if getattr(pair, name) != default}
     name, folder = relative_name(pair.prefix, owner=path), os.path.join(os.path.dirname(path), "")

@@ -278,8 +278,6 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The segments of a run; see `LockedRun` and `RunLock` for the other attributes."""
-
     segments: tuple[LockedSegment, ...]
     exhausted: tuple[Exhausted, ...] = ()
     stopped: bool = False
@@ -289,7 +287,6 @@ class Resolved:
 def resolve(
     settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None = None, consumed: int = 0
 ) -> Resolved:
-    """Resolves stages to segments; the first `consumed` positions stay as in the old lock."""
     consumed = 0 if old is None else consumed
     if old is not None and consumed > old.end:
         message = f"consumed must be at most {old.end}, the samples of the run, got {consumed}"
@@ -350,15 +347,14 @@ class _Resolving:
         """Adds one segment at the current position; returns False if no source may be read."""
         start = self.position
         read = self._history.get((start, stage.name))
-        gone = self._gone(stage, weights, read)
-        self._note(stage, gone, start)
-        kept = _smallest({source: weight for source, weight in weights if source not in gone})
-        if not kept or (gone and read is None and stage.on_exhausted == "stop"):
+        skipped = self._skipped_sources(stage, weights, read)
+        self._note(stage, skipped, start)
+        kept = _smallest({source: weight for source, weight in weights if source not in skipped})
+        if not kept or (skipped and read is None and stage.on_exhausted == "stop"):
             return False
         if read is None:
-            segment = replace(
-                self.endless_segment(stage, kept), exhausted=tuple(sorted(gone)) if self._has_caps else None
-            )
+            exhausted = tuple(sorted(skipped)) if self._has_caps else None
+            segment = replace(self.endless_segment(stage, kept), exhausted=exhausted)
         else:
             segment = replace(read, sequence_length=stage.sequence_length, weights=kept)
         entered = self._progress.enter(segment)
@@ -368,7 +364,7 @@ class _Resolving:
             stop = _first(stop, growth, cap)
             segment = replace(segment, num_samples=None if stop is None else stop - start)
         elif start == self._current:
-            segment = self._end_current(stage, entered, segment, stop, gone)
+            segment = self._end_current(stage, entered, segment, stop, skipped)
         else:
             segment = _ended(segment, _first(stop, read.stop), self._block, self._consumed)
         self.segments.append(segment)
@@ -390,8 +386,8 @@ class _Resolving:
         quotas = {number: max(1, int(share * size)) for (number, share), size in zip(passes, sizes, strict=True)}
         return _smallest(quotas), sum(quotas.values())
 
-    def _gone(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
-        """Returns the exhausted sources of a stage at the current position; a segment already begun keeps its own."""
+    def _skipped_sources(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
+        """Returns the sources of a stage that are exhausted here, or were when a begun segment was locked."""
         sources = {source for source, _ in weights}
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
@@ -417,9 +413,9 @@ class _Resolving:
         )
 
     def _end_current(
-        self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, gone: set[int]
+        self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, skipped: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training is in with its new end, which may be where `gone` sources return."""
+        """Returns the segment that training is in with its new end, which may be where `skipped` sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -427,8 +423,8 @@ class _Resolving:
         cap = self._cap(stage, entered, read, stop)
         if cap is not None and cap < touched and cap != read.stop:
             cap = consumed  # windows beyond the cap were already read within a mixing block
-        returns = stage.on_exhausted == "repeat" or self._exhausted(stage, gone) != gone
-        ends = [stop, growth, cap, consumed if gone and returns else None]
+        returns = stage.on_exhausted == "repeat" or self._exhausted(stage, skipped) != skipped
+        ends = [stop, growth, cap, consumed if skipped and returns else None]
         if size % self._block and read.start + size // self._block * self._block < consumed:
             ends.append(read.start + size)
         if read.stretch_length is not None and (planned := planned_size(read)) < MOST_SAMPLES:

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,6 @@ MOST_WALKS = 1 << 22  # maximum number of walks of a source in a run
 MOST_WINDOWS = 1 << 40  # maximum number of windows per walk; a sample's number is `walk << 40 | window`
 
 Windows = tuple[Int64s, Int64s]  # walk numbers, and window numbers in these walks
-T = TypeVar("T")
 WindowRange = tuple[int, int, int]  # (walk, first window, one past the last window)
 
 
@@ -69,13 +67,11 @@ class TakeMap:
         return int((self.parts[:, 2] - self.parts[:, 1]).sum())
 
     def __add__(self, later: TakeMap) -> TakeMap:
-        """Returns the takes of this map followed by those of `later`."""
         parts = later.parts.copy()
         parts[parts[:, 0] < 0, 0] -= len(self.merges)
         return TakeMap(np.concatenate([self.parts, parts]), self.merges + later.merges)
 
     def rest(self, first: int) -> TakeMap:
-        """Returns the map without its first `first` takes."""
         parts = self.parts.copy()
         parts[:, 1] = np.maximum(parts[:, 1], parts[:, 2] - (self._ends() - first))
         return TakeMap(parts[parts[:, 1] < parts[:, 2]], self.merges)
@@ -330,7 +326,7 @@ class Progress:
             self._grow(source, last_pair)
         if checks_sizes:
             self._check_sizes(segment, sources)
-        early = _by_leaf(self._early, sources)
+        early = {leaf: self._early[source] for leaf, source in enumerate(sources.tolist()) if source in self._early}
         for leaf, source in enumerate(sources.tolist()) if self._rests else ():
             if (rest := self._rests.get(source)) is not None:
                 early[leaf] = early.get(leaf, _NOTHING) + TakeMap.of((rest.number, 0, rest.num_windows))
@@ -351,7 +347,7 @@ class Progress:
             passes=self._passes[sources],
             early=early,
             early_counts=early_counts,
-            unread=_by_leaf(self.unread, sources),
+            unread={leaf: self.unread[each] for leaf, each in enumerate(sources.tolist()) if each in self.unread},
             taken_over=taken_over,
             num_tokens=self._covered(sources) if segment.stretch_length else sources[:0],
         )
@@ -375,7 +371,6 @@ class Progress:
         self.special[source, walk.number] = replace(walk, part=walk.part._replace(num_first=num_first))
 
     def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
-        """Advances all sources to the end of a segment."""
         assert segment.num_samples is not None
         first, stop = segment.num_samples, given_out(segment, self._block)
         counts = mixed.counts(stop)
@@ -507,11 +502,6 @@ class Progress:
             raise ConfigError(message, hint=hint)
 
 
-def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
-    leaves = enumerate(sources.tolist()) if known else ()
-    return {leaf: known[source] for leaf, source in leaves if source in known}
-
-
 def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
     message = f"source {source!r} would be read {walk} times up to {where}; the maximum is 2**22"
     return ConfigError(message, hint="lower the weight of the source, or add data to it")
@@ -603,7 +593,6 @@ class WalkSizes:
         return max(0, sum(map(tokens_of, pairs)) - self.extra) // sequence_length
 
     def tokens(self, source: int, first_pair: int, last_pair: int) -> int:
-        """Returns the number of tokens in pairs [first_pair, last_pair) of a source that are not held out."""
         return sum(map(tokens_of, self._sources[source].pairs[first_pair:last_pair]))
 
 

@@ -202,7 +202,7 @@ class Run(HasFacts):
         return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
 
     @cached_property
-    def _asked(self) -> Any:  # cached so that pairs stay open
+    def _dataset(self) -> Any:  # cached so that pairs stay open
         return self.dataset()
 
     def trace(self, positions: Integers) -> SpanTable:
@@ -216,7 +216,7 @@ class Run(HasFacts):
         """
         from tokenloom.run.audit.trace import trace_dataset
 
-        return trace_dataset(self._asked, positions) if self._stored is None else self._stored.trace(positions)
+        return trace_dataset(self._dataset, positions) if self._stored is None else self._stored.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns a table of all past and future spans of documents, in ascending order of positions.
@@ -240,10 +240,10 @@ class Run(HasFacts):
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
-        find = partial(positions_reading, self._asked) if self._stored is None else self._stored.positions_reading
+        find = partial(positions_reading, self._dataset) if self._stored is None else self._stored.positions_reading
         for source, wanted in documents.items():
             if self._stored is None and self.lock.dataset not in CONVERSATIONS:
-                tables.append(find_spans(self._asked, source, wanted, start=start, stop=stop))
+                tables.append(find_spans(self._dataset, source, wanted, start=start, stop=stop))
                 continue
             positions = find(source, wanted, start=start, stop=stop)
             for at in range(0, len(positions), _POSITIONS_AT_ONCE):

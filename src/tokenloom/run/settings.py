@@ -34,8 +34,8 @@ from tokenloom.run.toml_file import (
     choice,
     count_of,
     did_you_mean,
+    format_options,
     integer,
-    listed,
     parse_toml,
     read_text,
     refuse,
@@ -161,7 +161,6 @@ class RunSettings:
 
     @property
     def folder(self) -> str:
-        """The folder that local paths are relative to; "" for the working directory."""
         return os.path.dirname(self.path)
 
     @property
@@ -243,7 +242,6 @@ def record_name(text: str, sources: Collection[str]) -> str:
 
 
 def _like_file(name: str) -> bool:
-    """Returns whether `name` may be an input file: it contains a folder or a file extension."""
     return "/" in name or "." in name
 
 
@@ -417,7 +415,7 @@ def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSet
         stage = _stage(table, name, stages[-1].sequence_length if stages else None, sources)
         if stage.is_endless and number < len(tables):
             message = "has no size, but only the last stage may be endless"
-            table.refuse(None, message, hint=f"write one of {listed(SIZES)}")
+            table.refuse(None, message, hint=f"write one of {format_options(SIZES)}")
         stages.append(stage)
     return tuple(stages)
 
@@ -428,7 +426,7 @@ def _stage(table: Table, name: str, length: int | None, sources: Collection[str]
         table.refuse("sequence_length", MISSING, hint="write `sequence_length = 4096`; later stages inherit it")
     for keys in (SIZES, ("passes", "weights")):
         if len(both := [key for key in keys if key in table.values]) > 1:
-            table.refuse(both[1], f"cannot be combined with `{both[0]}`", hint=f"write one of {listed(keys)}")
+            table.refuse(both[1], f"cannot be combined with `{both[0]}`", hint=f"write one of {format_options(keys)}")
     if given.get("tokens", given["sequence_length"]) < given["sequence_length"]:
         table.refuse("tokens", f"must be at least one sample, {given['sequence_length']}, got {given['tokens']}")
     key = "passes" if "passes" in table.values else "weights"

@@ -279,7 +279,7 @@ NUM_THREADS = 16  # threads that open pairs in parallel: remote pairs cost a few
 
 
 def find_pairs(source: SourceSettings, folder: str) -> list[str]:
-    """Returns the prefixes of a source's pairs in the order of `data`, then by name or in a catalogue's order."""
+    """Returns the prefixes of a source's pairs. Entries of `data` keep their order; globs are sorted by name."""
     found = [prefix for entry in source.data for prefix in _datasets_of(join_path(entry, folder), source.name)]
     with ThreadPoolExecutor(NUM_THREADS) as executor:
         are_far = any(map(is_remote, found))  # local pairs open faster than threads start
@@ -299,7 +299,6 @@ def place_of(prefix: str) -> str:
 
 
 def _datasets_of(entry: str, source: str) -> list[str]:
-    """Returns the prefixes of the pairs and catalogues that an entry of `data` matches."""
     prefix = prefix_of(entry)
     if not is_pattern(entry) or (not is_remote(entry) and os.path.lexists(idx_path(prefix))):
         return expand_prefixes([entry])
@@ -363,7 +362,6 @@ def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
 
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
-    """Raises an error if an opened pair differs from its lock, without reading tokens; takes some microseconds."""
     if (changed := difference(locked, facts_of(pair))) is not None:
         raise changed[1]
 

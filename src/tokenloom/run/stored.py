@@ -111,19 +111,19 @@ class StoredOrder:
         return train
 
     @cached_property
-    def _asked(self) -> Any:
+    def _dataset(self) -> Any:
         return self.dataset()
 
     @cached_property
     def _members(self) -> list[tuple[Any, int, int]]:
         """The member datasets of one pair each, with pair and source number."""
         numbers = {name: pair for pair, name in enumerate(self._pair_rows.prefixes)}
-        pairs = [(each, numbers[str(each.dataset_path)]) for each in members_of(self._asked)]
+        pairs = [(each, numbers[str(each.dataset_path)]) for each in members_of(self._dataset)]
         return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
         """Yields chunks of positions in [start, stop) with member number and sample of each position."""
-        order = self._asked.order if isinstance(self._asked, BlendedDataset) else None
+        order = self._dataset.order if isinstance(self._dataset, BlendedDataset) else None
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
             found = (np.zeros(len(positions), dtype=np.int64), positions) if order is None else order.locate(positions)
@@ -132,14 +132,13 @@ class StoredOrder:
             order.check()
 
     def trace(self, positions: Integers) -> SpanTable:
-        """Returns the spans at positions like `trace_dataset`, with the sources of the run."""
         firsts = [(source, int(self._pair_rows.first_documents[pair])) for _, pair, source in self._members]
-        return trace_stored(self._asked, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
+        return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
         """Returns the positions in [start, stop) that may read documents of a source, at about 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
-        first, last = checked_range(len(self._asked), start, stop)
+        first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
         found = [np.empty(0, dtype=np.int64)]
         for number, (member, pair, _) in enumerate(self._members):
@@ -210,7 +209,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
 
 
 def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
-    """Returns the ledger row of samples of a dataset, each given once; reads no data if `report` is None."""
+    """Returns the ledger row of distinct samples of a dataset; reads no data if `report` is None."""
     length, has_conversations = dataset.config.sequence_length, isinstance(dataset, ConversationSamples)
     is_plain = not has_conversations and not dataset.counts_need_tokens
     counts = NO_SLOTS

@@ -127,7 +127,6 @@ class Timeline:
         return int(self._starts[later]) if later < len(self._starts) else self.lock.end
 
     def segment(self, number: int) -> EnteredSegment:
-        """Returns an entered segment; enters earlier segments first."""
         if number < len(self._segments):
             return self._segments[number]
         with READING_LOCK:

@@ -63,8 +63,7 @@ class Table:
     def refuse(
         self, key: str | None, message: str, *, hint: str | None = None, cause: ConfigError | None = None
     ) -> NoReturn:
-        """Raises an error that names `key`, or the table if `key` is None."""
-        where = redacted(dotted(self.where if key is None else (*self.where, key)))
+        where = redacted(format_path(self.where if key is None else (*self.where, key)))
         raise ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint) from cause
 
     def read(self, key: str, convert: Convert[T]) -> T:
@@ -102,14 +101,14 @@ class Table:
         """Returns the table at `key`; an empty table if the key does not exist."""
         value = self.values.get(key, {})
         if type(value) is not dict:
-            self.refuse(key, f"must be a table, got {shown(value)}", hint=hint)
+            self.refuse(key, f"must be a table, got {format_value(value)}", hint=hint)
         return Table(path=self.path, where=(*self.where, key), values=value)
 
     def tables(self, key: str, *, hint: str | None = None) -> list[Table]:
         """Returns the array of tables at `key`; an empty list if the key does not exist."""
         values = self.values.get(key, [])
         if type(values) is not list or any(type(value) is not dict for value in values):
-            self.refuse(key, f"must be a list of tables, got {shown(values)}", hint=hint)
+            self.refuse(key, f"must be a list of tables, got {format_value(values)}", hint=hint)
         return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
 
 
@@ -117,7 +116,7 @@ MISSING = "required, but missing or empty"
 
 
 def refuse(expected: str, value: object, *, hint: str | None = None) -> NoReturn:
-    raise ConfigError(f"must be {expected}, got {shown(value)}", hint=hint)
+    raise ConfigError(f"must be {expected}, got {format_value(value)}", hint=hint)
 
 
 def text(value: Any) -> str:
@@ -142,20 +141,18 @@ def integer(at_least: int, below: int) -> Convert[int]:
 def choice(*options: str) -> Convert[str]:
     def convert(value: Any) -> str:
         if type(value) is not str or value not in options:
-            refuse(f"one of {listed(options)}", value, hint=did_you_mean(value, options))
+            refuse(f"one of {format_options(options)}", value, hint=did_you_mean(value, options))
         return value
 
     return convert
 
 
 def did_you_mean(value: object, options: Iterable[str]) -> str | None:
-    """Returns a hint that names the option closest to `value`; None if no option is close."""
     near = difflib.get_close_matches(value, list(options), n=1) if isinstance(value, str) else ()
     return f"did you mean `{near[0]}`?" if near else None
 
 
-def listed(options: Iterable[str]) -> str:
-    """Formats options for an error message: "a", "b"."""
+def format_options(options: Iterable[str]) -> str:
     return ", ".join(f'"{each}"' for each in options)
 
 
@@ -167,13 +164,12 @@ def as_text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def dotted(path: KeyPath) -> str:
-    """Formats a path for an error message; array indices count from 1."""
+def format_path(path: KeyPath) -> str:
     parts = [str(part + 1) if isinstance(part, int) else as_key(part) for part in path]
     return ".".join(part if part.isprintable() else ascii(part) for part in parts)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Formats a value for an error message: at most 60 characters, and without secrets."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -217,7 +213,7 @@ def share_of(value: object) -> Fraction:
         number = Fraction(found[1]) / 100
     if number is None or not 0 < number <= Fraction(1, 2):
         if number is not None and Fraction(1, 2) < number <= 50:
-            hint = f'write "{shown(value)}%" for {shown(value)} percent'
+            hint = f'write "{format_value(value)}%" for {format_value(value)} percent'
         refuse("above 0% and at most 50%", value, hint=hint)
     return number
 

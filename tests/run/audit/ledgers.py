@@ -93,12 +93,8 @@ def make_kind(folder: Path, name: str, *, holdout: str = "") -> Run:
         return Run.open(write_toml(folder, stages, head=head, sources=sources), tokenizer=tokenizer)
 
 
-def counted_by_hand(run: Run) -> list[tuple[str, int, int]]:
-    """Returns source, slots and slots with loss of the sample at each position."""
-    return list(_counted(run))
-
-
-def _counted(run: Run) -> Iterator[tuple[str, int, int]]:
+def counted_by_hand(run: Run) -> Iterator[tuple[str, int, int]]:
+    """Yields source, slots and slots with loss of the sample at each position."""
     dataset, names = run.dataset(), [source.name for source in run.lock.sources]
     for position in range(run.num_samples or 0):
         sample = dataset.sample(position)

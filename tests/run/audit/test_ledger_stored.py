@@ -11,10 +11,7 @@ from tests.run.megatrons import LENGTHS, STAGE, make, opened
 
 from tokenloom.run.run import Run
 
-KINDS = {
-    "plain": "",
-    "masked": "[samples]\neod_mask_loss = true\n",
-}
+KINDS = {"plain": "", "masked": "[samples]\neod_mask_loss = true\n"}
 TALKS = 'web = ["web-0", "web-1"]\ncode = "code"\n'
 
 

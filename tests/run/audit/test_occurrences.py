@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.changed_runs import changed_run
 from tests.run.folders import HEAD, SOURCES, STAGE, chat_run, make_run, write_toml
+from tests.run.megatrons import STAGE as MEGATRON_STAGE
 from tests.run.megatrons import make, opened
-from tests.run.small_runs import random_locks
+from tests.run.small_runs import random_locks, tuples
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.trace import _walks_read
@@ -31,11 +32,8 @@ def scanned(run: Run, source: int, documents, *, start: int = 0, stop: int | Non
 
 def rows_of(table) -> list[Row]:
     """Returns position, document, start, length, whether denied, walk, pass, slot, segment of each row."""
-    columns = (
-        table.positions, table.documents, table.starts, table.lengths, table.denied, table.walks, table.passes,
-        table.slots, table.segments,
-    )  # fmt: skip
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    names = ("positions", "documents", "starts", "lengths", "denied", "walks", "passes", "slots", "segments")
+    return tuples(*(getattr(table, name) for name in names))
 
 
 @pytest.mark.parametrize(
@@ -157,10 +155,8 @@ THREE = 'web = ["web", "news"]\ncode = "code"\n'
 @pytest.mark.parametrize(
     ("sources", "stage"),
     [
-        pytest.param(
-            'web = "web"\n', "sequence_length = 16\nsamples = 300\nweights = { web = 1 }\n", marks=pytest.mark.slow
-        ),
-        (THREE, "sequence_length = 16\nsamples = 300\nweights = { web = 0.7, code = 0.3 }\n"),
+        pytest.param('web = "web"\n', MEGATRON_STAGE.replace(", code = 0.3", ""), marks=pytest.mark.slow),
+        (THREE, MEGATRON_STAGE),
     ],
 )
 def test_documents_are_found_where_they_stand(tmp_path, rng, sources, stage):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from tests.indexed import columns
@@ -31,10 +29,8 @@ def put_origins(prefix: str, files, runs) -> None:
 
 def source_of(name: str, *prefixes: str) -> LockedSource:
     counts = [len(IndexedDataset(prefix)) for prefix in prefixes]
-    return LockedSource(
-        name=name,
-        pairs=tuple(make_pair(prefix, num_documents=n) for prefix, n in zip(prefixes, counts, strict=True)),
-    )
+    pairs = (make_pair(prefix, num_documents=count) for prefix, count in zip(prefixes, counts, strict=True))
+    return LockedSource(name=name, pairs=tuple(pairs))
 
 
 @pytest.fixture
@@ -74,9 +70,7 @@ def test_records_and_files_that_are_not_there(prefixes):
     with pytest.raises(ConfigError, match=r"(?s)'007.jsonl' is not one of the 3 input files.*data/books/0007.jsonl"):
         origins.documents_of("007.jsonl", 1)
     for record in (0, 21):
-        with pytest.raises(
-            ConfigError, match=rf"record {record} of `data/crawl/0007.jsonl` out of range: records are 1 to 20"
-        ):
+        with pytest.raises(ConfigError, match=rf"record {record} of `.*0007.jsonl` out of range: records are 1 to 20"):
             origins.documents_of(A.path, record)
     assert origins.documents_of(B.path, 10**9) == []  # nobody knows how many it has
 
@@ -121,15 +115,9 @@ def test_a_typing_error():
 @pytest.fixture
 def sources(tmp_path):
     """Source `web` of ten documents without origins, `code` of six: lines 1, 2, 3, 5, 5, 6 of a file of seven."""
-    found = []
-    for name, count in (("web", 10), ("raw/code.jsonl", 6)):
-        prefix = str(tmp_path / Path(name).stem)
-        write_corpus(prefix, [[1, 2]] * count)
-        found.append(LockedSource(name=name, pairs=(make_pair(prefix, num_documents=count),)))
-    prefix = str(tmp_path / "code")
-    runs = [(0, 1, 3), (0, 5, 1), (0, 5, 2)]
-    write_lines_origins(prefix, runs, path="/data/raw/code.jsonl", num_records=7)
-    return found
+    web, code = (write_corpus(tmp_path / name, [[1, 2]] * count) for name, count in (("web", 10), ("code", 6)))
+    write_lines_origins(code, [(0, 1, 3), (0, 5, 1), (0, 5, 2)], path="/data/raw/code.jsonl", num_records=7)
+    return [source_of("web", web), source_of("raw/code.jsonl", code)]
 
 
 def test_records_are_the_documents_made_of_them(sources):
@@ -137,10 +125,8 @@ def test_records_are_the_documents_made_of_them(sources):
     assert found.by_source == ((0, (9,)), (1, (1, 3, 4)))
     assert found.of_records == {(1, 1), (1, 3), (1, 4)}
     assert found.empty_records == ()
-    assert resolve_names([("code.jsonl", 4), ("code.jsonl", 7)], sources).empty_records == (
-        "code.jsonl:4",
-        "code.jsonl:7",
-    )
+    empty = resolve_names([("code.jsonl", 4), ("code.jsonl", 7)], sources).empty_records
+    assert empty == ("code.jsonl:4", "code.jsonl:7")
     assert resolve_names([], sources).by_source == ()
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
 from tests.run.folders import HEAD, STAGE, chat_run, make_run, write_data, write_pair, write_toml
-from tests.run.small_runs import random_locks
+from tests.run.small_runs import tuples
 from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, write_corpus
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.errors import ConfigError
 from tokenloom.inspect.texts import span_tokens
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.run.audit.trace import passes_of, trace_dataset
+from tokenloom.run.audit.trace import trace_dataset
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
-from tokenloom.run.timeline import Timeline
 
 LONG = '[[stages]]\nname = "long"\nsequence_length = 48\nsamples = 80\nweights = { web = 1, code = 1 }\n'
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
@@ -54,12 +51,9 @@ def test_tokens_of_a_run(tmp_path, rng):
         place = places[row["position"]]
         assert (row["source"], row["stage"], row["pass"]) == (place.source, place.stage, place.pass_number)
         assert (row["walk"], row["window"], row["run"]) == (place.walk, place.window, run.identity)
-    first = run.trace([positions[3], positions[0], positions[3]])
-    assert first.positions.tolist() == [
-        position
-        for position in (positions[3], positions[0], positions[3])
-        for _ in range(int((table.positions == position).sum()))
-    ]
+    chosen = [positions[3], positions[0], positions[3]]
+    counts = [int((table.positions == position).sum()) for position in chosen]
+    assert run.trace(chosen).positions.tolist() == np.repeat(chosen, counts).tolist()
 
 
 def test_sources_that_grow_and_documents_that_are_denied(tmp_path):
@@ -80,19 +74,6 @@ def test_sources_that_grow_and_documents_that_are_denied(tmp_path):
     assert {(row["source"], row["document"]) for row in gone.rows()} <= listed
     passes = [run.dataset().place(k).pass_number for k in table.positions.tolist()]
     assert table.passes.tolist() == passes
-
-
-@given(random_locks())
-def test_passes_are_those_of_the_walks(lock):
-    try:
-        timeline = Timeline(lock)
-        found = timeline.locate(np.arange(min(timeline.lock.num_samples or 500, 500)))
-    except ConfigError:  # a source of a stage has less than a window
-        assume(False)
-    expected = [
-        timeline.walk_of(*each).pass_number for each in zip(found.sources.tolist(), found.walks.tolist(), strict=True)
-    ]
-    assert passes_of(timeline, found).tolist() == expected
 
 
 def test_packs_of_a_run(tmp_path):
@@ -119,12 +100,8 @@ def test_what_is_held_out(tmp_path):
     held = run.holdout()
     table = trace_dataset(held, range(len(held)))
     assert_tells_the_tokens(table, held, range(len(held)))
-    read = set(zip(table.sources.tolist(), table.documents.tolist(), strict=True))
     trained = run.trace(range(600))
-    assert not read & set(zip(trained.sources.tolist(), trained.documents.tolist(), strict=True))
-
-
-# --- conversations ------------------------------------------------------------------------------------------------
+    assert not {*tuples(table.sources, table.documents)} & {*tuples(trained.sources, trained.documents)}
 
 
 def assert_tells_conversations(table, dataset, positions) -> None:
@@ -149,9 +126,6 @@ def test_conversations_of_a_run(tmp_path, kind, head):
     assert_tells_conversations(run.trace(range(0, 600, 5)), run.dataset(), range(0, 600, 5))
 
 
-# --- the reference's order ----------------------------------------------------------------------------------------
-
-
 def test_a_run_in_the_order_of_the_reference(tmp_path):
     write_data(tmp_path)
     path = write_toml(tmp_path, head=MEGATRON)
@@ -169,8 +143,6 @@ def test_a_run_in_the_order_of_the_reference(tmp_path):
     assert {(row["walk"], row["stage"], row["run"]) for row in rows} == {(None, "stage 1", run.identity)}
     assert max(row["pass"] for row in rows) > 0
 
-
-# --- datasets without a run ---------------------------------------------------------------------------------------
 
 DOCUMENTS = [[10 * number + token for token in range(1 + number % 7)] for number in range(1, 41)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,33 +49,17 @@ weights = {{ web = 3, code = 1 }}
 """
 
 
-@dataclass
-class Seen:
-    """What the loop logged.
-
-    Attributes:
-        batches: tokens and last labels of each step and rank, [size, LENGTH + 1].
-        samples, slots, with_loss: samples, their slots, and those with loss, of each source, by its number.
-        digest: of all that they handed out.
-    """
-
-    batches: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-    samples: Counter[int] = field(default_factory=Counter)
-    slots: Counter[int] = field(default_factory=Counter)
-    with_loss: Counter[int] = field(default_factory=Counter)
-    digest: ReadingDigest | None = None
-
-
 class Loop:
-    """Reads batches on some ranks, one after the other in this process; the state is what they share."""
+    """Reads batches on some ranks in this process and logs what it sees, by source; the ranks share `state`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.state: dict[str, Any] | None = None
-        self.seen = Seen()
+        self.batches: dict[tuple[int, int], np.ndarray] = {}
+        self.samples, self.slots, self.with_loss = Counter[int](), Counter[int](), Counter[int]()
+        self.digest: ReadingDigest | None = None
 
     def run(self, first: int, stop: int, ranks: int) -> None:
-        """Reads from a step to another with so many ranks."""
         dataset = Run.open(self.path).dataset()
         loaders = []
         for rank in range(ranks):
@@ -92,31 +76,25 @@ class Loop:
         assert all(state == states[0] for state in states)
         self.state = states[0]
         for loader in loaders:
-            self.seen.digest = loader.digest if self.seen.digest is None else self.seen.digest + loader.digest
+            self.digest = loader.digest if self.digest is None else self.digest + loader.digest
         for stream in streams:
             stream.close()
 
     def _log(self, step: int, rank: int, batch: dict[str, Any]) -> None:
-        read = np.concatenate([batch["tokens"].numpy(), batch["labels"].numpy()[:, -1:]], axis=1)
-        self.seen.batches[step, rank] = read
+        self.batches[step, rank] = np.concatenate([batch["tokens"].numpy(), batch["labels"].numpy()[:, -1:]], axis=1)
         for source, mask in zip(batch["dataset_id"].tolist(), batch["loss_mask"].numpy(), strict=True):
-            self.seen.samples[source] += 1
-            self.seen.slots[source] += len(mask)
-            self.seen.with_loss[source] += int(mask.sum())
+            self.samples[source] += 1
+            self.slots[source] += len(mask)
+            self.with_loss[source] += int(mask.sum())
 
 
 def write_texts(rng: np.random.Generator, path: Path, count: int) -> None:
     """Writes JSON lines: most of them texts, some blank, some no JSON, in `.gz` where the name says so."""
     lines = []
-    for _ in range(count):
-        kind = rng.random()
-        if kind < 0.05:
-            lines.append("")
-        elif kind < 0.08:
-            lines.append("no JSON at all")
-        else:
-            words = rng.integers(0, 10**6, size=int(rng.integers(1, 9)))
-            lines.append(json.dumps({"text": " ".join(f"w{word}é" for word in words)}))
+    for kind in rng.random(count):
+        words = rng.integers(0, 10**6, size=int(rng.integers(1, 9)))
+        text = json.dumps({"text": " ".join(f"w{word}é" for word in words)})
+        lines.append("" if kind < 0.05 else "no JSON at all" if kind < 0.08 else text)
     data = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
@@ -135,21 +113,6 @@ def record_text(path: str, record: int) -> str:
     data = Path(path).read_bytes()
     line = (gzip.decompress(data) if path.endswith(".gz") else data).split(b"\n")[record - 1]
     return str(json.loads(line)["text"])
-
-
-class InputFiles:
-    """The documents that the input files hold, by file and record."""
-
-    def __init__(self) -> None:
-        self._tokenizer = load_tokenizer("byte")
-        self._tokens: dict[tuple[str, int], list[int]] = {}
-
-    def tokens(self, path: str, record: int) -> list[int]:
-        """Returns the tokens of a record's text, with the end of the document."""
-        if (path, record) not in self._tokens:
-            text = record_text(path, record)
-            self._tokens[path, record] = [*self._tokenizer.tokenize(text), self._tokenizer.eod]
-        return self._tokens[path, record]
 
 
 def ranks_at(step: int) -> int:
@@ -187,10 +150,8 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     at = ("--global-batch-size", BATCH)
 
     # The run: every change at its step, and two other numbers of ranks in between.
-    loop = Loop(path)
-    inputs = InputFiles()
-    denied_place: dict[str, Any] = {}
-    denied_digests: list[str] = []
+    loop, tokenizer = Loop(path), load_tokenizer("byte")
+    tokens_of = cache(lambda *record: [*tokenizer.tokenize(record_text(*record)), tokenizer.eod])
     marks = sorted({BLEND, GROWTH, DENIAL, *(first for first, _ in TOPOLOGIES)})
     for first, stop in pairwise(marks):
         if first == BLEND:
@@ -202,13 +163,10 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
         if first == DENIAL:
             denied_place = trace(DENIAL + 1)[0]
             name = f"{Path(denied_place['file']).name}:{denied_place['record']}"
-            denied_digests.append(Run.open(path).digest(DENIAL * BATCH))
+            digest = Run.open(path).digest(DENIAL * BATCH)
             tokenloom("deny", path, "--record", name, "--from-step", first, *at, "--reason", "asked for")
-            denied_digests.append(Run.open(path).digest(DENIAL * BATCH))
+            assert Run.open(path).digest(DENIAL * BATCH) == digest
         loop.run(first, stop, ranks_at(first))
-    seen = loop.seen
-    assert len(denied_digests) == 2
-    assert denied_digests[0] == denied_digests[1]
 
     # Step -> rows: read again from the input files, they are what the loop logged.
     run = Run.open(path)
@@ -222,11 +180,11 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     for step in steps:
         ranks = ranks_at(step)
         for rank in range(ranks):
-            for number, logged in enumerate(seen.batches[step, rank].tolist()):
+            for number, logged in enumerate(loop.batches[step, rank].tolist()):
                 position = step * BATCH + rank * (BATCH // ranks) + number
                 read: list[int] = []
                 for row in by_position[position]:
-                    tokens = inputs.tokens(row["file"], row["record"])[row["start"] : row["start"] + row["length"]]
+                    tokens = tokens_of(row["file"], row["record"])[row["start"] : row["start"] + row["length"]]
                     assert len(tokens) == row["length"]
                     if row["denied"]:
                         num_denied += 1
@@ -239,10 +197,9 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
 
     # The command says the same, with steps and ranks.
     for step in (DENIAL + 1, 30, 100):
-        rows = trace(step)
+        rows, size = trace(step), BATCH // ranks_at(step)
         assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
         for row in rows:
-            size = BATCH // ranks_at(step)
             assert (row["step"], row["rank"]) == (step, (row["position"] - step * BATCH) // size)
             (same,) = [each for each in by_position[row["position"]] if each["slot"] == row["slot"]]
             names = ("source", "pass", "document", "start", "length", "file", "record")
@@ -257,22 +214,20 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     chosen = rng.permutation(len(where))[:150].tolist()
     names = list(where)
     for source, document in [names[number] for number in chosen]:
-        found = run.when(f"{source}:{document}", stop=NUM_STEPS * BATCH)
-        assert {(row["position"], row["pass"], row["start"], row["length"]) for row in found.rows()} == where[
-            source, document
-        ]
+        found = run.when(f"{source}:{document}", stop=NUM_STEPS * BATCH).rows()
+        places = {(row["position"], row["pass"], row["start"], row["length"]) for row in found}
+        assert places == where[source, document]
     row = table[len(table) // 2]
     expected = {position for position, *_ in where[row["source"], row["document"]]}
     until = ("--until-step", NUM_STEPS, *at, "--json")
-    for words in (
-        ("--document", f"{row['source']}:{row['document']}"),
-        ("--record", f"{row['file']}:{row['record']}"),
+    for kind, name in (
+        ("document", f"{row['source']}:{row['document']}"),
+        ("record", f"{row['file']}:{row['record']}"),
     ):
-        lines = [json.loads(line) for line in tokenloom("when", path, *words, *until).splitlines()]
+        lines = [json.loads(line) for line in tokenloom("when", path, f"--{kind}", name, *until).splitlines()]
         assert {line["position"] for line in lines} == expected
         assert all(line["step"] == line["position"] // BATCH for line in lines)
-    text = record_text(row["file"], row["record"])
-    (tmp_path / "text.txt").write_text(text)
+    (tmp_path / "text.txt").write_text(record_text(row["file"], row["record"]))
     lines = [json.loads(line) for line in tokenloom("when", path, "--text-file", "text.txt", *until).splitlines()]
     assert expected <= {line["position"] for line in lines}  # others may have the same text
 
@@ -280,12 +235,11 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     told = json.loads(tokenloom("ledger", path, "--until-step", NUM_STEPS, *at, "--json"))
     assert told["balance"] == 0
     for number, row in enumerate(told["sources"]):
-        assert row["samples"] == seen.samples[number]
-        assert row["slots"]["with_loss"] == seen.with_loss[number]
-        assert row["slots"]["all"] == seen.slots[number]
+        counts = row["samples"], row["slots"]["with_loss"], row["slots"]["all"]
+        assert counts == (loop.samples[number], loop.with_loss[number], loop.slots[number])
     assert sum(row["slots"]["denied"] for row in told["sources"])
 
     # This is what was read, on whatever ranks.
     assert num_denied
     ends = ("--from-step", 0, "--to-step", NUM_STEPS, *at)
-    tokenloom("replay", path, *ends, "--expect", seen.digest.hexdigest())
+    tokenloom("replay", path, *ends, "--expect", loop.digest.hexdigest())

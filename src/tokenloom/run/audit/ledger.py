@@ -29,7 +29,6 @@ _CHUNK_SAMPLES = 1 << 15  # maximum number of slots and samples read at a time
 
 
 def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
-    """Yields positions or samples in chunks that are read together."""
     size = max(1, min(_CHUNK_SAMPLES, _CHUNK_SLOTS // sequence_length))
     yield from (positions[first : first + size] for first in range(0, len(positions), size))
 
@@ -73,9 +72,8 @@ class LedgerCount:
                     row = replace(row, not_reached=0, given_up=remains)
                 made.append((name, row))
                 rows[name] += row
-            stages.append(
-                LedgerStage(**_of(segment, "stage", "start", "sequence_length"), stop=stop, sources=tuple(made))
-            )
+            known = _of(segment, "stage", "start", "sequence_length")
+            stages.append(LedgerStage(**known, stop=stop, sources=tuple(made)))
         # in sums over stages, tokens that one stage hands on to another cancel out
         sources = ((name, replace(row, brought=0, handed_on=row.handed_on - row.brought)) for name, row in rows.items())
         return RunLedger(position=position, stages=tuple(stages), sources=tuple(sources))
@@ -126,7 +124,6 @@ class LedgerCount:
         return LedgerRow(dropped_empty=empty, dropped_long=long, dropped_untrainable=untrainable)
 
     def _needs_reading(self, source: int, stop: int) -> bool:
-        """Returns whether counting a source's samples before `stop` reads data."""
         return not self._is_plain or any(start < stop for start in self._denied.starts(source))
 
     def _counts(self, number: int, segment: PlannedSegment, stop: int) -> dict[int, SlotCounts]:

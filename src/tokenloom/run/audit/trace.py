@@ -1,9 +1,8 @@
 """Maps positions to the documents they read, and documents to the positions that read them, as tables of spans.
 
 No token is read. A computed order is traced by arithmetic; a stored order is looked up in its index. Spans come from
-`span_batch`; with fill-in-the-middle they are the pieces before rearranging. Mixing blocks permute positions only
-within themselves, and a source gives its windows in order except for leftovers of a cut and merged data. So a range of
-positions reads a few ranges of windows, plus single windows at the ends.
+`span_batch`; with fill-in-the-middle they are the pieces before rearranging. Positions move only within their mixing
+block, so a range of positions reads a few ranges of windows, plus single windows at the ends.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import MOST_SAMPLES, Int64s, Integers, LockedSource, RunLock
 from tokenloom.run.progress import MOST_WALKS, Walk, too_many_walks
-from tokenloom.run.timeline import Located, Timeline
+from tokenloom.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from tokenloom.run.audit.source_origins import SourceOrigins
@@ -133,11 +132,7 @@ class SpanTable:
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns all columns by name: values, and a mask of unknown values, None if all are known.
-
-        Names: `position`, `step`, `rank`, `micro_batch`, `source`, `pass`, `document`, `start`, `length`, `file`,
-        `record` (from 1), `slot`, `denied`, `stage`, `walk`, `window`, `pair`, `row` (from 0) and `run`.
-        """
+        """Returns values and a mask of unknown values, or None, by name; `record` counts from 1, `row` from 0."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -248,14 +243,16 @@ def trace_dataset(dataset: Any, positions: Integers) -> SpanTable:
     epochs of the cached index.
     """
     if isinstance(dataset, RunDataset):
-        asked = _checked_positions(positions, dataset)
-        located, found = dataset.timeline.locate(asked), []
-        known = {"passes": passes_of(dataset.timeline, located), "walks": located.walks, "windows": located.windows}
-        for samples, group in dataset.groups_of(asked, located.segments):
+        positions = _checked_positions(positions, dataset)
+        located, found = dataset.timeline.locate(positions), []
+        begun, which = np.unique(located.sources * np.int64(MOST_WALKS) + located.walks, return_inverse=True)
+        passes = [dataset.timeline.walk_of(*divmod(each, MOST_WALKS)).pass_number for each in begun.tolist()]
+        known = {"passes": np.array(passes, np.int64)[which], "walks": located.walks, "windows": located.windows}
+        for samples, group in dataset.groups_of(positions, located.segments):
             own = {name: values[samples] for name, values in known.items()}
             found.append(group.ask(partial(_columns, samples=samples, source=group.number, of_samples=own)))
         pair_rows = PairRows.of_lock(dataset.lock)
-        return _spans_of(asked, found, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
+        return _spans_of(positions, found, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
     paths = [each.dataset_path if isinstance(each, MegatronDataset) else None for each in members_of(dataset)]
     names = [f"dataset {number}" if path is None else str(path) for number, path in enumerate(paths)]
     firsts = [(number, 0) for number in range(len(names))]
@@ -263,29 +260,27 @@ def trace_dataset(dataset: Any, positions: Integers) -> SpanTable:
 
 
 def members_of(dataset: Any) -> Sequence[Any]:
-    """Returns the datasets of a blend, or the dataset itself."""
     return dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
 
 
 def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
-    """Validates positions and returns them as int64[num_positions]."""
-    asked = np.atleast_1d(np.asarray(positions))
-    if asked.size and asked.dtype.kind not in "iu":
-        raise ConfigError(f"positions must be integers, got {asked.dtype.name}")
+    positions = np.atleast_1d(np.asarray(positions))
+    if positions.size and positions.dtype.kind not in "iu":
+        raise ConfigError(f"positions must be integers, got {positions.dtype.name}")
     count = len(dataset)
-    if len(wrong := asked[(asked < 0) | (asked >= count)]):
+    if len(wrong := positions[(positions < 0) | (positions >= count)]):
         raise IndexError(f"position {wrong[0]} out of range: the dataset has {count} samples")
-    return np.ascontiguousarray(asked, dtype=np.int64)
+    return np.ascontiguousarray(positions, dtype=np.int64)
 
 
 def trace_stored(
     dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
 ) -> SpanTable:
     """Traces a stored order; `sources` has the source number and the first document of each member of the dataset."""
-    asked = _checked_positions(positions, dataset)
-    members, numbers, samples = members_of(dataset), np.zeros(len(asked), dtype=np.int32), asked
+    positions = _checked_positions(positions, dataset)
+    members, numbers, samples = members_of(dataset), np.zeros(len(positions), dtype=np.int32), positions
     if isinstance(dataset, BlendedDataset):
-        numbers, samples = (np.asarray(each) for each in dataset.order.locate(asked))
+        numbers, samples = (np.asarray(each) for each in dataset.order.locate(positions))
         dataset.order.check()
     parts = []
     for number in np.unique(numbers).tolist():
@@ -299,7 +294,7 @@ def trace_stored(
         source, first = sources[number]
         of_samples = {"passes": passes, "walks": unknown, "windows": own}
         parts.append(_columns(member, own, samples=chosen, source=source, first_document=first, of_samples=of_samples))
-    return _spans_of(asked, parts, pair_rows=pair_rows, lock=lock)
+    return _spans_of(positions, parts, pair_rows=pair_rows, lock=lock, segments=None)
 
 
 Columns = dict[str, NDArray[Any]]
@@ -325,20 +320,8 @@ def _columns(
     }
 
 
-def passes_of(timeline: Timeline, located: Located) -> Int64s:
-    """Returns the pass number at each position, int64[num_positions]."""
-    begun, which = np.unique(located.sources * np.int64(MOST_WALKS) + located.walks, return_inverse=True)
-    known = [timeline.walk_of(*divmod(each, MOST_WALKS)).pass_number for each in begun.tolist()]
-    return np.array(known, dtype=np.int64)[which]
-
-
 def _spans_of(
-    positions: Int64s,
-    parts: Iterable[Columns],
-    *,
-    pair_rows: PairRows,
-    segments: Int32s | None = None,
-    lock: RunLock | None = None,
+    positions: Int64s, parts: list[Columns], *, pair_rows: PairRows, lock: RunLock | None, segments: Int32s | None
 ) -> SpanTable:
     """Builds the table of all samples in the order of the positions; without a lock, sources are pairs."""
     segments = np.zeros(len(positions), dtype=np.int32) if segments is None else segments
@@ -418,7 +401,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Returns the walk numbers of a source read in [start, stop), by walk with number and pass number 0."""
+    """Groups the walk numbers of a source read in [start, stop): walks of a group differ only in number and pass."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
@@ -462,7 +445,6 @@ def checked_documents(source: LockedSource, documents: Integers) -> Int64s:
 
 
 def checked_range(num_samples: int | None, start: int, stop: int | None) -> tuple[int, int]:
-    """Validates a range of positions and limits it to the end of the run."""
     if stop is None and num_samples is None:
         raise ConfigError("the run is endless, so an end is needed", hint="pass a position or step to stop at")
     ends = [end for end in (stop, num_samples) if end is not None]
