@@ -123,12 +123,7 @@ ENDLESS, LONG = segment(0, None, [1]), segment(0, 2**22, [1])
 @pytest.mark.parametrize(
     ("num_windows", "segments", "position", "message"),
     [
-        (
-            3,
-            [segment(0, 5, [1]), segment(5, 5, [1], length=31)],
-            5,
-            "'web' at position 5 .* has 0 samples of 31",
-        ),
+        (3, [segment(0, 5, [1]), segment(5, 5, [1], length=31)], 5, "'web' at position 5 .* has 0 samples of 31"),
         (2**40, [segment(0, 5, [1])], 0, f"has {2**40} samples"),
         (1, [ENDLESS], 2**22, r"source 'web' would be read .* times up to position 4194304"),
         (1, [LONG, segment(2**22, 1, [1])], 2**22, "source 'web' would be read .* times up to stage 'main'"),

@@ -149,10 +149,7 @@ DOCUMENTS = [[10 * number + token for token in range(1 + number % 7)] for number
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"window_policy": "best_fit"},
-        {"block_shuffle": BlockShuffle(block_bytes=40, window_blocks=2)},
-    ],
+    [{"window_policy": "best_fit"}, {"block_shuffle": BlockShuffle(block_bytes=40, window_blocks=2)}],
     ids=["packs", "blocks"],
 )
 def test_datasets_without_a_run(tmp_path, settings):
