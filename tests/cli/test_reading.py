@@ -91,7 +91,7 @@ def test_files_and_records(with_lines, capsys):
     status, out, err = run(capsys, "trace", with_lines, "--position", "0:100")
     assert status == 0
     assert err.count("\n") == 1
-    assert err.startswith("no origins beside 1 pair (`")
+    assert err.startswith("input files are unknown for 1 pair without origins (`")
     assert "`tokenloom preprocess` writes PREFIX.origins.npy" in err
     lines = out.splitlines()
     assert lines[0] == f"run {Run.open(with_lines).identity}"
@@ -197,7 +197,7 @@ def test_denials_as_lines(recorded, capsys):
     words += ("--from-step", 30, "--global-batch-size", 10, "--since-start")
     status, out, err = run(capsys, "deny", recorded, *words)
     assert status == 0
-    assert err.startswith("the same records may be read on from elsewhere: no origins beside ")
+    assert err.startswith("copies of these records may still be read: input files are unknown for ")
     lines = out.splitlines()
     assert '+documents = ["0007.jsonl:9", "web:3"]' in lines
     assert "+from = 300" in lines

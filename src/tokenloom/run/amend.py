@@ -407,8 +407,7 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
         raise ConfigError(f"`{path}` already has a source {known!r}", hint="choose another name")
     if position < old.consumed:
         message = f"position must be at least {old.consumed}, the number of consumed positions, got {position}"
-        hint = "after resuming an older checkpoint, run `tokenloom run lock --consumed-samples N --drop consumed`"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="to go back, run `tokenloom run lock --consumed-samples N --drop consumed`")
     if end is not None and position > end:
         raise ConfigError(f"position {position} out of range: the run has {end} samples")
 

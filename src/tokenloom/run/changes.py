@@ -46,8 +46,7 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
     if (moved := first_moved(old, new, consumed)) is not None:
         where = f"position {moved.position} is before position {consumed} and must not change"
         message = f"{where}: {moved.before} would become {moved.after}"
-        hint = "undo the change; or change later positions with `tokenloom run amend`, if `order = 1`"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="undo the change, or change later positions with `tokenloom run amend`")
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:

@@ -126,8 +126,7 @@ def check_not_emptied(lock: RunLock) -> None:
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
             where = f"from position {starts[-1]} on, but stage {last.stage!r} still reads the source"
             message = f"all documents of source {locked.name!r} are denied {where}"
-            hint = "begin a stage there that gives the source no weight: `tokenloom run amend`"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(message, hint="begin a stage there without the source: `tokenloom run amend`")
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:

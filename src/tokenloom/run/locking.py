@@ -67,7 +67,7 @@ class LockedRun:
     Attributes:
         lock: the new lock.
         old: the lock before; None for a first lock.
-        moved: the first position whose sample is decided differently than by `old`; None if no position is.
+        moved: the first position that `lock` decides differently than `old`; None if there is none.
         exhausted: where sources reach `max_passes`.
         is_stopped: whether a cap ends the run before its last stage ends.
         empty_records: names of denied records that no document came from.
@@ -152,8 +152,7 @@ def _locked(
         raise ConfigError(message, hint="restore `[[denied]]`; or drop them with `tokenloom run lock --drop denials`")
     if moved is not None and consumed is None and at is None and not known:
         message = f"position {moved.position} may already be consumed: {moved.before} would become {moved.after}"
-        hint = "pass the number of consumed samples with `--consumed-samples`; 0 if training has not begun"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="pass `--consumed-samples N`, which is 0 if training has not begun")
     return LockedRun(
         lock=new,
         old=old,

@@ -250,7 +250,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Returns the rest of a pass cut into windows of another length; None if it is empty or stretches do not divide."""
+    """Cuts the rest of a pass into windows of another length; None if empty, or if the length divides no stretch."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin

@@ -226,8 +226,7 @@ def parse_name(text: str, sources: Collection[str]) -> DocumentName:
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
         message = f"document name must be like `web:12345` or `crawl/0007.jsonl:88`, got {quoted(text)}"
-        hint = "write SOURCE:DOCUMENT, counted from 0, or INPUT_FILE:RECORD, counted from 1"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(message, hint="write SOURCE:DOCUMENT, counted from 0, or INPUT_FILE:RECORD, from 1")
     if name not in sources and not _like_file(name):
         message = f"{quoted(text)}: the run has no source {quoted(name)}"
         hint = did_you_mean(name, sources) or f"write an input file as `./{name}:{number}`"

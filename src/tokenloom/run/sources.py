@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -74,12 +75,12 @@ def lock_sources(
             return found
 
         locked = dict(zip(everything, executor.map(lock, everything), strict=True))
-    is_computed = settings.order != "megatron"
+    is_computed, opens = settings.order != "megatron", partial(IndexedDataset, object_storage=object_storage)
     for each in settings.sources:
         name, found = each.name, [locked[prefix] for prefix in prefixes[each.name]]
-        source = _lock_source(each, found, sources.get(name), seed=settings.seed, at=at, object_storage=object_storage)
+        source = _lock_source(each, found, sources.get(name), seed=settings.seed, at=at, opens=opens)
         if is_computed and are_packs(settings):
-            source = _with_packs(source, settings, old, object_storage)
+            source = _with_packs(source, settings, old, opens)
         sources[name] = source  # keeps its number or is appended
     for source in sources.values() if is_computed else ():
         if len(dtypes := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
@@ -175,14 +176,11 @@ _FACTS = (
 """Compared members of a pair: name, file that holds them, and words for the error."""
 
 
+Opens = Callable[[str], IndexedDataset]  # opens the pair of a prefix
+
+
 def _lock_source(
-    settings: SourceSettings,
-    found: Sequence[LockedPair],
-    old: LockedSource | None,
-    *,
-    seed: int,
-    at: int,
-    object_storage: ObjectStorageSettings | None,
+    settings: SourceSettings, found: Sequence[LockedPair], old: LockedSource | None, *, seed: int, at: int, opens: Opens
 ) -> LockedSource:
     kept, new = _match_pairs(settings.name, found, () if old is None else old.pairs)
     if new and kept and kept[-1].since > at:
@@ -197,7 +195,7 @@ def _lock_source(
     for pair in with_holdout(new, settings.holdout, by_blocks=by_blocks, after=kept):
         tokens = 0
         if pair.held_blocks or pair.held_documents:
-            lengths = IndexedDataset(pair.prefix, object_storage=object_storage).index.sequence_lengths
+            lengths = opens(pair.prefix).index.sequence_lengths
             tokens = held_tokens(pair, lengths, key=source_key(seed, settings.name), number=len(pairs))
         pairs.append(replace(pair, held_tokens=tokens, since=at))
     if not sum(pair.num_tokens for pair in pairs):
@@ -205,9 +203,7 @@ def _lock_source(
     return LockedSource(name=settings.name, pairs=tuple(pairs), max_passes=settings.max_passes)
 
 
-def _with_packs(
-    source: LockedSource, settings: RunSettings, old: RunLock | None, object_storage: ObjectStorageSettings | None
-) -> LockedSource:
+def _with_packs(source: LockedSource, settings: RunSettings, old: RunLock | None, opens: Opens) -> LockedSource:
     """Counts the packs per walk of each pair for every sequence length. Conversations count as packs."""
     lengths = {stage.sequence_length for stage in settings.stages}
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
@@ -236,7 +232,7 @@ def _with_packs(
     for number, pair in enumerate(source.pairs):
         known = dict(pair.packs) if is_known else {}
         if missing := lengths - known.keys():
-            opened = IndexedDataset(pair.prefix, object_storage=object_storage)
+            opened = opens(pair.prefix)
             known |= {length: count(opened, number, length) for length in missing}
         pairs.append(replace(pair, packs=tuple(sorted(known.items()))))
     return replace(source, pairs=tuple(pairs))

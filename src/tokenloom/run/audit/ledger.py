@@ -1,7 +1,7 @@
 """The ledger of a run: where its tokens went before a position, and what filled its samples. Counts balance to 0.
 
 Passes, walks and their rests come from the plan of a run that ends at the position. Slots of samples are computed by
-arithmetic if no token decides about loss, else counted from the data.
+arithmetic, or counted from the data if loss depends on tokens.
 """
 
 from __future__ import annotations

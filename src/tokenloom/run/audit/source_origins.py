@@ -103,7 +103,8 @@ class SourceOrigins:
         counts = [each.origins.files[own].num_records for _, each, own in self._by_path[whole]]
         last = None if None in counts else max(count for count in counts if count is not None)
         if record < 1 or (last is not None and record > last):
-            raise ConfigError(f"record {record} of `{whole}` out of range: records are 1 to {last}")
+            known = "numbered from 1" if last is None else f"1 to {last}"
+            raise ConfigError(f"record {record} of `{whole}` out of range: records are {known}")
         found = []
         for pair, each, own in self._by_path[whole]:
             source, first = self._pairs.source_of(pair), int(self._pairs.first_documents[pair])
