@@ -92,7 +92,7 @@ def test_files_and_records(with_lines, capsys):
     assert status == 0
     assert err.count("\n") == 1
     assert err.startswith("input files are unknown for 1 pair without origins (`")
-    assert "`tokenloom preprocess` writes PREFIX.origins.npy" in err
+    assert "`tokenloom preprocess`, which writes PREFIX.origins.npy" in err
     lines = out.splitlines()
     assert lines[0] == f"run {Run.open(with_lines).identity}"
     assert lines[1].startswith("stage ")
