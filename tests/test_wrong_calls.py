@@ -155,7 +155,7 @@ hint: only `tokenizers` returns token offsets, which locate the answers
 
 >>> Run.open("nowhere.toml")
 DatasetNotFoundError: no file `nowhere.toml`
-hint: write a run, or make one with `tokenloom run init`
+hint: create it with `tokenloom run init`
 
 >>> merge_datasets(5, "out")
 ConfigError: `prefixes`: must be a list of paths, got 5
