@@ -472,7 +472,7 @@ class SourceData:
     def documents(self) -> SourceDocuments:
         tokens = [pair.held_tokens if self.held else tokens_of(pair) for pair in self.source.pairs]
         documents = self.documents_of(tokens)
-        self.pairs.tell(documents)
+        self.pairs.connect(documents)
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
