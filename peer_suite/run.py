@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make peer-suite", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of Megatron-LM")
     parser.add_argument(
-        "--python", default=sys.executable, help="Python with tokenloom, torch and Megatron's dependencies"
+        "--python", default=sys.executable, help="a Python with tokenloom and Megatron's dependencies"
     )
     parser.add_argument("--files", nargs="+", help="test files, relative to the checkout; default: all that use data")
     parser.add_argument("--seconds", type=float, default=900, help="time limit for each run of a file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from tests.megatron.arguments import arguments
@@ -69,15 +69,10 @@ def settings_of(changes, names, **more):
         ({"split": None}, {"split": "969, 30, 1"}),
         ({"encoder_seq_length": 32, "seq_length": None}, {"sequence_length": 32}),
         ({"seed": 5, "full_validation": True}, {"random_seed": 5, "full_validation": True}),
-        (
-            {"data_cache_path": "c", "dataloader_defer_npy_index_mmap": True},
-            {"path_to_cache": "c", "defer_npy_index_mmap": True},
-        ),
-        ({"eod_mask_loss": True, "reset_position_ids": True}, {"eod_mask_loss": True, "reset_position_ids": True}),
+        ({"data_cache_path": "c", "s3_cache_path": "o"}, {"path_to_cache": "c", "object_storage_cache_path": "o"}),
+        ({"eod_mask_loss": True, "num_dataset_builder_threads": 3},) * 2,
         ({"create_attention_mask_in_dataloader": False}, {"create_attention_mask": False}),
         ({"dataloader_inter_document_masking": True}, {"inter_document_masking": True, "create_attention_mask": False}),
-        ({"num_dataset_builder_threads": 3}, {"num_dataset_builder_threads": 3}),
-        ({"s3_cache_path": "o"}, {"object_storage_cache_path": "o"}),
         (
             {"world_size": 8, "tensor_model_parallel_size": 2, "context_parallel_size": 2, "sequence_parallel": True},
             {"data_parallel_size": 2, "sequence_parallel_size": 2, "context_parallel_size": 2},
@@ -88,34 +83,44 @@ def settings_of(changes, names, **more):
         ),
     ],
 )
-def test_settings_are_those_of_the_training_script(changes, expected):
+def test_settings_of_gpt_datasets(changes, expected):
     assert settings_of(changes, GPT) == (GPTDatasetConfig, GPT | expected)
 
 
-def test_each_kind_has_its_settings():
-    tokens = {role: f"<{role}>" for role in ("prefix", "middle", "suffix", "pad", "eod")}
-    fim = {"fim_data": True, "fim_no_prefix": "x", **{f"fim_{role}_token": token for role, token in tokens.items()}}
-    of_fim = {"fim_rate": 0.5, "fim_spm_rate": 0.5, "fim_extra_tokens": tokens, "fim_no_prefix": "x"}
-    sft = {"sft": True, "create_attention_mask_in_dataloader": False}
-    bert = {"tokenizer_type": "BertWordPieceLowerCase", "mask_prob": 0.2}
-    of_bert = MASKED | {"masking_probability": 0.2, "masking_max_ngram": 3, "classification_head": True}
-    t5 = {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 16, "seq_length": 24}
-    of_t5 = MASKED | {"masking_max_ngram": 10, "sequence_length_decoder": 16}
-    of_t5["masking_use_geometric_distribution"] = True
-    vlm = {"data_path": None, "mock_data": True, "dataloader_seq_length": 48}
-    of_vlm = {"sequence_length": 48, "image_h": 224, "image_w": 224, "preprocess_func": str, "mock": True}
-    pieces = StandInWordPieces(num_sentinels=90, vocab_size=200)
-    cases = [
-        (fim, GPTFIMDatasetConfig, of_fim, {}),
-        (sft, GPTDatasetConfig, {"create_attention_mask": False}, {}),
-        ({"use_varlen_dataset": True}, GPTDatasetConfig, {"sequence_length": 64}, {}),
-        (bert, BERTMaskedWordPieceDatasetConfig, of_bert, {"tokenizer": pieces}),
-        (t5, T5MaskedWordPieceDatasetConfig, of_t5, {"tokenizer": pieces}),
-        (vlm, MultimodalDatasetConfig, of_vlm, {"preprocess_func": str}),
-    ]
-    for changes, kind, expected, more in cases:
-        assert settings_of(changes, expected, **more) == (kind, expected)
-    assert settings_of({}, of_bert, kind="bert", tokenizer=pieces)[0] is BERTMaskedWordPieceDatasetConfig
+TOKENS = {role: f"<{role}>" for role in ("prefix", "middle", "suffix", "pad", "eod")}
+PIECES = {"tokenizer": StandInWordPieces(num_sentinels=90, vocab_size=200)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "kind", "expected"),
+    [
+        (
+            {"fim_data": True, "fim_no_prefix": "x", **{f"fim_{role}_token": text for role, text in TOKENS.items()}},
+            *({}, GPTFIMDatasetConfig),
+            {"fim_rate": 0.5, "fim_spm_rate": 0.5, "fim_extra_tokens": TOKENS, "fim_no_prefix": "x"},
+        ),
+        ({"sft": True}, {}, GPTDatasetConfig, {"create_attention_mask": True}),
+        ({"use_varlen_dataset": True}, {}, GPTDatasetConfig, {"sequence_length": 64}),
+        (
+            {"tokenizer_type": "BertWordPieceLowerCase", "mask_prob": 0.2},
+            *(PIECES, BERTMaskedWordPieceDatasetConfig),
+            MASKED | {"masking_probability": 0.2, "masking_max_ngram": 3, "classification_head": True},
+        ),
+        ({}, PIECES | {"kind": "bert"}, BERTMaskedWordPieceDatasetConfig, MASKED),
+        (
+            {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 16, "seq_length": 24},
+            *(PIECES, T5MaskedWordPieceDatasetConfig),
+            MASKED | {"masking_max_ngram": 10, "masking_use_geometric_distribution": True},
+        ),
+        (
+            {"data_path": None, "mock_data": True, "dataloader_seq_length": 48},
+            *({"preprocess_func": str}, MultimodalDatasetConfig),
+            {"sequence_length": 48, "image_h": 224, "image_w": 224, "preprocess_func": str, "mock": True},
+        ),
+    ],
+)
+def test_settings_of_other_kinds(changes, more, kind, expected):
+    assert settings_of(changes, expected, **more) == (kind, expected)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ def test_contradictions_are_errors(changes, more, words):
         config_from_args(arguments(**DATA | changes), **{"tokenizer": CharacterTokenizer(), **more})
 
 
-def test_what_has_no_effect_is_said():
+def test_ignored_arguments_are_warned_of():
     with pytest.warns(IgnoredSettingWarning, match="unknown data arguments are ignored: --dataloader-speed 9"):
         config_from_args(arguments(**DATA, dataloader_speed=9, dataloader_off=False), tokenizer=CharacterTokenizer())
     changes = DATA | {"tokenizer_type": "BertWordPieceCase", "reset_position_ids": True}
@@ -146,8 +151,7 @@ def test_what_has_no_effect_is_said():
         config_from_args(arguments(**changes), tokenizer=StandInWordPieces())
 
 
-def test_older_arguments_and_mappings_will_do():
-    """Arguments that a version does not have keep the settings' own values."""
+def test_missing_arguments_and_mappings():
     few = {"seed": 1, "seq_length": 8, "data_path": ["a"], "split": "1,1,1"}
     resets = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
     config = config_from_args(few | resets, tokenizer=CharacterTokenizer())
@@ -157,13 +161,12 @@ def test_older_arguments_and_mappings_will_do():
     assert dataset_kind({}) == "gpt"
 
 
-def test_the_references_tokenizer_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    module = ModuleType("build_tokenizer")
-    module.build_tokenizer = lambda args: ("the reference's", args.tokenizer_type)
+def test_megatrons_tokenizer_is_preferred(monkeypatch: pytest.MonkeyPatch):
+    module = SimpleNamespace(build_tokenizer=lambda args: ("Megatron's", args.tokenizer_type))
     args = arguments(tokenizer_type="NullTokenizer", vocab_size=50)
     monkeypatch.setattr(megatron_args, "_is_importable", lambda name: True)
     monkeypatch.setattr(megatron_args, "import_module", lambda name: module)
-    assert tokenizer_from_args(args) == ("the reference's", "NullTokenizer")
+    assert tokenizer_from_args(args) == ("Megatron's", "NullTokenizer")
     monkeypatch.setattr(megatron_args, "_is_importable", lambda name: False)
     assert tokenizer_from_args(args).vocab_size == 50
 
@@ -185,41 +188,34 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in (*contents, "latin", "nowhere")}
 
 
-def test_data_are_named_in_five_ways(files):
-    cases = [
-        ({}, (None, None)),
+def test_blends(files):
+    split = [(["a", "b"], [1.0, 2.0]), (["c", "d", "e"], None), None]
+    for changes, expected in (
         ({"mock_data": True}, (None, None)),
-        ({"data_path": ["a"]}, ((["a"], None), None)),
         ({"data_path": ["0.3", "a", "0.7", "b"]}, ((["a", "b"], [0.3, 0.7]), None)),
         ({"data_args_path": files["args"]}, ((["a", "b"], [30.0, 70.0]), None)),
-        (
-            {"per_split_data_args_path": files["split"]},
-            (None, [(["a", "b"], [1.0, 2.0]), (["c", "d", "e"], None), None]),
-        ),
+        ({"per_split_data_args_path": files["split"]}, (None, split)),
         ({"train_data_path": ["a"], "test_data_path": ["1", "b"]}, (None, [(["a"], None), None, (["b"], [1.0])])),
-    ]
-    for changes, expected in cases:
+    ):
         assert get_blend_and_blend_per_split(arguments(**changes)) == expected
 
 
-def test_data_that_cannot_be_meant_are_said(files):
-    cases = [
-        ({"data_path": ["a"], "data_args_path": files["args"]}, "--data-path and --data-args-path exclude"),
+def test_wrong_blends(files):
+    for changes, words in (
         ({"data_path": ["a"], "valid_data_path": ["b"]}, "--train-data-path, --valid-data-path, --test-data-path"),
-        ({"data_path": ["a"], "mock_data": True}, "--mock-data"),
+        ({"data_path": ["a"], "mock_data": True}, "--data-path and --mock-data exclude each other"),
         ({"per_split_data_args_path": files["missing"]}, "missing key 'test'"),
         ({"per_split_data_args_path": files["list"]}, "must be a JSON object, got list"),
         ({"per_split_data_args_path": files["broken"]}, "is not JSON"),
         ({"data_args_path": files["latin"]}, "is not UTF-8"),
-    ]
-    for changes, words in cases:
+    ):
         with pytest.raises(ConfigError, match=words):
             get_blend_and_blend_per_split(arguments(**changes))
     with pytest.raises(StorageError, match="nowhere"):
         get_blend_and_blend_per_split(arguments(data_args_path=files["nowhere"]))
 
 
-def test_counts_of_sequences_come_from_a_file(files):
+def test_counts_of_sequences(files):
     assert sequences_from_args(arguments()) is None
     assert sequences_from_args(arguments(per_dataset_sequences_path=files["sequences"])) == {"a": [3, 4], "b": [1, 2]}
     with pytest.raises(ConfigError, match="'a' must have two integers, got 3"):
@@ -247,7 +243,7 @@ SAMPLES = ITERATIONS | {"train_iters": None, "train_samples": 8100}
         (SAMPLES | {"rampup_batch_size": ["4", "4", "800"]}, (8100, 480, 40)),  # 200 steps of 4, and 912 of 8
     ],
 )
-def test_sizes_are_the_trainers(changes, sizes):
+def test_sample_counts(changes, sizes):
     assert train_valid_test_num_samples(arguments(**changes)) == sizes
 
 
@@ -272,7 +268,7 @@ def test_schedule_counts_steps_of_every_size():
         (SAMPLES | {"global_batch_size": None, "world_size": 3, "tensor_model_parallel_size": 2}, "world size"),
     ],
 )
-def test_counts_that_cannot_be_meant_are_said(changes, words):
+def test_wrong_counts(changes, words):
     with pytest.raises(ConfigError, match=words):
         train_valid_test_num_samples(arguments(**changes))
 
@@ -295,7 +291,7 @@ def test_iterations_with_a_schedule_are_warned_of():
         ("0:4 2.3B:8 4.35B:16 0.57T:32", 1, ((0, 4), (2_300_000_000, 8), (4_350_000_000, 16), (570_000_000_000, 32))),
     ],
 )
-def test_text_is_read_as_the_reference_reads_it(text, seq_length, sizes):
+def test_step_schedules(text, seq_length, sizes):
     assert step_batch_size_schedule(text, seq_length).sizes == sizes
 
 
@@ -310,6 +306,6 @@ def test_text_is_read_as_the_reference_reads_it(text, seq_length, sizes):
         ("0:4 10:0", "batch size"),
     ],
 )
-def test_what_is_no_schedule_is_said(text, words):
+def test_wrong_step_schedules(text, words):
     with pytest.raises(ConfigError, match=words):
         step_batch_size_schedule(text)

@@ -1,7 +1,7 @@
-"""A training program as users of Megatron write them: GPT, BERT or T5 on some ranks, without a line about tokenloom.
+"""A program as users of Megatron write it: reads GPT, BERT or T5 data on some ranks, and trains a GPT model.
 
-Run as a script with a file of programs; writes, as JSON, what each rank read and what its losses were. Each program
-runs in processes of its own, forked once Megatron's models have been imported, which takes longest.
+Run as a script with a JSON file of programs; writes each rank's losses and a digest of its batches as JSON. Programs
+run in forked processes, as importing Megatron takes longest.
 """
 
 from __future__ import annotations
@@ -36,15 +36,8 @@ from megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset, T5Masked
 from megatron.core.datasets.utils import get_blend_from_list
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.distributed.finalize_model_grads import finalize_model_grads
-from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec
-from megatron.core.models.bert.bert_model import BertModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.models.T5.t5_model import T5Model
-from megatron.core.models.T5.t5_spec import (
-    get_t5_decoder_with_local_block_spec,
-    get_t5_encoder_with_local_block_spec,
-)
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
@@ -64,8 +57,6 @@ MASKING = {
 
 
 class VocabularyTokenizer(MegatronLegacyTokenizer):
-    """Words of a vocabulary, special ones first."""
-
     def __init__(self, path: str) -> None:
         super().__init__(path)
         with open(path, encoding="utf-8") as stream:
@@ -78,29 +69,20 @@ class VocabularyTokenizer(MegatronLegacyTokenizer):
     def vocab(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self._words)}
 
-    @property
-    def inv_vocab(self) -> dict[int, str]:
-        return dict(enumerate(self._words))
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self._words)
+    inv_vocab = property(lambda self: dict(enumerate(self._words)))
+    vocab_size = property(lambda self: len(self._words))
+    pad = property(lambda self: self.vocab["[PAD]"])
+    cls = bos = property(lambda self: self.vocab["[CLS]"])
+    sep = eos = eod = property(lambda self: self.vocab["[SEP]"])
+    mask = property(lambda self: self.vocab["[MASK]"])
 
     @property
     def additional_special_tokens_ids(self) -> list[int]:
         return [number for number, word in enumerate(self._words) if word.startswith("<extra_")]
 
-    pad = property(lambda self: self.vocab["[PAD]"])
-    cls = property(lambda self: self.vocab["[CLS]"])
-    sep = property(lambda self: self.vocab["[SEP]"])
-    mask = property(lambda self: self.vocab["[MASK]"])
-    bos = property(lambda self: self.vocab["[CLS]"])
-    eos = property(lambda self: self.vocab["[SEP]"])
-    eod = property(lambda self: self.vocab["[SEP]"])
-
 
 def build_datasets(program: dict[str, Any], tokenizer: Any) -> list[Any]:
-    """Returns the data of training and of validation; None on the ranks that get them from others."""
+    """Returns the train and the valid dataset; None on ranks that receive their batches."""
     settings: dict[str, Any] = {
         "random_seed": 1234,
         "sequence_length": SEQUENCE_LENGTH,
@@ -127,10 +109,8 @@ def build_datasets(program: dict[str, Any], tokenizer: Any) -> list[Any]:
 
 
 def batches(dataset: Dataset[Any] | None, digest: Any) -> Iterator[Any]:
-    """Yields the batches of this rank, in the order of Megatron's sampler; notes what was in them."""
+    """Yields this rank's batches in the order of Megatron's sampler, and adds their contents to a digest."""
     rank, size = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
-    if dataset is None:
-        return
     stride = MICRO_BATCH_SIZE * size
     firsts = [start + rank * MICRO_BATCH_SIZE for start in range(0, len(dataset) - stride + 1, stride)]
     order = [range(first, first + MICRO_BATCH_SIZE) for first in firsts]
@@ -142,7 +122,7 @@ def batches(dataset: Dataset[Any] | None, digest: Any) -> Iterator[Any]:
 
 
 def build_model(program: dict[str, Any], vocab_size: int) -> Any:
-    """Returns this rank's part of the model."""
+    """Returns this rank's part of a GPT model."""
     tp, pp = program["tp"], program["pp"]
     config = TransformerConfig(
         num_layers=2,
@@ -156,29 +136,15 @@ def build_model(program: dict[str, Any], vocab_size: int) -> Any:
         attention_dropout=0.0,
         gradient_accumulation_fusion=False,
     )
-    vocab_size += -vocab_size % tp
-    shape = {
-        "vocab_size": vocab_size,
-        "max_sequence_length": SEQUENCE_LENGTH,
-        "pre_process": parallel_state.is_pipeline_first_stage(),
-        "post_process": parallel_state.is_pipeline_last_stage(),
-        "parallel_output": True,
-    }
-    model: Any
-    if program["model"] == "gpt":
-        model = GPTModel(config=config, transformer_layer_spec=get_gpt_layer_local_spec(), **shape)
-    elif program["model"] == "bert":
-        model = BertModel(
-            config=config, transformer_layer_spec=bert_layer_local_spec, num_tokentypes=2, add_binary_head=True, **shape
-        )
-    else:
-        model = T5Model(
-            config=config,
-            encoder_config=config,
-            transformer_encoder_layer_spec=get_t5_encoder_with_local_block_spec(2),
-            transformer_decoder_layer_spec=get_t5_decoder_with_local_block_spec(2),
-            **shape,
-        )
+    model = GPTModel(
+        config=config,
+        transformer_layer_spec=get_gpt_layer_local_spec(),
+        vocab_size=vocab_size + -vocab_size % tp,
+        max_sequence_length=SEQUENCE_LENGTH,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        parallel_output=True,
+    )
     settings = DistributedDataParallelConfig(overlap_grad_reduce=False, use_distributed_optimizer=False)
     return DistributedDataParallel(config=config, ddp_config=settings, module=model)
 
@@ -189,20 +155,12 @@ def mean_loss(mask: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, d
     return loss, {"loss": loss.detach()}
 
 
-def bert_loss(
-    mask: torch.Tensor, is_random: torch.Tensor, output: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    loss, _ = mean_loss(mask, output[0])
-    loss = loss + torch.nn.functional.cross_entropy(output[1].view(-1, 2).float(), is_random.view(-1))
-    return loss, {"loss": loss.detach()}
-
-
 def from_first_tensor_rank(names: list[str], data: Any, kind: torch.dtype) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = tensor_parallel.broadcast_data(names, data, kind)
     return found
 
 
-def forward_gpt(data_iterator: Iterator[Any] | None, model: Any) -> tuple[Any, Any]:
+def forward(data_iterator: Iterator[Any] | None, model: Any) -> tuple[Any, Any]:
     data = None if data_iterator is None else next(data_iterator)
     numbers = from_first_tensor_rank(["tokens", "labels", "position_ids"], data, torch.int64)
     mask = from_first_tensor_rank(["loss_mask"], data, torch.float32)["loss_mask"]
@@ -211,27 +169,8 @@ def forward_gpt(data_iterator: Iterator[Any] | None, model: Any) -> tuple[Any, A
     return output, partial(mean_loss, mask)
 
 
-def forward_bert(data_iterator: Iterator[Any] | None, model: Any) -> tuple[Any, Any]:
-    data = None if data_iterator is None else next(data_iterator)
-    names = ["text", "types", "labels", "is_random", "loss_mask", "padding_mask"]
-    found = from_first_tensor_rank(names, data, torch.int64)
-    output = model(found["text"], found["padding_mask"], tokentype_ids=found["types"], lm_labels=found["labels"])
-    return output, partial(bert_loss, found["loss_mask"], found["is_random"])
-
-
-def forward_t5(data_iterator: Iterator[Any] | None, model: Any) -> tuple[Any, Any]:
-    data = None if data_iterator is None else next(data_iterator)
-    names = ["text_enc", "text_dec", "labels", "loss_mask", "enc_mask", "dec_mask"]
-    found = from_first_tensor_rank(names, data, torch.int64)
-    masks = T5MaskedWordPieceDataset.config_attention_mask(
-        found["text_enc"], found["text_dec"], found["enc_mask"] < 0.5, found["dec_mask"] < 0.5, True
-    )
-    output = model(found["text_enc"], found["text_dec"], *masks, lm_labels=found["labels"])
-    return output, partial(mean_loss, found["loss_mask"])
-
-
 def train(rank: int, world_size: int, program: dict[str, Any]) -> dict[str, Any]:
-    """Trains on one rank; returns the losses of its steps and of validation, exactly, and what it read."""
+    """Reads all data on one rank, by training if the model is GPT; returns exact losses and a digest of the batches."""
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(program["store"], world_size)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
@@ -243,19 +182,33 @@ def train(rank: int, world_size: int, program: dict[str, Any]) -> dict[str, Any]
     training, validation = build_datasets(program, tokenizer)
     digest = hashlib.sha256()
     iterators = [batches(data, digest) if data is not None else None for data in (training, validation)]
-    model = build_model(program, tokenizer.vocab_size)
-    data_parallel = parallel_state.get_data_parallel_world_size()
+    losses = []
+    if program["model"] == "gpt":
+        losses = losses_of(iterators, build_model(program, tokenizer.vocab_size), program["steps"])
+    else:
+        for iterator in filter(None, iterators):
+            list(iterator)
+    torch.distributed.barrier()
+    return {
+        "losses": losses,
+        "read": None if training is None else digest.hexdigest(),
+        "class": None if training is None else type(training).__module__,
+    }
+
+
+def losses_of(iterators: list[Any], model: Any, steps: int) -> list[list[str]]:
+    """Trains and validates; returns the exact losses of each step's micro-batches."""
     run = partial(
         get_forward_backward_func(),
-        forward_step_func={"gpt": forward_gpt, "bert": forward_bert, "t5": forward_t5}[program["model"]],
+        forward_step_func=forward,
         model=[model],
-        num_microbatches=GLOBAL_BATCH_SIZE // MICRO_BATCH_SIZE // data_parallel,
+        num_microbatches=GLOBAL_BATCH_SIZE // MICRO_BATCH_SIZE // parallel_state.get_data_parallel_world_size(),
         seq_length=SEQUENCE_LENGTH,
         micro_batch_size=MICRO_BATCH_SIZE,
         decoder_seq_length=SEQUENCE_LENGTH,
     )
     losses = []
-    for _ in range(program["steps"]):
+    for _ in range(steps):
         model.zero_grad_buffer()
         losses.append(run(data_iterator=iterators[0], forward_only=False))
         finalize_model_grads([model])
@@ -263,12 +216,7 @@ def train(rank: int, world_size: int, program: dict[str, Any]) -> dict[str, Any]
             for parameter in model.parameters():
                 parameter -= LEARNING_RATE * parameter.main_grad
     losses.append(run(data_iterator=iterators[1], forward_only=True))
-    torch.distributed.barrier()
-    return {
-        "losses": [[float(micro["loss"]).hex() for micro in step] for step in losses],
-        "read": None if training is None else digest.hexdigest(),
-        "class": None if training is None else type(training).__module__,
-    }
+    return [[float(micro["loss"]).hex() for micro in step] for step in losses]
 
 
 def run_rank(rank: int, world_size: int, program: dict[str, Any], results: Any) -> None:
@@ -276,7 +224,7 @@ def run_rank(rank: int, world_size: int, program: dict[str, Any], results: Any) 
 
 
 def main() -> None:
-    """Runs the programs that a file describes, one after the other; writes what became of each rank."""
+    """Runs the programs in a file one after another; writes the results of each rank."""
     context = multiprocessing.get_context("fork")
     found = []
     for program in json.loads(Path(sys.argv[1]).read_text()):

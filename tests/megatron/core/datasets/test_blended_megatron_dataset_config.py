@@ -6,17 +6,11 @@ import pytest
 from tests.support import StandInTokenizer
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import (
-    BlendedMegatronDatasetConfig,
-    convert_split_vector_to_split_matrix,
-    parse_and_normalize_split,
-)
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 
-FLAGS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
 
-
-def test_what_the_reference_takes_is_taken_as_it_is():
+def test_blends_keep_their_form():
     blend = (("a", "b"), (0, 1))
     config = BlendedMegatronDatasetConfig(-1, 8, blend, split="8:1:1")
     assert config.blend is blend
@@ -38,28 +32,18 @@ def test_what_the_reference_takes_is_taken_as_it_is():
         ({"blend_per_split": [(["a"], [1, 2]), None, None]}, r"`blend_per_split\[0\]`: got 2 weights"),
     ],
 )
-def test_what_it_asserts_is_an_error(settings, text):
+def test_errors_are_assertion_errors(settings, text):
     with pytest.raises(ConfigError, match=text) as raised:
         BlendedMegatronDatasetConfig(1, 8, path_to_cache="cache", **settings)
     assert isinstance(raised.value, AssertionError)
 
 
-def test_settings_of_newer_versions_are_there():
-    settings = {**FLAGS, "random_seed": 1, "sequence_length": 8, "tokenizer": StandInTokenizer(vocab_size=65_536)}
-    config = GPTDatasetConfig(**settings, sft_mock_dataset_config_json="{}", varlen_sbhd_validation=True)
-    assert (config.inter_document_masking, config.token_dtype_code) == (False, 8)
+def test_settings_of_gpt_datasets():
+    settings = {"random_seed": 1, "sequence_length": 8, "tokenizer": StandInTokenizer(vocab_size=65_536)}
+    config = GPTDatasetConfig(**settings, path_to_cache="s3://bucket/indices", varlen_sbhd_validation=True)
+    assert config.path_to_cache == "s3://bucket/indices"
+    assert (config.reset_position_ids, config.inter_document_masking, config.token_dtype_code) == (False, False, 8)
     with pytest.raises(AssertionError, match="`varlen_sbhd_validation` and `hybrid_context_parallel`"):
         GPTDatasetConfig(**settings, varlen_sbhd_validation=True, hybrid_context_parallel=True)
-
-
-def test_shares_and_intervals():
-    assert parse_and_normalize_split("949,50,1") == [0.949, 0.05, 0.001]
-    assert convert_split_vector_to_split_matrix([1.0, 0.0, 0.0], [0.0, 0.5, 0.5]) == [None, None, None]
-
-
-def test_indices_may_be_kept_in_a_bucket_and_flags_of_masks_be_left_out():
-    config = GPTDatasetConfig(1, 8, tokenizer=StandInTokenizer(), path_to_cache="s3://bucket/indices", mixing_block=64)
-    assert config.path_to_cache == "s3://bucket/indices"
-    assert (config.reset_position_ids, config.eod_mask_loss) == (False, False)
     with pytest.raises(ConfigError, match="`path_to_cache`: must be a local folder"):
         BlendedMegatronDatasetConfig(1, 8, path_to_cache="s3:/bucket/indices")

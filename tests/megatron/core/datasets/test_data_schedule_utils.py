@@ -40,14 +40,15 @@ def test_the_steps_one_by_one():
         assert {pack[name].dtype for name in ("cu_seqlens", "cu_seqlens_padded", "max_seqlen")} == {torch.int32}
     assert utils.broadcast_to_pp_group(packs, 1, 5.0, 17.0, None, "cpu") == (packs, 1, 5.0, 17.0)
     assert utils.broadcast_scalars([1, 5.0], None, "cpu") == [1, 5.0]
-    several = SimpleNamespace(virtual_pipeline_model_parallel_size=2)
-    for config, count in ((SimpleNamespace(virtual_pipeline_model_parallel_size=None), None), (several, 2)):
-        found = utils.create_data_iterator(packs, None, None, config)
-        for iterator in [found] if count is None else found:
-            assert "tokens" in next(iterator)
+    one, two = (SimpleNamespace(virtual_pipeline_model_parallel_size=count) for count in (None, 2))
+    iterators = [
+        utils.create_data_iterator(packs, None, None, one),
+        *utils.create_data_iterator(packs, None, None, two),
+    ]
+    assert all("tokens" in next(iterator) for iterator in iterators)
 
 
-def test_parts_of_packs_by_rank():
+def test_partitioned_indices():
     assert utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 8, 2, 1).dtype == torch.int32
     with pytest.raises(AssertionError, match="`cu_seqlens`: must end at 7 tokens, got 8"):
         utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 7, 2, 1)
@@ -61,12 +62,12 @@ def test_parts_of_packs_by_rank():
         ([{**sample(1), "tokens": torch.ones(2, 2)}], r"`tokens` of item 0 .* must be a vector, got shape \[2, 2\]"),
     ],
 )
-def test_other_samples_are_refused(items, message):
+def test_invalid_samples(items, message):
     with pytest.raises(InputError, match=message):
         utils.get_batch_and_global_seqlens(iter(items), len(items), None)
 
 
-def test_a_tensor_of_another_length_is_refused():
+def test_a_tensor_of_another_length():
     batch, pairs, ids, offsets, _ = utils.get_batch_and_global_seqlens(iter([sample(1, 2)]), 1, None)
     batch[0]["labels"] = torch.ones(1)
     with pytest.raises(InputError, match="has 2 tokens and 1 elements of `labels`"):

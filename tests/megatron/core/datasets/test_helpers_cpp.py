@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.helpers_cpp`: what the compiled helpers of the reference do, bit for bit."""
+"""`tokenloom.megatron.core.datasets.helpers_cpp`: equal to Megatron's compiled helpers, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,44 +14,35 @@ def filled(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full(size, -1, dtype=np.int16), np.full(size, -1, dtype=np.int64)
 
 
-def test_a_blend_is_filled_in():
+def test_blends_are_filled_in():
     chosen, given = filled(6)
     assert ours.build_blending_indices(chosen, given, [0.5, 0.5, 9.0], 2, 5, False) is None
-    assert chosen.tolist() == [0, 1, 0, 1, 0, -1]
-    assert given.tolist() == [0, 0, 1, 1, 2, -1]
-
-
-def test_sizes_are_used_up():
+    assert (chosen.tolist(), given.tolist()) == ([0, 1, 0, 1, 0, -1], [0, 0, 1, 1, 2, -1])
     chosen, given = filled(4)
     ours.build_exhaustive_blending_indices(chosen, given, [1, 0, 2], 3)
-    assert chosen.tolist() == [2, 0, 2, -1]
-    assert given.tolist() == [0, 0, 1, -1]
+    assert (chosen.tolist(), given.tolist()) == ([2, 0, 2, -1], [0, 0, 1, -1])
 
 
-def test_arrays_that_are_too_short_are_refused():
+def test_wrong_arguments():
     for arrays in (filled(1), (np.zeros(2, np.int32), np.zeros(1, np.int64))):
         with pytest.raises(ValueError, match="could not broadcast"):
             ours.build_blending_indices(*arrays, [1.0], 1, 2, False)
         with pytest.raises(ValueError, match="could not broadcast"):
             ours.build_exhaustive_blending_indices(*arrays, [2], 1)
-
-
-def test_wrong_numbers_are_refused():
     for weights in ([1.0], [0.0, 1.0], [np.nan, 1.0]):
         with pytest.raises(ConfigError, match="`weights`: must be 2 finite numbers above 0, got"):
             ours.build_blending_indices(*filled(1), weights, 2, 1, False)
     with pytest.raises(ConfigError, match=r"`sizes`: must be 1 numbers ≥ 0, got \[-1\]"):
         ours.build_exhaustive_blending_indices(*filled(1), [-1], 1)
+    with pytest.raises(TypeError):
+        ours.build_mapping(docs=[0, 2], sizes=[4, 4])
 
 
-def test_samples_begin_where_the_one_before_ended():
+def test_sample_indices():
     index = ours.build_sample_idx_int32([3, 4, 1], [0, 1, 2], 3, 1, 8, True, 1)
     assert index.tolist() == [[0, 0], [1, 0], [1, 3]]
     assert index.dtype == np.int32
     assert ours.build_sample_idx_int64([3, 4, 1], [0, 1, 2], 3, 1, 8, False, 1).tolist() == [*index.tolist(), [2, 0]]
-
-
-def test_the_dtype_is_chosen_by_the_longest():
     sizes, documents = np.array([3, 4, 1], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
     assert helpers.build_sample_idx(sizes, documents, 3, 1, 8).dtype == np.int32
     index = helpers.build_sample_idx(sizes.astype(np.int64) * 2**30, documents, 2**30, 1, 2**33, True, False)
@@ -60,21 +51,15 @@ def test_the_dtype_is_chosen_by_the_longest():
         helpers.build_sample_idx(np.array([5, 0], np.int32), documents[:2], 2, 1, 6, drop_last_partial_sequence=False)
 
 
-def test_arguments_are_positional():
-    with pytest.raises(TypeError):
-        ours.build_mapping(docs=[0, 2], sizes=[4, 4])
-
-
 @pytest.fixture
 def theirs():
     return pytest.importorskip("megatron.core.datasets.helpers_cpp")
 
 
 @pytest.mark.peer
-def test_blends_equal_those_of_the_reference(theirs, rng):
+def test_blends_equal_megatrons(theirs, rng):
     for case in range(60):
-        num_datasets = int(rng.integers(1, 40))
-        size = int(rng.integers(0, 300))
+        num_datasets, size = int(rng.integers(1, 40)), int(rng.integers(0, 300))
         weights = rng.random(num_datasets) ** 3
         if case % 3:
             weights /= weights.sum()
@@ -87,10 +72,6 @@ def test_blends_equal_those_of_the_reference(theirs, rng):
         theirs.build_exhaustive_blending_indices(*expected, sizes, num_datasets)
         ours.build_exhaustive_blending_indices(*actual, sizes, num_datasets)
         np.testing.assert_array_equal(actual, expected)
-
-
-@pytest.mark.peer
-def test_every_other_element_can_be_filled(theirs):
     expected, actual = filled(20), filled(20)
     theirs.build_blending_indices(*(array[::2] for array in expected), [0.3, 0.7], 2, 9, False)
     ours.build_blending_indices(*(array[::2] for array in actual), [0.3, 0.7], 2, 9, False)
@@ -98,7 +79,7 @@ def test_every_other_element_can_be_filled(theirs):
 
 
 @pytest.mark.peer
-def test_sample_indices_equal_those_of_the_reference(theirs, rng):
+def test_sample_indices_equal_megatrons(theirs, rng):
     for case in range(150):
         lengths = rng.integers(0 if case % 2 else 1, 12, size=rng.integers(1, 30)).astype(np.int32)
         epochs = int(rng.integers(1, 4))
@@ -108,30 +89,25 @@ def test_sample_indices_equal_those_of_the_reference(theirs, rng):
         if epochs * arguments[2] - arguments[4] < 0:
             continue
         for name in ("build_sample_idx_int32", "build_sample_idx_int64"):
-            expected = getattr(theirs, name)(lengths, stream, *arguments)
-            actual = getattr(ours, name)(lengths, stream, *arguments)
+            expected, actual = (getattr(module, name)(lengths, stream, *arguments) for module in (theirs, ours))
             assert actual.dtype == expected.dtype
             np.testing.assert_array_equal(actual, expected, err_msg=repr((lengths, stream, arguments)))
 
 
 @pytest.mark.peer
-def test_mappings_equal_those_of_the_reference(theirs, rng):
+def test_mappings_equal_megatrons(theirs, rng):
     for _ in range(40):
         counts = rng.integers(0, 7, size=rng.integers(0, 12))
         docs = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         sizes = np.where(rng.random(docs[-1]) < 0.02, 600, rng.integers(1, 40, size=docs[-1])).astype(np.int32)
-        seed = int(rng.integers(1, 2**31 - 2))
-        most = int(rng.choice([5, 50, 2**63 - 2]))
-        epochs = int(rng.integers(1, 4))
-        arguments = (docs, sizes, epochs, most, int(rng.integers(2, 99)), float(rng.choice([0.0, 0.1, 0.5])), seed)
-        sentences = int(rng.integers(1, 3))
-        expected = theirs.build_mapping(*arguments, False, sentences)
-        actual = ours.build_mapping(*arguments, False, sentences)
-        assert actual.dtype == expected.dtype
-        np.testing.assert_array_equal(actual, expected)
+        seed, epochs, sentences = (int(rng.integers(1, stop)) for stop in (2**31 - 2, 4, 3))
+        most, longest = int(rng.choice([5, 50, 2**63 - 2])), int(rng.integers(2, 99))
+        short = float(rng.choice([0.0, 0.1, 0.5]))
         titles = rng.integers(0, 5, size=len(counts)).astype(np.int32)
-        arguments = (docs, sizes, titles, epochs, most, int(rng.integers(2, 99)), seed, False, bool(sentences - 1))
-        expected = theirs.build_blocks_mapping(*arguments)
-        actual = ours.build_blocks_mapping(*arguments)
-        assert actual.dtype == expected.dtype
-        np.testing.assert_array_equal(actual, expected)
+        for name, arguments in {
+            "build_mapping": (docs, sizes, epochs, most, longest, short, seed, False, sentences),
+            "build_blocks_mapping": (docs, sizes, titles, epochs, most, longest, seed, False, bool(sentences - 1)),
+        }.items():
+            expected, actual = (getattr(module, name)(*arguments) for module in (theirs, ours))
+            assert actual.dtype == expected.dtype
+            np.testing.assert_array_equal(actual, expected)

@@ -7,17 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tokenloom.megatron.core.datasets.data_schedule import (
-    BalancedCPScheduler,
-    HybridCPDataLoaderWrapper,
-)
+from tokenloom.megatron.core.datasets.data_schedule import BalancedCPScheduler, HybridCPDataLoaderWrapper
 from tokenloom.packing.groups import ProcessGroups
 
 CONFIG = SimpleNamespace(max_seqlen_per_dp_cp_rank=8)
 
 
 def packed(*lengths, first=0):
-    """Returns a sample as the reference's packed datasets give it, with one boundary too many."""
     bounds = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     tokens = torch.arange(first, first + bounds[-1])
     return {
@@ -25,22 +21,18 @@ def packed(*lengths, first=0):
         "labels": tokens + 1,
         "loss_mask": torch.ones(len(tokens)),
         "position_ids": tokens * 0,
-        "cu_seqlens": torch.tensor([*bounds, bounds[-1]]),
+        "cu_seqlens": torch.tensor([*bounds, bounds[-1]]),  # Megatron's datasets repeat the last boundary
         "max_seqlen": torch.tensor(max(lengths)),
         "dataset_id": torch.tensor(3),
     }
 
 
-def test_each_item_is_what_this_rank_works_on_and_the_plan(monkeypatch):
+def test_items_are_this_ranks_samples_and_the_plan(monkeypatch):
     monkeypatch.delitem(__import__("sys").modules, "megatron.core", raising=False)
     wrapper = HybridCPDataLoaderWrapper(iter([[packed(3, 8), packed(2, first=50)]]), CONFIG, ProcessGroups())
     samples, groups = next(iter(wrapper))
     assert sorted(number for row in groups for number in row[0]) == [0, 1, 2]
-    assert {number: sample["tokens"].tolist() for number, sample in samples.items()} == {
-        0: [0, 1, 2],
-        1: [3, 4, 5, 6, 7, 8, 9, 10],
-        2: [50, 51],
-    }
+    assert [as_lists(samples)[k]["tokens"] for k in range(3)] == [[0, 1, 2], [*range(3, 11)], [50, 51]]
     assert set(samples[0]) == {"tokens", "labels", "loss_mask", "position_ids"}
     with pytest.raises(StopIteration):
         next(wrapper)
@@ -50,8 +42,7 @@ def test_each_item_is_what_this_rank_works_on_and_the_plan(monkeypatch):
 
 
 @pytest.mark.peer
-def test_what_the_reference_gives_one_rank(monkeypatch, rng):
-    """Its code, with the calls of CUDA taken away."""
+def test_items_equal_megatrons_on_one_rank(monkeypatch, rng):
     dist = torch.distributed
     theirs = pytest.importorskip("megatron.core.datasets.data_schedule").HybridCPDataLoaderWrapper
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
@@ -63,11 +54,12 @@ def test_what_the_reference_gives_one_rank(monkeypatch, rng):
         items = [[packed(*rng.integers(1, 9, size=5).tolist()) for _ in range(4)] for _ in range(3)]
         plain = [[{k: v for k, v in one.items() if k != "dataset_id"} for one in item] for item in items]
         expected = theirs(iter(plain), CONFIG, groups)
-        for found in HybridCPDataLoaderWrapper(iter(items), CONFIG, groups):
-            samples, plan = next(expected)
-            assert found[1] == plan
-            assert {n: {k: v.tolist() for k, v in one.items()} for n, one in found[0].items()} == {
-                n: {k: v.tolist() for k, v in one.items()} for n, one in samples.items()
-            }
+        for actual in HybridCPDataLoaderWrapper(iter(items), CONFIG, groups):
+            (samples, plan), (their_samples, their_plan) = actual, next(expected)
+            assert (plan, as_lists(samples)) == (their_plan, as_lists(their_samples))
     finally:
         dist.destroy_process_group()
+
+
+def as_lists(samples):
+    return {number: {name: value.tolist() for name, value in sample.items()} for number, sample in samples.items()}

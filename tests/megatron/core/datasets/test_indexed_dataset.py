@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.indexed_dataset`; compared with the reference in `tests/peer`."""
+"""`tokenloom.megatron.core.datasets.indexed_dataset`; `tests/peer` compares it with Megatron's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def prefix(tmp_path):
 
 @pytest.fixture
 def expected(tmp_path):
-    """Samples of documents in which each token is one more."""
     return samples_of(IndexedDataset(write_corpus(tmp_path / "raised", RAISED)))
 
 
@@ -43,8 +42,7 @@ def samples_of(source):
     return GPTDataset(source, None, np.arange(len(DOCUMENTS), dtype=np.int32), 8, Split.train, make_config(None))
 
 
-def assert_asked_everywhere(dataset, expected):
-    """Every path to a sample gives what is expected: one, a batch, threads, torch's loader, a blend."""
+def assert_all_paths_return(dataset, expected):
     positions = list(range(len(expected)))
     blend = BlendedDataset([dataset, dataset], [0.5, 0.5], 6, dataset.config)
     wanted = [expected.sample(k) for k in positions]
@@ -72,15 +70,11 @@ class ByBoth(ByGet):
 
 
 class Doubling(_MMapBinReader):
-    """Of a list of ours, by its name: a reader that gives other tokens."""
-
     def read(self, dtype, count, offset):
         return super().read(dtype, count, offset) + np.dtype(dtype).type(1)
 
 
 class Foreign:
-    """A reader that has nothing of ours."""
-
     def __init__(self, path):
         self.bytes = np.fromfile(path, dtype=np.uint8)
 
@@ -89,32 +83,32 @@ class Foreign:
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-def test_what_a_user_overrides_is_asked_everywhere(prefix, expected, mmap):
-    assert_asked_everywhere(samples_of(ByGet(prefix, False, mmap)), expected)
-    assert_asked_everywhere(samples_of(ByBoth(prefix, mmap=mmap)), expected)
+def test_overridden_methods_and_assigned_readers_are_called_by_all_paths(prefix, expected, mmap):
+    assert_all_paths_return(samples_of(ByGet(prefix, False, mmap)), expected)
+    assert_all_paths_return(samples_of(ByBoth(prefix, mmap=mmap)), expected)
     for reader in (Doubling, Foreign):
         dataset = IndexedDataset(prefix, mmap=mmap)
         samples = samples_of(dataset)
         assert not equal_samples(samples.sample(0), expected.sample(0))
         dataset.bin_reader = reader(get_bin_path(prefix))
-        assert_asked_everywhere(samples, expected)
+        assert_all_paths_return(samples, expected)
         assert dataset[0].tolist() == dataset.get(0).tolist() == RAISED[0]
 
 
-def test_a_reader_that_is_changed_or_named_is_asked(prefix, expected, monkeypatch):
+def test_patched_readers_are_called_by_all_paths(prefix, expected, monkeypatch):
     dataset = IndexedDataset(prefix)
     reader, read = dataset.bin_reader, dataset.bin_reader.read
     reader.read = lambda dtype, count, offset: read(dtype, count, offset) + np.dtype(dtype).type(1)
     dataset.bin_reader = reader
-    assert_asked_everywhere(samples_of(dataset), expected)
+    assert_all_paths_return(samples_of(dataset), expected)
     del reader.read
     dataset.bin_reader = reader
     assert dataset[0].tolist() == DOCUMENTS[0]
     monkeypatch.setattr(indexed_dataset, "_MMapBinReader", Foreign)
-    assert_asked_everywhere(samples_of(IndexedDataset(prefix)), expected)
+    assert_all_paths_return(samples_of(IndexedDataset(prefix)), expected)
 
 
-def test_a_reader_for_a_kind_of_address_is_asked(prefix, tmp_path, monkeypatch):
+def test_a_registered_reader_is_called_for_its_scheme(prefix, tmp_path, monkeypatch):
     class Elsewhere(IndexedDataset):
         is_remote = True
 
@@ -123,27 +117,17 @@ def test_a_reader_for_a_kind_of_address_is_asked(prefix, tmp_path, monkeypatch):
             return f"s3://bucket/{super().tokens_path}"
 
     config = ObjectStorageSettings(cache_path=str(tmp_path))
-    seen = []
-    monkeypatch.setitem(
-        indexed_dataset.OBJECT_STORAGE_BIN_READERS,
-        "s3",
-        lambda path, config: seen.append((path, config)) or Foreign(path.removeprefix("s3://bucket/")),
-    )
+
+    def make(path, given):
+        assert (path, given) == (f"s3://bucket/{prefix}.bin", config)
+        return Foreign(path.removeprefix("s3://bucket/"))
+
+    monkeypatch.setitem(indexed_dataset.OBJECT_STORAGE_BIN_READERS, "s3", make)
     assert Elsewhere(prefix, False, False, config)[1].tolist() == RAISED[1]
-    assert seen == [(f"s3://bucket/{prefix}.bin", config)]
 
 
-def test_boundaries_may_be_replaced_in_one_object(prefix):
-    dataset = IndexedDataset(prefix)
-    dataset.set_document_indices(np.array([0, 2, 4]))
-    assert dataset.document_indices.tolist() == [0, 2, 4]
-    assert dataset.num_documents == 2
-    assert IndexedDataset(prefix).num_documents == 4
-
-
-def test_pickles_of_all_versions_open_the_pair(prefix):
+def test_states_of_all_versions_open_the_pair(prefix):
     dataset = IndexedDataset(prefix, False, False)
-    assert dataset.__getstate__() == (prefix, False, False, None, False, None, None)
     for again in (pickle.loads(pickle.dumps(dataset)), copy.copy(dataset)):
         assert again[2].tolist() == DOCUMENTS[2]
         assert isinstance(again.bin_reader, _FileBinReader)
@@ -152,14 +136,11 @@ def test_pickles_of_all_versions_open_the_pair(prefix):
     assert older[2].tolist() == DOCUMENTS[2]
 
 
-def test_a_pickle_leads_to_the_same_files(prefix, tmp_path):
+def test_a_pickle_opens_the_same_files_only(prefix, tmp_path):
     pickled = pickle.dumps(IndexedDataset(prefix))
     write_corpus(tmp_path / "corpus", [[1], [2], [3], [4]])
     with pytest.raises(ChangedFileError):
         pickle.loads(pickled)
     assert len(pickle.loads(pickle.dumps(IndexedDataset(prefix)))) == 4
-
-
-def test_objects_are_not_mapped(prefix):
     with pytest.raises(ConfigError, match="`mmap`: must be False with `object_storage_config`"):
         IndexedDataset(prefix, s3_config=ObjectStorageSettings())

@@ -38,13 +38,12 @@ def outcome(function, arguments):
 
 
 @pytest.mark.peer
-def test_paths_are_read_as_the_reference_reads_them():
+def test_paths_are_parsed_as_in_megatron():
     theirs = pytest.importorskip("megatron.core.datasets.object_storage_utils")
     for name, *arguments in CASES:
-        expected = outcome(getattr(theirs, name), arguments)
-        actual = outcome(getattr(ours, name), arguments)
+        expected, actual = (outcome(getattr(module, name), arguments) for module in (theirs, ours))
         if isinstance(expected, tuple) and expected and isinstance(expected[0], type):
-            assert set(expected) <= set(actual), name  # caught by whoever catches theirs
+            assert set(expected) <= set(actual), name
         else:
             assert actual == expected, name
         names = [[*inspect.signature(getattr(module, name)).parameters] for module in (ours, theirs)]
@@ -52,7 +51,7 @@ def test_paths_are_read_as_the_reference_reads_them():
     assert theirs.ObjectStorageConfig("/cache").__dict__ == CONFIG.__dict__ == {**vars(ours.S3Config("/cache"))}
 
 
-def test_index_files_are_copied_from_a_store(bucket, tmp_path):
+def test_index_files_are_copied(bucket, tmp_path):
     bucket.put("data/train.idx", b"index")
     bucket.put("data/train.bin", b"tokens")
     address = f"s3://{bucket.name}/data/train"
@@ -63,7 +62,7 @@ def test_index_files_are_copied_from_a_store(bucket, tmp_path):
     assert (tmp_path / bucket.name / "data" / "train.idx").read_bytes() == b"index"
 
 
-def test_other_ranks_wait_for_the_copy(monkeypatch, tmp_path):
+def test_other_ranks_need_the_copy(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 1)
     with pytest.raises(DatasetNotFoundError, match=r"rank 0 has not copied `s3://bucket/train.idx`"):
