@@ -1,4 +1,4 @@
-"""A tokenizer of conversations as the reference's for fine-tuning, of characters, and files of records."""
+"""A character tokenizer like Megatron's for fine-tuning, and files of records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_MASKS = dict.fromkeys(
 
 
 class ConversationTokenizer:
-    """A turn is the id of its role, its characters, and the end of a text; targets are those of the assistant."""
+    """Encodes a turn as the id of its role, its characters, and EOD; only the assistant's turns have targets."""
 
     vocab_size = 256
     pad = PAD
@@ -39,7 +39,6 @@ class ConversationTokenizer:
 
 
 def turns(**texts):
-    """Returns messages: `turns(system="", user="hi")`."""
     return [{"role": role, "content": text} for role, text in texts.items()]
 
 

@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.training.datasets.sft_dataset`: samples as the reference's of 0.19.2 makes them."""
+"""`tokenloom.megatron.training.datasets.sft_dataset`: samples recorded with Megatron 0.19.2."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ from torch.utils.data import DataLoader
 
 from tokenloom.datasets.splits import Split
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
-from tokenloom.megatron.training.datasets.sft_dataset import (
-    MockSFTDataset,
-    SFTDataset,
-    SFTLowLevelDataset,
-)
+from tokenloom.megatron.training.datasets.sft_dataset import MockSFTDataset, SFTDataset, SFTLowLevelDataset
 
 SHORT, LONG = turns(system="", user="a", assistant="bc"), turns(system="s", user="d", assistant="efg")
 """10 and 12 tokens."""
@@ -55,7 +51,7 @@ def test_a_conversation_and_its_padding():
     assert [tensor.dtype for tensor in sample.values()] == kinds
 
 
-def test_conversations_of_a_line_share_a_sample_until_it_is_full():
+def test_conversations_of_a_line_share_a_sample():
     dataset = make([SHORT + LONG + SHORT], sequence_length=24)
     sample = dataset[0]
     assert sample["cu_seqlens"][:5].tolist() == [0, 9, 20, 24, 24]
@@ -78,7 +74,7 @@ def test_a_pad_that_ends_texts_has_no_loss():
     assert dataset[0]["loss_mask"].sum() == 3
 
 
-def test_lines_come_in_the_order_of_the_file_and_again(tmp_path):
+def test_lines_are_read_in_order_and_repeated(tmp_path):
     records = [{"messages": SHORT}, {"messages": LONG, "id": 7}, {"messages": SHORT}]
     path, cache = write_lines(tmp_path / "lines.jsonl", records), str(tmp_path / "cache")
     config = config_of(sequence_length=12, blend=([path], None), split="2,1,0", path_to_cache=cache)
@@ -90,28 +86,21 @@ def test_lines_come_in_the_order_of_the_file_and_again(tmp_path):
     assert lists(pickle.loads(pickle.dumps(train))[1]) == expected[1]
     (batch, *_) = DataLoader(train, batch_size=2)
     assert batch["tokens"].tolist() == [sample["tokens"] for sample in expected]
-    assert isinstance(train, torch.utils.data.Dataset)
 
 
-def test_a_line_without_messages_is_named(tmp_path):
-    path = write_lines(tmp_path / "lines.jsonl", [{"messages": SHORT}, {"text": "none"}])
-    low_level = SFTLowLevelDataset(path)
-    assert len(low_level) == SFTDataset.numel_low_level_dataset(low_level) == 2
-    assert low_level[0] == SHORT
+def test_errors(tmp_path):
+    low_level = SFTLowLevelDataset(write_lines(tmp_path / "lines.jsonl", [{"messages": SHORT}, {"text": "none"}]))
     with pytest.raises(ValueError, match=r"lines.jsonl`: record 1 has no `messages`, only text"):
         low_level[1]
     with pytest.raises(ValueError, match="sample 0 has no conversation"):
         make([[]])[0]
-
-
-def test_what_cannot_be_is_refused():
     with pytest.raises(AssertionError, match="`create_attention_mask`: must be False"):
         make([SHORT], create_attention_mask=True)[0]
     with pytest.raises(AssertionError, match="StandInTokenizer has no `tokenize_conversation`"):
         make([SHORT], tokenizer=StandInTokenizer(pad=0, eod=1))[0]
 
 
-def test_a_class_may_part_a_line_and_make_samples_of_its_own():
+def test_overridden_hooks_are_called():
     class Whole(SFTDataset):
         def _split_conversations(self, merged_conversations):
             return [list(merged_conversations)]
@@ -125,17 +114,17 @@ def test_a_class_may_part_a_line_and_make_samples_of_its_own():
     assert batch["number"].tolist() == [0]
 
 
-# --- made-up data -----------------------------------------------------------------------------------------------------
+# --- mock data --------------------------------------------------------------------------------------------------------
 
 
-def made_up(settings, **changes):
-    config = config_of(sequence_length=16, sft_mock_dataset_config_json=settings, **changes)
+def make_mock(settings):
+    config = config_of(sequence_length=16, sft_mock_dataset_config_json=settings)
     low_level = MockSFTDataset.build_low_level_dataset(None, config)
     return MockSFTDataset(low_level, None, np.arange(40, dtype=np.int32), 40, Split.train, config)
 
 
-def test_made_up_texts_have_lengths_of_a_distribution():
-    dataset = made_up(None)
+def test_mock_texts_of_a_distribution():
+    dataset = make_mock(None)
     lengths = [len(dataset[k]["tokens"]) for k in range(len(dataset))]
     assert lengths == dataset.dataset.sequence_lengths[:40].tolist()
     assert (min(lengths), max(lengths)) == (8, 16)
@@ -146,24 +135,24 @@ def test_made_up_texts_have_lengths_of_a_distribution():
     assert sample["loss_mask"].tolist() == [1] * (lengths[0] - 1) + [0]
 
 
-def test_made_up_texts_of_lengths_in_a_file(tmp_path):
+def test_mock_texts_with_lengths_of_a_file(tmp_path):
     (tmp_path / "lengths.csv").write_text("length\n3\n40\n")
     settings = f'{{"mode": "file", "path": "{tmp_path}/lengths.csv", "format": "sbhd"}}'
     (tmp_path / "settings.json").write_text(settings)
     for given in (settings, str(tmp_path / "settings.json")):
-        dataset = made_up(given)
+        dataset = make_mock(given)
         assert dataset[0]["tokens"].tolist() == [1, 2, EOD] + [PAD] * 13
         assert dataset[1]["tokens"].tolist() == [*range(1, 16), EOD]
         assert "cu_seqlens" not in dataset[0]
 
 
-def test_made_up_lengths_of_tokens_of_a_pair(tmp_path):
+def test_mock_texts_of_a_pair(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[11, 12], [13], [14, 15, 16]])
     settings = f'{{"mode": "verification", "data_path": "{prefix}", "min_seq_len": 4, "max_seq_len": 4}}'
-    dataset = made_up(settings)
+    dataset = make_mock(settings)
     assert dataset[0]["tokens"].tolist() == [11, 12, 13, EOD]
     assert dataset[2]["tokens"].tolist() == [14, 15, 16, EOD]
     with pytest.raises(AssertionError, match=r"`mode`: must be 'file'.*got 'odd'"):
-        made_up('{"mode": "odd"}')
+        make_mock('{"mode": "odd"}')
     with pytest.raises(KeyError, match="mean_seq_len"):
-        made_up('{"mode": "distribution", "type": "lognormal"}')
+        make_mock('{"mode": "distribution", "type": "lognormal"}')

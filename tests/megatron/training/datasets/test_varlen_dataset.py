@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.training.datasets.varlen_dataset`: records of several kinds, a sample each."""
+"""`tokenloom.megatron.training.datasets.varlen_dataset`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ RECORDS = {
 
 
 @pytest.mark.parametrize("schema", RECORDS)
-def test_records_say_what_they_are(tmp_path, schema):
+def test_schemas(tmp_path, schema):
     record, expected = RECORDS[schema]
     low_level = VarlenLowLevelDataset(write_lines(tmp_path / "lines.jsonl", [record]))
     assert (low_level.schema_name, len(low_level), low_level[0]) == (schema, 1, expected)
 
 
-def test_what_is_no_text_is_refused():
+def test_invalid_records():
     for record in ({"messages": [{"content": [1]}]}, {"text": 5}, {"prompt": ["a"], "output": "b"}):
         convert, _ = _select_converter([*record])
         with pytest.raises(ValueError, match="must be a string"):
@@ -69,7 +69,7 @@ def make_mock(**settings):
     return MockVarlenDataset(low_level, None, np.arange(20, dtype=np.int32), None, Split.train, config)
 
 
-def test_texts_are_padded_to_what_ranks_need():
+def test_texts_are_padded_for_context_parallelism():
     dataset = make(["abc", "", "a", "abcdefghijkl"], context_parallel_size=2)
     a, b, c = map(ord, "abc")
     assert lists(dataset[0]) == {
@@ -91,15 +91,13 @@ def test_prompts_have_no_loss():
     assert sample["labels"].tolist() == [IGNORED, IGNORED, ROLES["assistant"], ord("b"), EOD]
     assert sample["loss_mask"].tolist() == [0, 0, 1, 1, 1]
 
-
-def test_all_as_long_as_each_other():
     sample = make(["abc"], varlen_sbhd_validation=True)[0]
     assert [*sample] == ["tokens", "labels", "loss_mask", "position_ids"]
     assert sample["tokens"].tolist() == [*map(ord, "abc"), EOD, PAD, PAD, PAD, PAD]
     assert sample["loss_mask"].tolist() == [1] * 3 + [0] * 5
 
 
-def test_made_up_texts():
+def test_mock_texts():
     dataset = make_mock()
     lengths = [int(dataset[k]["original_seq_len"]) for k in range(20)]
     assert lengths == (dataset.dataset.sequence_lengths[:20] - 1).tolist()

@@ -1,4 +1,4 @@
-"""One program with Megatron's data classes and with tokenloom's: batches and losses are equal bit for bit."""
+"""One program with Megatron's data classes and with tokenloom's: the batches of all ranks are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.peer, pytest.mark.slow]
 pytest.importorskip("megatron.core.datasets.megatron_tokenizer", reason="the program derives its tokenizer from 0.16's")
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = "tests/megatron/training_loop.py"
+PROGRAM = "tests/megatron/reading_loop.py"
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *(f"<extra_{number}>" for number in range(40))]
 RESETS = {"reset_position_ids": True, "reset_attention_mask": True, "eod_mask_loss": True}
 PLAIN = dict.fromkeys(RESETS, False)
@@ -81,7 +81,7 @@ def start(words: list[str], programs: list[dict[str, Any]], folder: Path) -> sub
     )
 
 
-def test_batches_and_losses_equal_those_of_megatrons_data_classes(programs, tmp_path):
+def test_batches_equal_those_of_megatrons_data_classes(programs, tmp_path):
     folders = {"theirs": tmp_path / "theirs", "ours": tmp_path / "ours"}
     words = {"theirs": [], "ours": ["-m", "tokenloom.megatron"]}
     processes = {who: start(words[who], programs, folder) for who, folder in folders.items()}
@@ -93,6 +93,4 @@ def test_batches_and_losses_equal_those_of_megatrons_data_classes(programs, tmp_
             kinds = [rank.pop("class") for rank in ranks]
             assert any(kinds), program["name"]
             assert all(kind is None or kind.startswith(package) for kind in kinds), kinds
-        assert any(rank["losses"] for rank in theirs) == (program["model"] == "gpt")
-        assert any(rank["read"] for rank in theirs), program["name"]
         assert ours == theirs, program["name"]
