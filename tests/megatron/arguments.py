@@ -1,28 +1,31 @@
-"""Arguments as the reference's parser gives them, those about data."""
+"""The data arguments that Megatron's parser returns."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from typing import Any
 
+_NONE = """
+data_args_path data_cache_path data_path dataloader_type decoder_seq_length encoder_seq_length
+eval_global_batch_size eval_interval fim_fragment_rate fim_no_prefix fim_split_sample global_batch_size merge_file
+object_storage_cache_path per_dataset_sequences_path per_split_data_args_path phase_transition_iterations
+rampup_batch_size special_tokens split start_eval_at_iter step_batch_size_schedule test_data_path tiktoken_pattern
+tokenizer_model tokenizer_type train_data_path train_iters train_samples valid_data_path vocab_file vocab_size
+"""
+_FALSE = """
+allow_ambiguous_pad_tokens data_parallel_random_init dataloader_defer_npy_index_mmap dataloader_fast_cache_load
+dataloader_inter_document_masking eod_mask_loss fim_data full_validation hybrid_context_parallel mock_data
+multiple_validation_sets reset_attention_mask reset_position_ids sequence_parallel sft skip_train
+tokenizer_hf_no_include_special_tokens
+"""
+_TRUE = """
+bert_binary_head create_attention_mask_in_dataloader data_sharding mmap_bin_files
+tokenizer_sentencepiece_ignore_extra_whitespaces
+"""
 DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("data_args_path", "data_cache_path", "data_path", "dataloader_type"), None),
-    **dict.fromkeys(("decoder_seq_length", "encoder_seq_length", "eval_global_batch_size", "eval_interval"), None),
-    **dict.fromkeys(("fim_fragment_rate", "fim_no_prefix", "fim_split_sample", "global_batch_size"), None),
-    **dict.fromkeys(("merge_file", "object_storage_cache_path", "per_dataset_sequences_path"), None),
-    **dict.fromkeys(("per_split_data_args_path", "phase_transition_iterations", "rampup_batch_size"), None),
-    **dict.fromkeys(("special_tokens", "split", "start_eval_at_iter", "step_batch_size_schedule"), None),
-    **dict.fromkeys(("test_data_path", "tiktoken_pattern", "tokenizer_model", "tokenizer_type"), None),
-    **dict.fromkeys(("train_data_path", "train_iters", "train_samples", "valid_data_path", "vocab_file"), None),
-    **dict.fromkeys(("vocab_size",), None),
-    **dict.fromkeys(("allow_ambiguous_pad_tokens", "data_parallel_random_init"), False),
-    **dict.fromkeys(("dataloader_defer_npy_index_mmap", "dataloader_fast_cache_load"), False),
-    **dict.fromkeys(("dataloader_inter_document_masking", "eod_mask_loss", "fim_data", "full_validation"), False),
-    **dict.fromkeys(("hybrid_context_parallel", "mock_data", "multiple_validation_sets"), False),
-    **dict.fromkeys(("reset_attention_mask", "reset_position_ids", "sequence_parallel", "sft", "skip_train"), False),
-    **dict.fromkeys(("tokenizer_hf_no_include_special_tokens",), False),
-    **dict.fromkeys(("bert_binary_head", "create_attention_mask_in_dataloader", "data_sharding"), True),
-    **dict.fromkeys(("mmap_bin_files", "tokenizer_sentencepiece_ignore_extra_whitespaces"), True),
+    **dict.fromkeys(_NONE.split(), None),
+    **dict.fromkeys(_FALSE.split(), False),
+    **dict.fromkeys(_TRUE.split(), True),
     "context_parallel_size": 1,
     "data_parallel_sharding_strategy": "optim_grads_params",
     "data_per_class_fraction": 1.0,
@@ -53,5 +56,4 @@ DEFAULTS: dict[str, Any] = {
 
 
 def arguments(**changes: Any) -> Namespace:
-    """Returns the arguments with some changed."""
     return Namespace(**DEFAULTS | changes)

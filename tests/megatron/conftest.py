@@ -1,4 +1,4 @@
-"""What tests of installing share: an import system of their own, and small packages in Megatron's place."""
+"""Fixtures with a clean import system, and small packages that look like Megatron."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ WITHIN = "from megatron.core.datasets.helpers_cpp import build_mapping\n\ndef ru
 
 
 def write_megatron(folder: Path, version: str = "0, 16, 1") -> Path:
-    """Writes a package that looks like Megatron, with two of its data modules and one that uses them."""
     major, minor, patch = version.split(", ")
     files = {
         "core/__init__.py": "",
@@ -35,7 +34,7 @@ def write_megatron(folder: Path, version: str = "0, 16, 1") -> Path:
 
 @pytest.fixture
 def own_imports(monkeypatch):
-    """Takes Megatron and what was installed out of this process, and puts it back as it was."""
+    """Removes Megatron from `sys.modules`, and restores it after the test."""
     kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "megatron"}
     for name in kept:
         del sys.modules[name]
@@ -51,13 +50,11 @@ def own_imports(monkeypatch):
 
 @pytest.fixture
 def megatron_here(own_imports, tmp_path, monkeypatch):
-    """Puts a small package in Megatron's place; gives the folder it lies in."""
     monkeypatch.syspath_prepend(write_megatron(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def no_megatron(own_imports, monkeypatch):
-    """Takes the folder of an installed Megatron out of the search path."""
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not (Path(entry) / "megatron").is_dir()])
     importlib.invalidate_caches()

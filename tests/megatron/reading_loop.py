@@ -98,7 +98,6 @@ def build_datasets(program: dict[str, Any]) -> list[Any]:
 
 
 def read(dataset: Dataset[Any], digest: Any) -> None:
-    """Reads this rank's batches in the order of Megatron's sampler."""
     rank, size = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
     stride = MICRO_BATCH_SIZE * size
     firsts = [start + rank * MICRO_BATCH_SIZE for start in range(0, len(dataset) - stride + 1, stride)]

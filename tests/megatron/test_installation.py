@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.install` and `uninstall`: what imports give, what was there before, and all the wrong moments."""
+"""`tokenloom.megatron.install` and `uninstall`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKENIZER = "megatron.core.datasets.megatron_tokenizer"
 HELPERS = "megatron.core.datasets.helpers_cpp"
 
 
-def test_names_of_megatron_give_our_modules(megatron_here):
+def test_megatrons_names_are_our_modules(megatron_here):
     report = tokenloom.megatron.install()
     assert str(report).splitlines()[0] == "tokenloom.megatron is installed; megatron-core: 0.16.1"
     assert report.loaded == ()
@@ -43,7 +43,7 @@ EXAMPLE = "from megatron.core.datasets import BlendedMegatronDatasetBuilder, GPT
 
 
 @pytest.mark.parametrize("imported", [True, False])
-def test_the_package_gives_our_classes_by_name_while_installed(megatron_here, imported):
+def test_the_package_exports_our_classes_while_installed(megatron_here, imported):
     if imported:
         import_module("megatron.core.datasets")
     tokenloom.megatron.install()
@@ -58,7 +58,7 @@ def test_the_package_gives_our_classes_by_name_while_installed(megatron_here, im
         exec(EXAMPLE)
 
 
-def test_uninstalling_gives_megatron_its_own_back(megatron_here):
+def test_uninstall(megatron_here):
     before = (list(sys.meta_path), multiprocessing.spawn.get_preparation_data)
     assert tokenloom.megatron.install() == tokenloom.megatron.install()
     assert import_module(HELPERS) is helpers_cpp
@@ -71,7 +71,7 @@ def test_uninstalling_gives_megatron_its_own_back(megatron_here):
     assert import_module(HELPERS).build_mapping() == "theirs"
 
 
-def test_what_was_imported_before_is_refused(megatron_here):
+def test_megatrons_own_modules_are_already_imported(megatron_here):
     uses = import_module("megatron.core.uses")
     before = list(sys.meta_path)
     with pytest.raises(ConfigError) as refused:
@@ -85,7 +85,7 @@ def test_what_was_imported_before_is_refused(megatron_here):
     assert not tokenloom.megatron.report().is_installed
 
 
-def test_versions_are_refused_unless_compared_or_told(own_imports, tmp_path, monkeypatch):
+def test_untested_versions(own_imports, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(write_megatron(tmp_path, "0, 17, 0"))
     expected = "tokenloom was not tested against megatron-core 0.17.0\nhint: install 0.16.1 or 0.19.2 or 0.20.0"
     with pytest.raises(ConfigError, match=expected):
@@ -100,7 +100,8 @@ def test_versions_are_refused_unless_compared_or_told(own_imports, tmp_path, mon
         tokenloom.megatron.install()
 
 
-def test_without_megatron_its_data_modules_are_there(no_megatron):
+def test_without_megatron(no_megatron):
+    assert (installed_version(), reference_version()) == (None, NEWEST)
     report = tokenloom.megatron.install()
     assert "megatron-core: not installed" in str(report)
     assert import_module(HELPERS) is helpers_cpp
@@ -114,12 +115,11 @@ def test_without_megatron_its_data_modules_are_there(no_megatron):
         import_module(HELPERS)
 
 
-def test_installing_imports_neither_numpy_nor_torch():
-    script = """
-import sys, tokenloom.megatron
-report = tokenloom.megatron.install(unchecked=True)
-assert not {"numpy", "torch", "megatron.core"} & set(sys.modules)
-"""
+def test_install_imports_neither_numpy_nor_torch():
+    script = (
+        "import sys, tokenloom.megatron; tokenloom.megatron.install(unchecked=True); "
+        'assert not {"numpy", "torch", "megatron.core"} & set(sys.modules)'
+    )
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
@@ -136,7 +136,3 @@ def test_a_checkout_is_read_without_importing_it(own_imports, tmp_path, monkeypa
     monkeypatch.syspath_prepend(write_megatron(tmp_path, "0, 19, 1"))
     assert (installed_version(), reference_version()) == ("0.19.1", (0, 19, 1))
     assert "megatron.core" not in sys.modules
-
-
-def test_without_one_the_newest_is_followed(no_megatron):
-    assert (installed_version(), reference_version()) == (None, NEWEST)

@@ -1,4 +1,4 @@
-"""`python -m tokenloom.megatron SCRIPT`: options, and how programs end."""
+"""`python -m tokenloom.megatron SCRIPT`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tokenloom.megatron.__main__ import main
 
 
 def run(*arguments: str, folder, check: bool = True) -> subprocess.CompletedProcess[str]:
-    # Megatron lies beside the script, so it is found by what the script's folder is for imports.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=check)
@@ -26,11 +25,11 @@ def ours(*arguments: str, folder, check: bool = True) -> subprocess.CompletedPro
     return run("-m", "tokenloom.megatron", *arguments, folder=folder, check=check)
 
 
-def test_wrong_arguments_are_said(own_imports, tmp_path, monkeypatch):
+def test_wrong_arguments(own_imports, tmp_path, monkeypatch):
     write_megatron(tmp_path, "0, 12, 0")
     (tmp_path / "old.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    for arguments, said in (
+    for arguments, end in (
         ([], "no script given"),
         (["-x", "y.py"], "no script given, got option -x"),
         (["--report", "nowhere.py"], "no file `nowhere.py`"),
@@ -42,10 +41,10 @@ def test_wrong_arguments_are_said(own_imports, tmp_path, monkeypatch):
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
-        assert str(ended.value).endswith(said)
+        assert str(ended.value).endswith(end)
 
 
-def test_the_program_ends_as_it_would(tmp_path):
+def test_exit_codes_and_tracebacks(tmp_path):
     (tmp_path / "ends.py").write_text("import sys; sys.exit(7)")
     (tmp_path / "fails.py").write_text("x = 1\nraise KeyError('here')")
     assert ours("ends.py", folder=tmp_path, check=False).returncode == 7
@@ -53,8 +52,7 @@ def test_the_program_ends_as_it_would(tmp_path):
     assert ours("--help", folder=tmp_path).stdout.startswith("usage: python -m tokenloom.megatron")
 
 
-def test_tools_of_data_are_our_commands(tmp_path):
-    """Whether the script is there or not, unless it is to be run as it is."""
+def test_data_tools_are_replaced(tmp_path):
     (tmp_path / "parts").mkdir()
     prefix = write_corpus(tmp_path / "parts" / "a", [[1, 2], [3]])
     done = ours("tools/merge_datasets.py", "--input", "parts", "--output-prefix", "all", folder=tmp_path)
@@ -77,7 +75,7 @@ print(json.dumps(facts))
 """
 
 
-def test_a_script_sees_what_python_itself_would_show_it(tmp_path):
+def test_a_script_runs_as_with_python(tmp_path):
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     (scripts / "facts.py").write_text(FACTS)
@@ -85,9 +83,7 @@ def test_a_script_sees_what_python_itself_would_show_it(tmp_path):
     (tmp_path / "link.py").symlink_to(scripts / "facts.py")
     for script in ("scripts/facts.py", "link.py"):
         arguments = (script, "--sft", "-m", "--report")
-        assert json.loads(ours(*arguments, folder=tmp_path).stdout) == json.loads(
-            run(*arguments, folder=tmp_path).stdout
-        )
+        assert ours(*arguments, folder=tmp_path).stdout == run(*arguments, folder=tmp_path).stdout
     arguments = ("-m", "facts", "a")
     assert json.loads(ours(*arguments, folder=scripts).stdout)["argv"] == [str(scripts / "facts.py"), "a"]
 
@@ -109,7 +105,7 @@ if __name__ == "__main__":
 """
 
 
-def test_children_have_our_modules_too(tmp_path):
+def test_child_processes_have_our_modules(tmp_path):
     write_megatron(tmp_path)
     (tmp_path / "train.py").write_text(CHILDREN)
     module = "tokenloom.megatron.core.datasets.megatron_tokenizer"

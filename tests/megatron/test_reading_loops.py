@@ -36,7 +36,6 @@ PROGRAMS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def programs(tmp_path):
-    """The programs with their data: the language reference that comes with Python, as ids of its 500 words."""
     documents = [
         [re.findall(r"[a-z]+|[^\sa-z]", sentence.lower()) for sentence in text.split(". ") if sentence.strip()]
         for text in list(pydoc_data.topics.topics.values())[:40]

@@ -1,4 +1,4 @@
-"""What a run takes from the arguments of a Megatron run."""
+"""The data settings of a run from the arguments of a Megatron run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from tokenloom.megatron.run_arguments import parse_arguments, read_arguments, ta
 def test_steps_need_a_batch_size():
     assert take_arguments({"train-iters": ["10"], "global-batch-size": ["3"]}).samples == 30
     assert take_arguments({"train-samples": ["7"]}).samples == 7
-    taken = take_arguments({"train-iters": ["10"]})
-    assert taken.samples is None
-    assert [name for name, _ in taken.not_taken] == ["train-iters"]
+    assert [name for name, _ in take_arguments({"train-iters": ["10"]}).not_taken] == ["train-iters"]
     ramped = take_arguments({"train-iters": ["10"], "global-batch-size": ["3"], "rampup-batch-size": ["1", "1", "9"]})
     assert [name for name, _ in ramped.not_taken] == ["train-iters", "rampup-batch-size"]
 
@@ -44,7 +42,7 @@ def test_a_shell_script():
         take_arguments(found)
 
 
-def test_a_word_without_an_end_is_quoted_with_its_line(tmp_path):
+def test_unreadable_files(tmp_path):
     path = tmp_path / "args"
     path.write_text("--seed 1\n--data-path 'web\n")
     with pytest.raises(ConfigError, match="args`: cannot split the line"):

@@ -1,4 +1,4 @@
-"""`python -m tokenloom.megatron TOOL`: Megatron's tools as commands of ours."""
+"""`python -m tokenloom.megatron TOOL`: the commands that replace Megatron's tools."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ CASES = [
 
 
 @pytest.mark.parametrize(("script", "argv", "expected"), CASES)
-def test_tools_are_commands_that_take_their_arguments(script, argv, expected):
+def test_commands_of_tools(script, argv, expected):
     found = tool_command(script, argv.split())
     assert found == expected.split()
     needed = ["--tokenizer", "byte"] if found[0].startswith("preprocess") else []
     assert build_parser(found[:1]).parse_args([*found, *needed]).run is not None
 
 
-def test_other_programs_are_none():
+def test_other_programs():
     assert tool_command("pretrain_gpt.py", ["--data-path", "a"]) is None
     assert tool_command("tools/preprocess_data_nmt.py", []) is None
     assert tool_command("tools/prepare_cache.py", [], has_trainer=True) is None
 
 
-def test_what_has_no_effect_is_said():
+def test_notes():
     notes: list[str] = []
     tool_command("prepare_cache.py", ["--num-layers", "12", "--seed", "3", "--bf16"], note=notes.append)
     tool_command("preprocess_mmdata.py", ["--pad-length", "3"], note=notes.append)
@@ -77,12 +77,12 @@ def test_what_has_no_effect_is_said():
         ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "unknown --tokenizer-library 'tabular'"),
     ],
 )
-def test_what_cannot_be_meant_is_said(script, argv, words):
+def test_wrong_arguments(script, argv, words):
     with pytest.raises(ConfigError, match=words):
         tool_command(script, argv.split())
 
 
-def test_arguments_that_decide_indices_are_options_of_the_command():
+def test_prepare_cache_has_all_options():
     commands = next(each for each in build_parser(["prepare-cache"])._actions if isinstance(each.choices, dict))
     known = {name for action in commands.choices["prepare-cache"]._actions for name in action.option_strings}
     assert {*_CACHE_FLAGS} <= known

@@ -15,10 +15,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.megatron.core.datasets import bert_dataset, t5_dataset
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset as FacadeIndexedDataset
 
-CLASSES = {
-    "bert": bert_dataset.BERTMaskedWordPieceDataset,
-    "t5": t5_dataset.T5MaskedWordPieceDataset,
-}
+CLASSES = {"bert": bert_dataset.BERTMaskedWordPieceDataset, "t5": t5_dataset.T5MaskedWordPieceDataset}
 both = pytest.mark.parametrize("kind", KINDS)
 
 
