@@ -1,4 +1,4 @@
-"""A class that overrides a method is asked in every path that gives samples, or refused: all show what items do."""
+"""Every path to samples calls an overridden method or raises: all return the samples of `dataset[k]`."""
 
 from __future__ import annotations
 
@@ -11,34 +11,13 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
-from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, make_varlen, write_conversations
-from tests.support import (
-    MASKING,
-    StandInTokenizer,
-    StandInWordPieces,
-    make_config,
-    write_corpus,
-    write_sentences,
-)
+from tests.datasets.kinds import KINDS, make_chat, make_gpt, make_multimodal, make_varlen
+from tests.support import make_config
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
-from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
+from tokenloom.datasets.conversations import VarlenDataset
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.masked import (
-    BERTMaskedWordPieceDataset,
-    BERTMaskedWordPieceDatasetConfig,
-    T5MaskedWordPieceDataset,
-    T5MaskedWordPieceDatasetConfig,
-)
-from tokenloom.datasets.mock import (
-    MockGPTDataset,
-    MockGPTLowLevelDataset,
-    MockMultimodalDataset,
-    MultimodalDatasetConfig,
-)
-from tokenloom.datasets.splits import Split
+from tokenloom.datasets.mock import MockMultimodalDataset
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inspect.shown import shown_sample
 from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
@@ -47,89 +26,12 @@ from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.schedulers import wrap_data_iterator, wrap_dataset
 
 POSITIONS = [3, 0, 2, 1]
-DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]
-SENTENCES = [[[10, 11], [12, 13, 14], [15]], [[20, 21]], [[30, 31], [32], [33], [34, 35, 36]]] * 2
-CHATS = [conversation((PROMPT, [first, 12]), (ANSWER, [13] * (first % 3 + 1) + [9])) for first in range(20, 30)]
 
 
-class Fim(StandInTokenizer):
-    def tokenize(self, text):
-        return [ord(char) for char in text]
-
-    def detokenize(self, ids):
-        return "".join(map(chr, ids))
-
-
-# --- every kind of dataset, made of a class over it -------------------------------------------------------------------
-
-
-def pair(cls, data, indices, config):
-    return cls(data, data.path_prefix, np.arange(indices, dtype=np.int32), 8, Split.train, config)
-
-
-def make_gpt(cls, folder, **changes):
-    prefix = write_corpus(folder / "gpt", DOCUMENTS)
-    config = make_config(prefix, path_to_cache=f"{folder}/cache", **changes)
-    return pair(cls, IndexedDataset(prefix, mmap=config.mmap_bin_files), len(DOCUMENTS), config)
-
-
-def make_fim(cls, folder):
-    tokens = {"prefix": 91, "middle": 92, "suffix": 93}
-    prefix = write_corpus(folder / "fim", DOCUMENTS)
-    fim = {"fim_rate": 1.0, "fim_spm_rate": 0.5, "fim_extra_tokens": tokens}
-    config = make_config(None, kind=GPTFIMDatasetConfig, tokenizer=Fim(), path_to_cache=f"{folder}/cache", **fim)
-    return pair(cls, IndexedDataset(prefix), len(DOCUMENTS), config)
-
-
-def make_mock(cls, folder):
-    low_level = MockGPTLowLevelDataset(StandInTokenizer())
-    return cls(low_level, None, np.arange(9, dtype=np.int32), 8, Split.train, make_config(None))
-
-
-def make_multimodal(cls, folder, **changes):
-    images = make_config(None, kind=MultimodalDatasetConfig, image_h=1, image_w=2, **changes)
-    low_level = MockGPTLowLevelDataset(StandInTokenizer())
-    return cls(low_level, None, np.arange(9, dtype=np.int32), 8, Split.train, images)
-
-
-def make_masked(cls, folder, config_class, **settings):
-    prefix = write_sentences(folder / "masked", SENTENCES)
-    config = config_class(
-        **MASKING, **settings, blend=([prefix], None), split="1", sequence_length=12, tokenizer=StandInWordPieces()
-    )
-    return pair(cls, IndexedDataset(prefix), len(SENTENCES), config)
-
-
-def make_chat(cls, folder, make):
-    made = make(write_conversations(folder / "chat", CHATS), num_samples=8)
-    return cls(made.dataset, made.dataset_path, made.indices, 8, Split.train, made.config)
-
-
-KINDS = {
-    "gpt": (GPTDataset, make_gpt),
-    "gpt read by position": (GPTDataset, functools.partial(make_gpt, mmap_bin_files=False)),
-    "gpt with masks": (GPTDataset, functools.partial(make_gpt, create_attention_mask=True)),
-    "fim": (GPTFIMDataset, make_fim),
-    "mock": (MockGPTDataset, make_mock),
-    "multimodal": (MockMultimodalDataset, make_multimodal),
-    "bert": (
-        BERTMaskedWordPieceDataset,
-        functools.partial(make_masked, config_class=BERTMaskedWordPieceDatasetConfig, classification_head=False),
-    ),
-    "t5": (
-        T5MaskedWordPieceDataset,
-        functools.partial(make_masked, config_class=T5MaskedWordPieceDatasetConfig, sequence_length_decoder=20),
-    ),
-    "sft": (SFTDataset, functools.partial(make_chat, make=make_sft)),
-    "varlen": (VarlenDataset, functools.partial(make_chat, make=make_varlen)),
-}
-
-
-# --- every way to change what a class gives ---------------------------------------------------------------------------
+# --- every way to override --------------------------------------------------------------------------------------------
 
 
 def changed(sample):
-    """Returns a sample with another loss, as recipes do; twice is another one than once."""
     sample["loss_mask"] = sample["loss_mask"] + 7
     sample["extra"] = np.array([5, 6])
     return sample
@@ -164,10 +66,7 @@ def by_mixin(base):
         def __getitem__(self, idx):
             return changed(super().__getitem__(idx))
 
-    class Mine(Mixin, base):
-        pass
-
-    return Mine
+    return type("Mine", (Mixin, base), {})
 
 
 def by_a_grandchild(base):
@@ -206,7 +105,7 @@ def by_a_decorator(base):
 WAYS = [by_item, by_item_over_sample, by_sample, by_mixin, by_a_grandchild, by_a_decorator]
 
 
-# --- every path that gives samples: each returns samples at POSITIONS, in order ---------------------------------------
+# --- every path to samples: each returns the samples at POSITIONS, in order -------------------------------------------
 
 
 def rows_of(batch):
@@ -236,26 +135,16 @@ def of_blend(path):
     return follow
 
 
-def sampled(dataset, **options):
-    return first_batch(build_dataloader(dataset, [POSITIONS], **options))
-
-
-def digests(dataset):
-    assert len({digest_of_samples(dataset, [k]) for k in range(4)}) == 4
-
-
 PATHS = {
     "sample": lambda dataset: [dataset.sample(k) for k in POSITIONS],
     "batch": lambda dataset: rows_of(dataset.batch(POSITIONS)),
     "items": lambda dataset: list(dataset.__getitems__(POSITIONS)),
     "data loader": lambda dataset: first_batch(DataLoader(dataset, batch_sampler=[POSITIONS], collate_fn=each)),
-    "subset": lambda dataset: first_batch(
-        DataLoader(Subset(dataset, POSITIONS), batch_size=4, collate_fn=each),
-    ),
+    "subset": lambda dataset: first_batch(DataLoader(Subset(dataset, POSITIONS), batch_size=4, collate_fn=each)),
     "concatenated": lambda dataset: first_batch(
         DataLoader(ConcatDataset([dataset, dataset]), batch_sampler=[POSITIONS], collate_fn=each)
     ),
-    "our loader": sampled,
+    "our loader": lambda dataset: first_batch(build_dataloader(dataset, [POSITIONS])),
     "threads": lambda dataset: first_batch(ThreadLoader(dataset, [POSITIONS])),
     "ring": lambda dataset: first_batch(ThreadLoader(dataset, [POSITIONS], reuse_after=1)),
     "narrow": lambda dataset: first_batch(ThreadLoader(dataset, [POSITIONS], integer_dtype="int32")),
@@ -286,7 +175,7 @@ def quiet():
         yield
 
 
-def assert_path_shows_the_items(dataset, path, expected):
+def assert_path_returns(dataset, path, expected):
     if path in MAY_REFUSE:
         with pytest.raises(ConfigError, match=r"Mine|preprocess_func"):
             PATHS[path](dataset)
@@ -305,7 +194,7 @@ def assert_path_shows_the_items(dataset, path, expected):
         for way in (WAYS if kind == "gpt" else WAYS[:3])
     ],
 )
-def test_every_path_shows_what_items_do(tmp_path, kind, way):
+def test_every_path_calls_the_override(tmp_path, kind, way):
     base, make = KINDS[kind]
     dataset = make(way(base), tmp_path)
     expected = as_lists([dataset[k] for k in POSITIONS])
@@ -313,15 +202,15 @@ def test_every_path_shows_what_items_do(tmp_path, kind, way):
     for path in PATHS:
         if path == "given arrays" and not isinstance(dataset, GPTDataset):
             continue
-        if path in ("batch", "given arrays") and way is by_a_grandchild:  # a method of its own, which nothing else asks
+        if path in ("batch", "given arrays") and way is by_a_grandchild:  # its own method, which nothing else calls
             continue
-        assert_path_shows_the_items(dataset, path, expected)
+        assert_path_returns(dataset, path, expected)
     if kind != "varlen":
-        digests(dataset)
+        assert len({digest_of_samples(dataset, [k]) for k in range(4)}) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_classes_of_our_own_keep_their_fast_paths(tmp_path, kind):
+def test_classes_without_overrides_keep_fast_paths(tmp_path, kind):
     base, make = KINDS[kind]
     dataset = make(type("Mine", (base,), {}), tmp_path)
     expected = as_lists([dataset[k] for k in POSITIONS])
@@ -332,12 +221,10 @@ def test_classes_of_our_own_keep_their_fast_paths(tmp_path, kind):
         assert as_lists(PATHS[path](dataset)) == expected, path
 
 
-# --- other ways, other paths ------------------------------------------------------------------------------------------
+# --- other overrides and other paths ----------------------------------------------------------------------------------
 
 
 class Doubled(GPTDataset):
-    """Importable, so that it can be pickled."""
-
     def __getitem__(self, idx):
         sample = super().__getitem__(idx)
         sample["tokens"] *= 2
@@ -354,10 +241,10 @@ def blend_of(dataset, cls=BlendedDataset):
     return cls([dataset, dataset], [4, 4], None, make_config(None))
 
 
-def test_worker_processes_ask_items_too(tmp_path):
+def test_worker_processes_call_overrides(tmp_path):
     dataset = make_gpt(Doubled, tmp_path)
     for data in (dataset, blend_of(dataset)):
-        pickled = pickle.loads(pickle.dumps(Subset(data, range(4))))  # as processes that do not fork get it
+        pickled = pickle.loads(pickle.dumps(Subset(data, range(4))))  # as in spawned processes
         for loader in (
             DataLoader(data, batch_size=2, num_workers=1, multiprocessing_context="fork"),
             build_dataloader(data, [[0, 1]], num_workers=2, multiprocessing_context="fork"),
@@ -365,12 +252,10 @@ def test_worker_processes_ask_items_too(tmp_path):
         ):
             batch = next(iter(loader))
             assert batch["tokens"].tolist() == [data[k]["tokens"].tolist() for k in (0, 1)]
-    assert dataset[0]["tokens"].tolist() == [
-        2 * token for token in make_gpt(GPTDataset, tmp_path)[0]["tokens"].tolist()
-    ]
+    assert torch.equal(dataset[0]["tokens"], 2 * make_gpt(GPTDataset, tmp_path)[0]["tokens"])
 
 
-def test_a_blend_of_a_users_own_is_asked(tmp_path):
+def test_overrides_of_blends(tmp_path):
     blend = blend_of(make_gpt(GPTDataset, tmp_path), DoubledBlend)
     expected = as_lists([blend[k] for k in POSITIONS])
     for path in ("sample", "batch", "items", "data loader", "subset", "our loader", "threads"):
@@ -383,13 +268,11 @@ def test_a_blend_of_a_users_own_is_asked(tmp_path):
         def sample(self, idx):
             return changed(super().sample(idx))
 
-    with pytest.raises(
-        ConfigError, match=r"`Sampled` overrides `sample` but not `__getitem__`, which would return other"
-    ):
+    with pytest.raises(ConfigError, match=r"`Sampled` overrides `sample`, but not `__getitem__`"):
         blend_of(blend.datasets[0], Sampled)
 
 
-def test_what_is_put_into_a_class_counts_from_the_next_dataset_on(tmp_path, monkeypatch):
+def test_patches_affect_later_datasets(tmp_path, monkeypatch):
     folders = tmp_path / "earlier", tmp_path / "later"
     for folder in folders:
         folder.mkdir()
@@ -409,16 +292,14 @@ def test_what_is_put_into_a_class_counts_from_the_next_dataset_on(tmp_path, monk
         assert as_lists(PATHS[path](earlier)) == before, path
 
 
-def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
+def test_an_overridden_batch_is_used(tmp_path):
     class Mine(GPTDataset):
         fills_batches = True
-        asked = 0
 
         def __getitem__(self, idx):
-            raise AssertionError("the slow way")
+            raise AssertionError("slow path")
 
         def batch(self, positions, *, out=None):
-            self.asked += 1
             batch = super().batch(positions, out=out)
             batch["loss_mask"] *= 3
             return batch
@@ -431,30 +312,34 @@ def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["batch", "__getitems__", "fill_rows"])
-def test_a_fast_way_alone_is_refused(tmp_path, name):
+def test_an_overridden_fast_path_alone_is_an_error(tmp_path, name):
     mine = type("Mine", (GPTDataset,), {name: lambda self, *given, **named: getattr(super(), name)(*given, **named)})
-    text = (
-        f"^`Mine` overrides `{name}` but not `__getitem__`, which would return other data\nhint: override `__getitem__`"
-    )
+    text = f"^`Mine` overrides `{name}`, but not `__getitem__`, .*\nhint: override `__getitem__`"
     with pytest.raises(ConfigError, match=text):
         make_gpt(mine, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["_build_document_index", "_get_ltor_masks_and_position_ids", "spans"])
-def test_methods_that_nothing_calls_are_refused(tmp_path, name):
+def test_overriding_an_uncalled_method_is_an_error(tmp_path, name):
     mine = type("Mine", (GPTDataset,), {name: lambda self, *given: None})
     with pytest.raises(ConfigError, match=f"^`Mine` overrides `{name}`, which tokenloom does not call\nhint: "):
         make_gpt(mine, tmp_path)
 
 
-def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
+def test_an_overridden_query(tmp_path):
     class Mine(GPTDataset):
         def _query_document_sample_shuffle_indices(self, idx):
             text, documents = super()._query_document_sample_shuffle_indices(idx)
             return text[::-1], documents
 
     plain, dataset = make_gpt(GPTDataset, tmp_path), make_gpt(Mine, tmp_path)
-    assert_the_text_is_reversed(plain, dataset)
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    for sample, k in zip(expected, POSITIONS, strict=True):
+        text = plain._query_document_sample_shuffle_indices(k)[0].tolist()
+        assert text == [*plain[k]["tokens"].tolist(), int(plain[k]["labels"][-1])]
+        assert (sample["tokens"], sample["labels"]) == (text[:0:-1], text[-2::-1])
+    for path in PATHS:
+        assert as_lists(PATHS[path](dataset)) == expected, path
     assert dataset._query_document_sample_shuffle_indices(0)[1].tolist() == plain.spans(0).documents.tolist()
     shown = shown_sample(dataset, 0, None)
     assert [token.id for token in shown.tokens][:-1] == dataset[0]["tokens"].tolist()
@@ -466,17 +351,7 @@ def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
         make_gpt(Mine, tmp_path, inter_document_masking=True)[0]
 
 
-def assert_the_text_is_reversed(plain, dataset):
-    expected = as_lists([dataset[k] for k in POSITIONS])
-    for sample, k in zip(expected, POSITIONS, strict=True):
-        text = plain._query_document_sample_shuffle_indices(k)[0].tolist()
-        assert text == [*plain[k]["tokens"].tolist(), int(plain[k]["labels"][-1])]
-        assert (sample["tokens"], sample["labels"]) == (text[:0:-1], text[-2::-1])
-    for path in PATHS:
-        assert as_lists(PATHS[path](dataset)) == expected, path
-
-
-def test_packing_asks_items(tmp_path):
+def test_packing_calls_overrides(tmp_path):
     class Mine(VarlenDataset):
         def __getitem__(self, idx):
             sample = super().__getitem__(idx)
@@ -502,14 +377,14 @@ def test_packing_asks_items(tmp_path):
     assert loss[1:] == (dataset[0]["loss_mask"] > 0).tolist()
 
 
-def test_samples_that_are_preprocessed_are_so_in_every_path(tmp_path):
+def test_every_path_preprocesses_samples(tmp_path):
     dataset = make_multimodal(MockMultimodalDataset, tmp_path, preprocess_func=changed)
     expected = as_lists([dataset[k] for k in POSITIONS])
     for path in PATHS:
-        assert_path_shows_the_items(dataset, path, expected)
+        assert_path_returns(dataset, path, expected)
 
 
-def test_an_item_may_be_built_on_any_fast_way(tmp_path):
+def test_getitem_may_call_fast_paths(tmp_path):
     plain = make_gpt(GPTDataset, tmp_path)
     for item in (lambda self, idx: self.sample(idx), lambda self, idx: self.__getitems__([idx])[0]):
         dataset = make_gpt(type("Mine", (GPTDataset,), {"__getitem__": item}), tmp_path)
@@ -517,7 +392,7 @@ def test_an_item_may_be_built_on_any_fast_way(tmp_path):
             assert as_lists(PATHS[path](dataset)) == as_lists(PATHS[path](plain)), path
 
 
-def test_samples_without_a_batch_axis_are_an_error(tmp_path):
+def test_samples_that_make_no_batch(tmp_path):
     class Mine(GPTDataset):
         def __getitem__(self, idx):
             return {"tokens": super().__getitem__(idx)["tokens"][: 1 + idx % 2]}
@@ -529,7 +404,7 @@ def test_samples_without_a_batch_axis_are_an_error(tmp_path):
     assert dataset.batch([]) == {}
 
 
-# --- what collate functions do ----------------------------------------------------------------------------------------
+# --- collate functions ------------------------------------------------------------------------------------------------
 
 
 def zeroed_in_place(batch):
@@ -553,7 +428,7 @@ def with_masks_written(batch):
 
 @pytest.mark.parametrize("write", [zeroed_in_place, zeroed_by_index, with_masks_written])
 @pytest.mark.parametrize("collate", [torch.utils.data.default_collate, collate], ids=["torch's", "ours"])
-def test_what_a_collate_function_writes_counts(tmp_path, write, collate):
+def test_collate_functions_may_change_samples(tmp_path, write, collate):
     dataset = make_gpt(GPTDataset, tmp_path, create_attention_mask=True)
     before = as_lists([dataset[k] for k in range(4)])
     for data in (dataset, Subset(dataset, range(4)), blend_of(dataset)):
@@ -564,7 +439,7 @@ def test_what_a_collate_function_writes_counts(tmp_path, write, collate):
     assert as_lists([dataset[k] for k in range(4)]) == before
 
 
-def test_a_batch_is_a_list_until_and_after_it_is_touched(tmp_path):
+def test_a_batch_behaves_like_a_list(tmp_path):
     dataset = make_gpt(GPTDataset, tmp_path)
     expected = as_lists([dataset[k] for k in POSITIONS])
 
@@ -576,7 +451,7 @@ def test_a_batch_is_a_list_until_and_after_it_is_touched(tmp_path):
     assert bool(batch())
     for look in (
         list,
-        lambda found: found + [],  # noqa: RUF005 - what is tested
+        lambda found: found + [],  # noqa: RUF005
         lambda found: found[:],
         lambda found: list(reversed(found))[::-1],
         lambda found: [found.pop(0), *found],

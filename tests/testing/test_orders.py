@@ -1,4 +1,4 @@
-"""The conformance suite of orders: ours pass it, and every way to be wrong is found and named."""
+"""The conformance checks of orders: tokenloom's orders pass them, and every fault is found and named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prefix(tmp_path, rng):
     return write_corpus(tmp_path / "text", [rng.integers(0, 90, size=length) for length in lengths])
 
 
-# --- ours ---------------------------------------------------------------------------------------------------------
+# --- tokenloom's orders -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,11 @@ def test_orders_of_blends_conform(prefix, tmp_path):
         assert "`locate_one` agrees with `locate`" in report.passed
 
 
-# --- somebody else's ----------------------------------------------------------------------------------------------
+# --- custom orders ----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
 class InFileOrder:
-    """Two tokens of each sequence of four, one sequence per sample."""
-
     num_samples: int = 10
     identity: str = "in file order"
     is_built: bool = True
@@ -85,8 +83,6 @@ class InFileOrder:
 
 @dataclasses.dataclass
 class RoundRobin:
-    """Samples of two datasets in turns."""
-
     num_samples: int = 10
     identity: str = "in turns"
     is_built: bool = True
@@ -104,7 +100,7 @@ class RoundRobin:
         return []
 
 
-def test_a_few_lines_are_an_order():
+def test_a_minimal_order_conforms():
     report = check_order(InFileOrder(), lengths=[4] * 10)
     assert len(report.passed) == 8
     assert report.skipped["`native_reader` returns the spans of `spans`"] == "`native_reader()` is None"
@@ -112,7 +108,6 @@ def test_a_few_lines_are_an_order():
 
 
 def changed(base=InFileOrder, **methods):
-    """Returns an instance of a class with other methods."""
     return type("Changed", (base,), methods)()
 
 
@@ -180,7 +175,7 @@ class Nameless(InFileOrder):
         (RoundRobin(num_samples=11), "samples of datasets with [5, 5] samples, found sample 5 of dataset 0"),
     ],
 )
-def test_what_is_wrong_is_named(order, message):
+def test_faults_are_named(order, message):
     with pytest.raises(ConformanceError) as raised:
         check_order(order, lengths=[4] * 10, sizes=[5, 5])
     assert message in str(raised.value)
