@@ -1,4 +1,4 @@
-"""Warnings of the frameworks themselves are theirs; ours stay errors."""
+"""Ignores warnings of the frameworks; tokenloom's warnings stay errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frameworks that adapters are tested with: they may be missing, but not in the environment of `make adapters`."""
+"""The frameworks that adapters are tested with; all must exist in the environment of `make adapters`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MUST_BE_THERE = os.environ.get("TOKENLOOM_ADAPTERS") == "all"
 
 
 def library(module: str) -> ModuleType:
-    """Returns an imported module; the tests that ask are skipped where it is missing, and may be."""
+    """Imports a module; skips the test if it is missing outside of `make adapters`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module(module) if MUST_BE_THERE else pytest.importorskip(module)

@@ -1,4 +1,4 @@
-"""Documents and samples as record batches and as files; an export that is killed leaves the old or the new files."""
+"""Documents and samples as record batches and files; a killed export leaves the old or the new files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ CORPUS = [[[1, 2, 3]], [[4]], [[]], [[5, 6]]]
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32])
-def test_the_columns_of_documents(tmp_path: Path, dtype: type):
-    table = document_batches(write_pair(tmp_path / "a", CORPUS, dtype=dtype)).read_all()
+def test_documents(tmp_path: Path, dtype: type):
+    parts = [write_pair(tmp_path / name, CORPUS[start:], dtype=dtype) for name, start in (("a", 0), ("b", 1))]
+    build_catalogue(parts, tmp_path / "all")
+    table = document_batches(tmp_path / "all").read_all()
     table.validate(full=True)
     assert table.schema.field("tokens").type == pa.list_(pa.from_numpy_dtype(dtype))
-    assert table.to_pydict() == {"document": [0, 1, 2, 3], "tokens": [[1, 2, 3], [4], [], [5, 6]]}
+    tokens = [[1, 2, 3], [4], [], [5, 6], [4], [], [5, 6]]
+    assert table.to_pydict() == {"document": list(range(7)), "tokens": tokens}
 
 
-def test_the_tokens_are_the_mapped_file(tmp_path: Path):
+def test_tokens_are_views_of_the_mapped_file(tmp_path: Path):
     rows = DocumentRows(write_pair(tmp_path / "a", CORPUS, dtype=np.uint16))
     mapped = rows._pair.byte_source.mapped
     before = pa.total_allocated_bytes()
@@ -48,25 +51,15 @@ def test_the_tokens_are_the_mapped_file(tmp_path: Path):
     assert pa.total_allocated_bytes() == before
 
 
-def test_a_catalogue_gives_the_documents_of_all_its_parts(tmp_path: Path):
-    parts = [write_pair(tmp_path / name, CORPUS[start:]) for name, start in (("a", 0), ("b", 1))]
-    build_catalogue(parts, tmp_path / "all")
-    tokens = document_batches(tmp_path / "all").read_all().column("tokens").to_pylist()
-    assert tokens == [[1, 2, 3], [4], [], [5, 6], [4], [], [5, 6]]
-
-
-def test_origins_texts_and_manifest_come_along(tmp_path: Path):
-    lines = [{"text": "one"}, {"text": "two words"}]
-    (tmp_path / "in.jsonl").write_text("\n\n".join(map(json.dumps, lines)) + "\n")
+def test_origins_texts_and_manifest(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\n\n{"text": "two words"}\n')
     preprocess_corpus([tmp_path / "in.jsonl"], tmp_path / "a", ByteTokenizer(), CorpusSettings(), num_processes=1)
-    prefix = tmp_path / "a_text_document"
-    table = document_batches(prefix, tokenizer="byte").read_all()
+    table = document_batches(tmp_path / "a_text_document", tokenizer="byte").read_all()
     assert table.column("text").to_pylist() == ["one", "two words"]
     assert table.column("file").to_pylist() == [str(tmp_path / "in.jsonl")] * 2
     assert table.column("record").to_pylist() == [1, 3]
-    said = json.loads(table.schema.metadata[b"tokenloom"])
-    assert said["rows"] == "documents"
-    assert said["manifest"]["tokenizer"]["kind"] == "byte"
+    metadata = json.loads(table.schema.metadata[b"tokenloom"])
+    assert (metadata["rows"], metadata["manifest"]["tokenizer"]["kind"]) == ("documents", "byte")
 
 
 def test_roles_are_parts(tmp_path: Path):
@@ -79,16 +72,16 @@ def test_roles_are_parts(tmp_path: Path):
         assert found == roles.of(number)
 
 
-def test_samples_are_those_of_batch(tmp_path: Path, rng: np.random.Generator):
+def test_samples(tmp_path: Path, rng: np.random.Generator):
     dataset = samples_of(tmp_path, rng)
     table = sample_batches(dataset, batch_bytes=5000).read_all()
     batch = dataset.batch(range(len(dataset)))
     assert len(list(sample_batches(dataset, batch_bytes=5000))) > 1
-    assert table.schema.names == ["sample", "input_ids", "labels", "loss_mask", "position_ids"]
     assert table.schema.field("input_ids").type == pa.list_(pa.int32(), batch["tokens"].shape[1])
     assert table.column("sample").to_pylist() == list(range(len(dataset)))
-    for ours, theirs in {"tokens": "input_ids", "labels": "labels", "loss_mask": "loss_mask"}.items():
-        assert np.array_equal(np.stack(table.column(theirs).to_numpy()), batch[ours])
+    for name in table.schema.names[1:]:
+        column = np.stack(table.column(name).to_numpy())
+        assert np.array_equal(column, batch["tokens" if name == "input_ids" else name])
     assert "shifted already" in table.schema.metadata[b"tokenloom"].decode()
 
 
@@ -110,29 +103,28 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "made/for/it/rows.pq"])
-def test_a_file_holds_the_documents_and_metadata(tmp_path: Path, prefix: str, name: str):
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "new/folder/rows.pq"])
+def test_a_file_of_documents(tmp_path: Path, prefix: str, name: str):
     report = export_documents(prefix, tmp_path / name)
-    assert report.paths == (str(tmp_path / name),)
-    assert (report.num_rows, report.num_tokens) == (100, 4950)
+    assert (report.paths, report.num_rows, report.num_tokens) == ((str(tmp_path / name),), 100, 4950)
     assert report.num_bytes == (tmp_path / name).stat().st_size
-    table = read_arrow(report.paths[0]) if name.endswith("arrow") else pq.read_table(report.paths[0])
-    expected = document_batches(prefix).read_all()
+    table, expected = read(report.paths), document_batches(prefix).read_all()
     assert table.equals(expected)
     assert table.schema.metadata == expected.schema.metadata
 
 
+SMALL_PARTS = {"part_bytes": 3000, "row_group_bytes": 1024}
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "arrow"])
-def test_a_folder_gets_parts_of_a_size(tmp_path: Path, prefix: str, file_format: str):
-    report = export_documents(
-        prefix, tmp_path / "out", file_format=file_format, part_bytes=3000, row_group_bytes=1024, compression=None
-    )
+def test_a_folder_of_documents(tmp_path: Path, prefix: str, file_format: str):
+    report = export_documents(prefix, tmp_path / "out", file_format=file_format, compression=None, **SMALL_PARTS)
     assert names(tmp_path / "out") == [f"part-{number:05}.{file_format}" for number in range(len(report.paths))]
     assert len(report.paths) > 3
     assert read(report.paths).equals(document_batches(prefix).read_all())
 
 
-def test_samples_in_parts(tmp_path: Path, rng: np.random.Generator):
+def test_a_folder_of_samples(tmp_path: Path, rng: np.random.Generator):
     dataset = samples_of(tmp_path, rng)
     report = export_samples(dataset, tmp_path / "out", num_samples=30, part_bytes=4000, row_group_bytes=1024)
     assert len(report.paths) > 1
@@ -140,7 +132,7 @@ def test_samples_in_parts(tmp_path: Path, rng: np.random.Generator):
     assert read(report.paths).equals(sample_batches(dataset, num_samples=30).read_all())
 
 
-def test_what_is_there_is_replaced_only_when_that_is_said(tmp_path: Path, prefix: str):
+def test_an_output_is_replaced_only_with_overwrite(tmp_path: Path, prefix: str):
     for output in (tmp_path / "a.parquet", tmp_path / "out"):
         first = export_documents(prefix, output)
         with pytest.raises(OutputExistsError, match="exists"):
@@ -151,7 +143,7 @@ def test_what_is_there_is_replaced_only_when_that_is_said(tmp_path: Path, prefix
 
 
 @pytest.mark.parametrize("name", ["out", "out.parquet"])
-def test_a_failure_leaves_what_was_there(tmp_path: Path, rng: np.random.Generator, name: str):
+def test_a_failure_keeps_the_old_output(tmp_path: Path, rng: np.random.Generator, name: str):
     dataset = samples_of(tmp_path, rng)
     before = export_samples(dataset, tmp_path / name, num_samples=2)
 
@@ -184,7 +176,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, rng: np.random.Generato
         ({"output": "s3://bucket/out"}, "`output`: must be a local path, got 's3://bucket/out'"),
     ],
 )
-def test_settings_that_are_none(tmp_path: Path, prefix: str, settings: dict[str, object], message: str):
+def test_wrong_settings(tmp_path: Path, prefix: str, settings: dict[str, object], message: str):
     with pytest.raises(ConfigError, match=message):
         export_documents(prefix, **{"output": tmp_path / "out", **settings})
     assert not (tmp_path / "out").exists()
@@ -199,21 +191,18 @@ def pairs(tmp_path: Path) -> list[str]:
 
 
 def export(prefix: str, output: Path) -> None:
-    export_documents(prefix, output, part_bytes=3000, row_group_bytes=1024, overwrite=True)
+    export_documents(prefix, output, overwrite=True, **SMALL_PARTS)
 
 
 def left_beside(output: Path) -> list[str]:
-    """Returns what lies beside an output; without locks nobody knows whose hidden file is left."""
+    """Returns other names in the output's folder; without file locks, hidden files of a killed export stay."""
     known = (".lock", ".tmp") if "flock" in os.environ.get("TOKENLOOM_MISSING", "") else (".lock",)
     return [path.name for path in output.parent.iterdir() if path != output and path.suffix not in known]
 
 
 def first_tokens(output: Path) -> list[int]:
-    """Returns the first token of each document, as any program reads an output.
-
-    A folder that was being replaced may be away after a death, between two renames, until the next export.
-    """
-    if not output.exists():
+    """Returns the first token of each document."""
+    if not output.exists():  # killed between two renames; the next export restores the folder
         output = output.with_name(f".{output.name}.export.old")
     paths = sorted(output.iterdir()) if output.is_dir() else [output]
     return [row[0] for path in paths for row in pq.read_table(path)["tokens"].to_pylist()]

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face: views of documents and samples, and as input."""
+"""Hugging Face datasets of documents and samples, and as input."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def datasets() -> Any:
-    """The library, imported when a test runs: it takes seconds."""
-    return library("datasets")
+    return library("datasets")  # not at the top: the import takes seconds
 
 
 TEXTS = ["one", "two words", "", "four"]
@@ -35,13 +34,12 @@ def preprocess(source: str | Path, output: Path) -> tuple[bytes, bytes]:
     return pair_bytes(f"{output}_text_document")
 
 
-def as_lines(datasets: Any, folder: Path, texts: list[str]) -> tuple[bytes, bytes]:
-    path = folder / "lines.jsonl"
-    datasets.Dataset.from_dict({"text": texts}).to_json(path)
-    return preprocess(path, folder / "lines")
+def as_lines(datasets: Any, folder: Path) -> tuple[bytes, bytes]:
+    datasets.Dataset.from_dict({"text": TEXTS}).to_json(folder / "lines.jsonl")
+    return preprocess(folder / "lines.jsonl", folder / "lines")
 
 
-def test_documents_are_rows_over_the_mapped_file(datasets: Any, tmp_path: Path):
+def test_documents(datasets: Any, tmp_path: Path):
     prefix = write_pair(tmp_path / "a", [[list(range(number))] for number in range(5)], dtype=np.uint16)
     view = documents_dataset(prefix, tokenizer="null:1000")
     assert view[3] == {"document": 3, "tokens": [0, 1, 2], "text": "0 1 2"}
@@ -50,39 +48,33 @@ def test_documents_are_rows_over_the_mapped_file(datasets: Any, tmp_path: Path):
     assert not view.data.column("tokens").chunk(0).values.buffers()[1].is_mutable
 
 
-def test_samples_are_read_when_they_are_asked_for(datasets: Any, tmp_path: Path, rng: np.random.Generator):
+def test_samples(datasets: Any, tmp_path: Path, rng: np.random.Generator):
     dataset = samples_of(tmp_path, rng)
     view = samples_dataset(dataset)
     batch = dataset.batch(range(len(dataset)))
-    assert len(view) == len(dataset)
-    assert view[5]["sample"] == 5
+    assert (len(view), view[5]["sample"], view[0]["input_ids"].dtype) == (len(dataset), 5, np.int32)
     chosen = [7, 3, 3]
     for rows in (view[chosen], pickle.loads(pickle.dumps(view))[chosen]):
         assert np.array_equal(rows["input_ids"], batch["tokens"][chosen])
         assert np.array_equal(rows["labels"], batch["labels"][chosen])
-    assert view[0]["input_ids"].dtype == np.int32
     shuffled = view.shuffle(seed=1)
     assert np.array_equal(shuffled[0]["input_ids"], batch["tokens"][shuffled[0]["sample"]])
     assert len(samples_dataset(dataset, num_samples=3)) == 3
 
 
-def test_a_dataset_in_memory_becomes_a_corpus(datasets: Any, tmp_path: Path):
+def test_a_dataset_in_memory_is_preprocessed(datasets: Any, tmp_path: Path):
     dataset = datasets.Dataset.from_dict({"text": TEXTS})
     folder = save_for_preprocessing(dataset, tmp_path / "saved")
-    assert preprocess(folder, tmp_path / "a") == as_lines(datasets, tmp_path, TEXTS)
-
-
-def test_something_else_is_not_overwritten(datasets: Any, tmp_path: Path):
-    save_for_preprocessing(datasets.Dataset.from_dict({"text": TEXTS}), tmp_path / "saved")
+    assert preprocess(folder, tmp_path / "a") == as_lines(datasets, tmp_path)
     with pytest.raises(OutputExistsError, match="does not contain this dataset"):
         save_for_preprocessing(datasets.Dataset.from_dict({"text": ["other"]}), tmp_path / "saved")
 
 
-def test_splits_are_named_where_one_is_wanted(datasets: Any, tmp_path: Path):
+def test_a_dataset_with_several_splits(datasets: Any, tmp_path: Path):
     splits = datasets.DatasetDict({name: datasets.Dataset.from_dict({"text": TEXTS}) for name in ("train", "test")})
     with pytest.raises(ConfigError, match=r"must be a `datasets\.Dataset`, got DatasetDict\nhint: pass one split"):
         save_for_preprocessing(splits, tmp_path / "saved")
     splits.save_to_disk(tmp_path / "all")
     with pytest.raises(ConfigError, match="has several splits: train, test"):
         preprocess(tmp_path / "all", tmp_path / "a")
-    assert preprocess(tmp_path / "all" / "test", tmp_path / "b") == as_lines(datasets, tmp_path, TEXTS)
+    assert preprocess(tmp_path / "all" / "test", tmp_path / "b") == as_lines(datasets, tmp_path)

@@ -1,4 +1,4 @@
-"""Samples as grain and JAX take them."""
+"""Samples for grain and JAX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.adapters.frameworks import NUM_SAMPLES, samples_of
+from tests.adapters.frameworks import NUM_SAMPLES, samples_of, tokens_of
 from tests.adapters.libraries import library
 from tests.cli.runs import write_run
 
@@ -17,32 +17,23 @@ from tokenloom import load, lock_run
 from tokenloom.adapters import SampleSource
 
 
-def run_of(folder: Path) -> Any:
-    path = write_run(folder, manifests=True)
-    lock_run(path)
-    return load(path)
-
-
-@pytest.fixture
-def dataset(tmp_path: Path, rng: np.random.Generator) -> Any:
-    return samples_of(tmp_path, rng)
-
-
 @pytest.fixture(params=["dataset", "blend", "run"])
 def anything(request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generator) -> Any:
     if request.param == "run":
-        return run_of(tmp_path)
+        path = write_run(tmp_path, manifests=True)
+        lock_run(path)
+        return load(path)
     for name in "ab":
         (tmp_path / name).mkdir()
     first = samples_of(tmp_path / "a", rng)
     if request.param == "dataset":
         return first
     samples_of(tmp_path / "b", rng)
-    blend = {str(tmp_path / "a" / "corpus"): 0.3, str(tmp_path / "b" / "corpus"): 0.7}
+    blend = {str(tmp_path / name / "corpus"): weight for name, weight in (("a", 0.3), ("b", 0.7))}
     return load(blend, sequence_length=16, tokenizer="null:1000", num_samples=50)
 
 
-def test_samples_are_those_of_batch_as_int32(anything: Any):
+def test_samples_are_int32(anything: Any):
     source = SampleSource(anything)
     assert len(source) == len(anything)
     batch = anything.batch([0, 7])
@@ -52,10 +43,6 @@ def test_samples_are_those_of_batch_as_int32(anything: Any):
             assert np.array_equal(array, batch[name][row]), name
             assert array.dtype != np.int64
     assert np.array_equal(source[-1]["tokens"], source[len(source) - 1]["tokens"])
-
-
-def test_its_repr_tells_the_data_and_survives_pickling(anything: Any):
-    source = SampleSource(anything)
     other = pickle.loads(pickle.dumps(source))
     assert repr(other) == repr(source)
     assert np.array_equal(other[3]["tokens"], source[3]["tokens"])
@@ -63,12 +50,8 @@ def test_its_repr_tells_the_data_and_survives_pickling(anything: Any):
 
 def grain_library() -> Any:
     grain = library("grain.python")
-    library("absl.flags").FLAGS.mark_as_parsed()  # which programs that use absl do, and grain's workers ask for
+    library("absl.flags").FLAGS.mark_as_parsed()  # grain's workers need it
     return grain
-
-
-def batches_of(loader: Any) -> list[list[list[int]]]:
-    return [np.asarray(batch["tokens"]).tolist() for batch in loader]
 
 
 def grain_loader(source: SampleSource, num_workers: int) -> Any:
@@ -82,20 +65,21 @@ def grain_loader(source: SampleSource, num_workers: int) -> Any:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_grains_loader_reads_all_samples_and_resumes_identically(dataset: Any, num_workers: int):
-    source = SampleSource(dataset)
-    whole = batches_of(grain_loader(source, num_workers))
+def test_grains_loader_resumes(tmp_path: Path, rng: np.random.Generator, num_workers: int):
+    source = SampleSource(samples_of(tmp_path, rng))
+    whole = tokens_of(grain_loader(source, num_workers))
     assert len(whole) == NUM_SAMPLES // 4
     iterator = iter(grain_loader(source, num_workers))
-    first = [np.asarray(next(iterator)["tokens"]).tolist() for _ in range(3)]
+    first = tokens_of(next(iterator) for _ in range(3))
     state = iterator.get_state()
     assert repr(source) in json.loads(state)["data_source"]
     resumed = iter(grain_loader(pickle.loads(pickle.dumps(source)), num_workers))
     resumed.set_state(state)
-    assert first + batches_of(resumed) == whole
+    assert first + tokens_of(resumed) == whole
 
 
-def test_grain_refuses_a_state_of_another_order(tmp_path: Path, dataset: Any):
+def test_grain_rejects_a_state_of_another_order(tmp_path: Path, rng: np.random.Generator):
+    samples_of(tmp_path, rng)
     prefix = str(tmp_path / "corpus")
     one, same, other = (
         SampleSource(load(prefix, sequence_length=16, tokenizer="null:1000", seed=seed, num_samples=NUM_SAMPLES))

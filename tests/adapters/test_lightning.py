@@ -9,7 +9,6 @@ import torch
 from tests.adapters.frameworks import expected_tokens, samples_of, tokens_of
 from tests.adapters.libraries import library
 
-from tokenloom import MegatronPretrainingSampler
 from tokenloom.adapters import lightning_data_module
 
 pytestmark = pytest.mark.slow
@@ -19,8 +18,6 @@ BATCH_SIZE = 4
 
 
 class Model(lightning.LightningModule):
-    """Keeps the tokens that it was trained and validated with."""
-
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Linear(1, 1)
@@ -46,16 +43,11 @@ def make_trainer(folder, **settings):
     return lightning.Trainer(accelerator="cpu", devices=1, callbacks=[saving], **quiet, **settings)
 
 
-def batches_of(dataset, *, num_passes=1):
-    return expected_tokens(dataset, MegatronPretrainingSampler(len(dataset), 0, BATCH_SIZE, 0, 1)) * num_passes
-
-
-def test_training_goes_on_in_the_middle_of_an_epoch(tmp_path, rng):
+def test_training_resumes_within_an_epoch(tmp_path, rng):
     dataset = samples_of(tmp_path, rng)
-    whole = Model()
+    whole, resumed = Model(), Model()
     make_trainer(tmp_path, max_epochs=2).fit(whole, lightning_data_module(dataset, batch_size=BATCH_SIZE))
-    assert whole.trained == batches_of(dataset, num_passes=2)
-    resumed = Model()
+    assert whole.trained == expected_tokens(dataset) * 2
     data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
     make_trainer(tmp_path, max_epochs=2).fit(resumed, data, ckpt_path=tmp_path / "epoch=0-step=6.ckpt")
     assert resumed.trained == whole.trained[6:]
@@ -63,17 +55,17 @@ def test_training_goes_on_in_the_middle_of_an_epoch(tmp_path, rng):
 
 
 def test_each_stage_has_its_data(tmp_path, rng):
-    folders = [tmp_path / name for name in ("train", "valid", "test")]
-    for folder in folders:
-        folder.mkdir()
-    datasets = [samples_of(folder, rng) for folder in folders]
-    model, asked = Model(), []
-    data = lightning_data_module(lambda: asked.append(1) or datasets, batch_size=BATCH_SIZE)
+    datasets = []
+    for name in ("train", "valid", "test"):
+        (tmp_path / name).mkdir()
+        datasets.append(samples_of(tmp_path / name, rng))
+    model, calls = Model(), []
+    data = lightning_data_module(lambda: calls.append(1) or datasets, batch_size=BATCH_SIZE)
     trainer = make_trainer(tmp_path, max_epochs=1, num_sanity_val_steps=0)
     trainer.fit(model, data)
     trainer.test(model, data, verbose=False)
-    assert [model.trained, model.validated, model.tested] == [batches_of(dataset) for dataset in datasets]
-    assert asked == [1]
+    assert [model.trained, model.validated, model.tested] == [expected_tokens(dataset) for dataset in datasets]
+    assert calls == [1]
 
 
 def test_one_state_resumes_all_ranks(tmp_path, rng):
@@ -86,7 +78,7 @@ def test_one_state_resumes_all_ranks(tmp_path, rng):
     whole = [tokens_of(loader) for loader in loaders]
     batches = iter(loaders[0])
     next(batches)
-    state = loaders[0].state_dict()  # the only one that Lightning keeps
+    state = loaders[0].state_dict()  # Lightning saves no other
     for loader, seen in zip(loaders, whole, strict=True):
         loader.load_state_dict(state)
         assert tokens_of(loader) == seen[1:]

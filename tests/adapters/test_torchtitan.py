@@ -1,10 +1,10 @@
-"""torchtitan: its loader from its configuration, its loss, its checkpoints."""
+"""torchtitan: the loader of its configuration, and its checkpoints."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.adapters.frameworks import SEQUENCE_LENGTH, samples_of
+from tests.adapters.frameworks import SEQUENCE_LENGTH, in_turns, samples_of
 from tests.adapters.libraries import library
 
 from tokenloom import MegatronPretrainingSampler, load
@@ -22,37 +22,22 @@ def path(tmp_path, rng):
     return str(tmp_path / "corpus")
 
 
-def build(path, *, rank=0, size=1, seq_len=SEQUENCE_LENGTH, settings=(), **changes):
-    config = torchtitan_loader().Config(dataset_path=path, settings={**SETTINGS, **dict(settings)}, **changes)
-    return config.build(
-        dp_world_size=size,
-        dp_rank=rank,
-        tokenizer=None,
-        seq_len=seq_len,
-        local_batch_size=2,
-        snapshot_every_n_steps=1,
-    )
-
-
-def ours(path, **settings):
-    return load(path, sequence_length=SEQUENCE_LENGTH, **{**SETTINGS, "inter_document_masking": True, **settings})
+def build(path, *, rank=0, size=1, seq_len=SEQUENCE_LENGTH, settings=()):
+    config = torchtitan_loader().Config(dataset_path=path, settings={**SETTINGS, **dict(settings)})
+    given = {"tokenizer": None, "local_batch_size": 2, "snapshot_every_n_steps": 1}
+    return config.build(dp_world_size=size, dp_rank=rank, seq_len=seq_len, **given)
 
 
 def inputs_of(batches):
     return [inputs["input"].tolist() for inputs, _ in batches]
 
 
-def test_its_configuration_builds_a_loader_of_torchtitans(path):
-    loader = build(path)
+def test_batches_have_labels_and_positions(path):
+    settings = {"inter_document_masking": True, "eod_mask_loss": True, "sequence_length": SEQUENCE_LENGTH}
+    dataset, loader = load(path, **SETTINGS, **settings), build(path, settings={"eod_mask_loss": True})
     assert isinstance(loader, titan.BaseDataLoader)
-    inputs, labels = next(iter(loader))
-    assert inputs["input"].shape == inputs["positions"].shape == labels.shape == (2, SEQUENCE_LENGTH)
     assert torchtitan_loader().Config(dataset_path=path).to_dict()["dataset_path"] == path
-
-
-def test_batches_are_ours_with_labels_and_positions(path):
-    dataset = ours(path, eod_mask_loss=True)
-    found = list(build(path, settings={"eod_mask_loss": True}))
+    found = list(loader)
     positions = list(MegatronPretrainingSampler(len(dataset), 0, 2, 0, 1))
     assert len(found) == len(positions)
     for (inputs, labels), rows in zip(found, positions, strict=True):
@@ -64,8 +49,8 @@ def test_batches_are_ours_with_labels_and_positions(path):
 
 def test_ranks_share_the_samples(path):
     whole = inputs_of(build(path))
-    found = [inputs_of(build(path, rank=rank, size=2)) for rank in range(2)]
-    assert [batch for pair in zip(*found, strict=True) for batch in pair] == whole[: 2 * len(found[0])]
+    ranks = [inputs_of(build(path, rank=rank, size=2)) for rank in range(2)]
+    assert in_turns(ranks) == whole[: 2 * len(ranks[0])]
 
 
 def test_a_distributed_checkpoint_resumes_every_rank(path, tmp_path):

@@ -1,4 +1,4 @@
-"""Hugging Face transformers, accelerate and the Trainer: their loss over our labels, and their resuming."""
+"""Hugging Face transformers, accelerate and the Trainer: loss, separation of documents, and resuming."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.adapters.frameworks import NUM_SAMPLES, SEQUENCE_LENGTH, VOCAB_SIZE, expected_tokens, samples_of, tokens_of
+from tests.adapters.frameworks import SEQUENCE_LENGTH, VOCAB_SIZE, expected_tokens, in_order, samples_of, tokens_of
 from tests.adapters.libraries import library
 from torch.nn import functional
 
-from tokenloom import MegatronPretrainingSampler, ThreadLoader, build_dataloader
+from tokenloom import ThreadLoader, build_dataloader
 from tokenloom.adapters import PrefixCollator, TransformersCollator
 
 pytestmark = pytest.mark.slow
@@ -30,43 +30,29 @@ TOGETHER = {"plain": {}, "loss without ends": {"eod_mask_loss": True}, "causal m
 
 def llama(attention: str = "sdpa") -> Any:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=4 * SEQUENCE_LENGTH,
-        attn_implementation=attention,
-    )
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 4 * SEQUENCE_LENGTH}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.LlamaConfig(vocab_size=VOCAB_SIZE, attn_implementation=attention, **sizes, **heads)
     return transformers.LlamaForCausalLM(config).eval()
 
 
 def gpt2(attention: str = "sdpa") -> Any:
     torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=VOCAB_SIZE,
-        n_positions=SEQUENCE_LENGTH,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=9,
-        attn_implementation=attention,
-    )
-    return transformers.GPT2LMHeadModel(config).eval()
+    sizes = {"n_positions": SEQUENCE_LENGTH, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    tokens = {"vocab_size": VOCAB_SIZE, "bos_token_id": 0, "eos_token_id": 9}
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**sizes, **tokens, attn_implementation=attention)
+    ).eval()
 
 
-def loss_over_our_labels(logits: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
-    """Returns the mean that a training loop of ours takes."""
+def mean_loss(logits: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
     labels, mask = torch.from_numpy(batch["labels"]).flatten(), torch.from_numpy(batch["loss_mask"]).flatten()
     losses = functional.cross_entropy(logits.reshape(-1, VOCAB_SIZE).float(), labels, reduction="none")
     return (losses * mask).sum() / mask.sum()
 
 
 def logits_of_documents_alone(model: Any, batch: dict[str, Any]) -> torch.Tensor:
-    """Returns what a model says of each stretch of positions from 0 on, when it sees nothing else."""
+    """Returns the logits of each document, computed alone."""
     rows = []
     for tokens, positions in zip(batch["tokens"], batch["position_ids"], strict=True):
         starts = np.flatnonzero(positions == 0)
@@ -76,26 +62,19 @@ def logits_of_documents_alone(model: Any, batch: dict[str, Any]) -> torch.Tensor
 
 
 @pytest.mark.parametrize(("make_model", "attention"), [(llama, "sdpa"), (llama, "eager"), (gpt2, "sdpa")])
-@pytest.mark.parametrize("changes", [*TOGETHER.values(), *SEPARATE.values()], ids=[*TOGETHER, *SEPARATE])
-def test_the_models_loss_is_that_over_our_labels(tmp_path, rng, make_model, attention, changes):
-    dataset, model = samples_of(tmp_path, rng, **changes), make_model(attention)
+@pytest.mark.parametrize("name", [*TOGETHER, *SEPARATE])
+def test_loss_and_separation_of_documents(tmp_path, rng, make_model, attention, name):
+    dataset, model = samples_of(tmp_path, rng, **(TOGETHER | SEPARATE)[name]), make_model(attention)
+    batch = dataset.batch(ROWS)
     with torch.no_grad():
         outputs = model(**TransformersCollator(model)(dataset.__getitems__(ROWS)))
-    torch.testing.assert_close(outputs.loss, loss_over_our_labels(outputs.logits, dataset.batch(ROWS)))
-
-
-@pytest.mark.parametrize(("make_model", "attention"), [(llama, "sdpa"), (llama, "eager"), (gpt2, "sdpa")])
-@pytest.mark.parametrize("changes", SEPARATE.values(), ids=SEPARATE)
-def test_documents_do_not_see_each_other(tmp_path, rng, make_model, attention, changes):
-    dataset, model = samples_of(tmp_path, rng, **changes), make_model(attention)
-    with torch.no_grad():
-        found = model(**TransformersCollator(model)(dataset.__getitems__(ROWS))).logits
-        expected = logits_of_documents_alone(model, dataset.batch(ROWS))
-    torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(outputs.loss, mean_loss(outputs.logits, batch))
+        if name in SEPARATE:
+            torch.testing.assert_close(outputs.logits, logits_of_documents_alone(model, batch))
 
 
 def attention_by_boundaries(module, query, key, value, attention_mask, scaling, cu_seq_lens_q, max_length_q, **_):
-    """Returns what flash attention does for one row: each stretch between boundaries by itself, seen backwards only."""
+    """Computes what flash attention computes for one row: causal attention within each document."""
     assert query.shape[0] == 1
     assert attention_mask is None
     assert int(cu_seq_lens_q.diff().max()) == max_length_q
@@ -111,7 +90,7 @@ def attention_by_boundaries(module, query, key, value, attention_mask, scaling, 
 
 
 @pytest.mark.parametrize("changes", [SEPARATE["boundaries"], SEPARATE["packs"]])
-def test_one_row_tells_attention_its_boundaries(tmp_path, rng, changes):
+def test_one_row_has_boundaries(tmp_path, rng, changes):
     transformers.AttentionInterface.register("by_boundaries", attention_by_boundaries)
     dataset, model = samples_of(tmp_path, rng, **changes), llama("by_boundaries")
     batch = TransformersCollator(model, one_row=True)(dataset.__getitems__(ROWS))
@@ -121,10 +100,10 @@ def test_one_row_tells_attention_its_boundaries(tmp_path, rng, changes):
         outputs = model(**batch)
         expected = logits_of_documents_alone(llama(), dataset.batch(ROWS))
     torch.testing.assert_close(outputs.logits.reshape(expected.shape), expected)
-    torch.testing.assert_close(outputs.loss, loss_over_our_labels(expected, dataset.batch(ROWS)))
+    torch.testing.assert_close(outputs.loss, mean_loss(expected, dataset.batch(ROWS)))
 
 
-def test_labels_alone_are_ours_moved_back(tmp_path, rng):
+def test_labels_are_shifted_back(tmp_path, rng):
     dataset = samples_of(tmp_path, rng, eod_mask_loss=True)
     ours, found = dataset.batch(ROWS), TransformersCollator()(dataset.__getitems__(ROWS))
     with_loss = np.where(ours["loss_mask"] == 0, -100, ours["labels"])
@@ -134,7 +113,7 @@ def test_labels_alone_are_ours_moved_back(tmp_path, rng):
     assert found["input_ids"].tolist() == ours["tokens"].tolist()
 
 
-def test_samples_batches_and_lists_of_samples_give_the_same(tmp_path, rng):
+def test_samples_and_batches_are_collated_alike(tmp_path, rng):
     dataset, collator = samples_of(tmp_path, rng, inter_document_masking=True), TransformersCollator()
     [batch] = ThreadLoader(dataset, [ROWS], integer_dtype=np.int32)
     ways = [collator(dataset.__getitems__(ROWS)), collator([dataset[row] for row in ROWS]), collator(batch)]
@@ -144,59 +123,31 @@ def test_samples_batches_and_lists_of_samples_give_the_same(tmp_path, rng):
     assert {found["shift_labels"].dtype for found in ways} == {torch.int64}
 
 
-class Recording(torch.nn.Module):
-    """Keeps the tokens of all batches that a model is trained with."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model, self.seen = model, []
-        model.register_forward_pre_hook(self._see, with_kwargs=True)
-
-    def _see(self, module, args, kwargs):
-        self.seen.append(kwargs["input_ids"].tolist())
+def arguments(folder: Path, **settings: Any) -> Any:
+    quiet = {"disable_tqdm": True, "report_to": "none", "use_cpu": True, "dataloader_pin_memory": False}
+    return transformers.TrainingArguments(str(folder), remove_unused_columns=False, **quiet, **settings)
 
 
-def train(folder: Path, dataset: Any, *, resume_from: Path | None = None, **changes: Any) -> tuple[Any, list[Any]]:
-    """Trains for five steps of two batches each; returns the trainer, and the tokens of all batches."""
-    model = llama().train()
-    recording = Recording(model)
-    settings = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 5,
-        "save_steps": 2,
-        "logging_steps": 1,
-        "train_sampling_strategy": "sequential",
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "report_to": "none",
-        **changes,
-    }
-    trainer = transformers.Trainer(
-        model,
-        transformers.TrainingArguments(**settings),
-        train_dataset=dataset,
-        data_collator=TransformersCollator(model),
-    )
+def train(folder: Path, dataset: Any, resume_from: Path | None = None) -> tuple[Any, list[Any]]:
+    """Trains for five steps of two batches each; returns the model, and the tokens of all batches."""
+    model, seen = llama().train(), []
+    record = lambda module, args, kwargs: seen.append(kwargs["input_ids"].tolist())  # noqa: E731
+    model.register_forward_pre_hook(record, with_kwargs=True)
+    sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 5, "save_steps": 2}
+    settings = arguments(folder, train_sampling_strategy="sequential", **sizes)
+    trainer = transformers.Trainer(model, settings, train_dataset=dataset, data_collator=TransformersCollator(model))
     trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
-    return trainer, recording.seen
+    return trainer.model, seen
 
 
-def test_the_trainer_sees_every_position_in_order_and_goes_on_where_it_stopped(tmp_path, rng):
+def test_the_trainer_reads_in_order_and_resumes(tmp_path, rng):
     dataset = samples_of(tmp_path, rng, inter_document_masking=True)
     whole, seen = train(tmp_path / "whole", dataset)
     assert seen == [[dataset[2 * step + row]["tokens"].tolist() for row in range(2)] for step in range(10)]
-    resumed, later = train(tmp_path / "again", dataset, resume_from=tmp_path / "whole" / "checkpoint-2")
+    resumed, later = train(tmp_path / "again", dataset, tmp_path / "whole" / "checkpoint-2")
     assert later == seen[4:]
-    for mine, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+    for mine, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-
-
-def in_order(*, rank: int = 0, size: int = 1) -> MegatronPretrainingSampler:
-    return MegatronPretrainingSampler(NUM_SAMPLES, 0, 4, rank, size)
 
 
 def test_accelerate_prepares_and_resumes_both_loaders(tmp_path, rng):
@@ -217,7 +168,7 @@ TURNS = [
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_rows_of_shared_prefixes_have_the_loss_and_gradient_of_sequences_alone(attention):
+def test_shared_prefixes_keep_loss_and_gradient(attention):
     model = llama(attention)
     collator = PrefixCollator(model, pad_to=8)
     batch = collator(TURNS)
@@ -239,13 +190,9 @@ def test_rows_of_shared_prefixes_have_the_loss_and_gradient_of_sequences_alone(a
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_the_trainer_takes_the_loss_of_shared_prefixes(tmp_path):
+def test_the_trainer_uses_the_loss_of_shared_prefixes(tmp_path):
     model = llama()
     collator = PrefixCollator(model)
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), per_device_train_batch_size=3, max_steps=2, remove_unused_columns=False, report_to=[]
-    )
-    trainer = transformers.Trainer(
-        model, arguments, train_dataset=TURNS, data_collator=collator, compute_loss_func=collator.loss
-    )
+    given = {"train_dataset": TURNS, "data_collator": collator, "compute_loss_func": collator.loss}
+    trainer = transformers.Trainer(model, arguments(tmp_path, per_device_train_batch_size=3, max_steps=2), **given)
     assert trainer.train().training_loss > 0

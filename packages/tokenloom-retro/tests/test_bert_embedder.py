@@ -1,4 +1,4 @@
-"""BERT of Hugging Face as an embedder: a slow twin with a model of random weights."""
+"""BERT of Hugging Face as an embedder, with random weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.adapters.libraries import library
 from tokenloom import ConfigError
 from tokenloom_retro.embedders import as_embedder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 transformers = library("transformers")
 
@@ -20,7 +20,6 @@ TEXTS = ["a chunk of texts", "text", "", "a a a a a a a a a a a a"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of a tiny model."""
     folder = tmp_path_factory.mktemp("bert")
     (folder / "vocab.txt").write_text("\n".join(WORDS))
     transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
@@ -30,21 +29,18 @@ def folder(tmp_path_factory):
     return str(folder)
 
 
-def test_vectors_are_means_over_the_tokens_of_a_text(folder):
+def test_vectors_are_means_over_tokens(folder):
     embedder = as_embedder(f"bert:{folder}")
-    tokenizer, model = (
-        transformers.AutoTokenizer.from_pretrained(folder),
-        transformers.BertModel.from_pretrained(folder),
-    )
-    found = embedder.embed(TEXTS)
-    for text, vector in zip(TEXTS, found, strict=True):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    for text, vector in zip(TEXTS, embedder.embed(TEXTS), strict=True):
         with torch.inference_mode():
-            states = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1].numpy()
+            states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1].numpy()
         assert np.allclose(vector, states.mean(axis=0) if len(states) else 0, atol=1e-5)
     assert (embedder.name, embedder.dimension) == (f"bert:{folder}:256", 16)
     assert embedder.count_tokens(TEXTS).tolist() == [5, 1, 0, 12]
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
+def test_a_folder_without_a_model(tmp_path):
     with pytest.raises(ConfigError, match="expected a model of `transformers` at"):
         as_embedder(f"bert:{tmp_path}")
