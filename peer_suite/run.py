@@ -111,9 +111,7 @@ def main(arguments: list[str]) -> int:
     """Runs all tests and prints the results; returns 1 if a test passes with Megatron only, or none passes with it."""
     parser = argparse.ArgumentParser(prog="make peer-suite", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of Megatron-LM")
-    parser.add_argument(
-        "--python", default=sys.executable, help="a Python with tokenloom and Megatron's dependencies"
-    )
+    parser.add_argument("--python", default=sys.executable, help="a Python with tokenloom and Megatron's dependencies")
     parser.add_argument("--files", nargs="+", help="test files, relative to the checkout; default: all that use data")
     parser.add_argument("--seconds", type=float, default=900, help="time limit for each run of a file")
     options = parser.parse_args(arguments)

@@ -38,8 +38,7 @@ def test_samples_are_int32(anything: Any):
     assert len(source) == len(anything)
     batch = anything.batch([0, 7])
     for row, position in enumerate((0, np.int64(7))):
-        sample = source[position]
-        for name, array in sample.items():
+        for name, array in source[position].items():
             assert np.array_equal(array, batch[name][row]), name
             assert array.dtype != np.int64
     assert np.array_equal(source[-1]["tokens"], source[len(source) - 1]["tokens"])

@@ -139,7 +139,7 @@ class SampleRows:
         self._dataset = dataset
         self._num_rows = len(dataset) if num_samples is None else min(num_samples, len(dataset))
         if self._num_rows < 1:
-            raise ConfigError(f"no samples to export: the dataset has {len(dataset)}")
+            raise ConfigError(f"no samples to export: the dataset has {len(dataset)} samples")
         first = self._columns(0, 1)
         self._row_bytes = max(1, sum(array.nbytes for array in first.values()))
         metadata = {"rows": self.unit, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}

@@ -37,9 +37,9 @@ class TransformersCollator:
 
     Args:
         model: the model or its config, to detect flash attention; None for a model without flash attention.
-        separate_documents: whether to prevent attention between documents of a sample; None to do so if samples have
+        separate_documents: whether to prevent attention between documents of a sample; None: only if samples have
             boundaries, as with `inter_document_masking` and in packs of conversations.
-        one_row: whether to concatenate rows with separate documents; None to do so for flash attention.
+        one_row: whether to concatenate rows with separate documents; None: only for flash attention.
     """
 
     def __init__(

@@ -120,7 +120,7 @@ def dataset_kind(args: Any, kind: str | None = None) -> str:
 
     Arguments that only one of Megatron's training scripts has select the kind: `--fim-data`, `--sft`,
     `--use-varlen-dataset`, `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), or a word-piece
-    tokenizer (BERT). The default is gpt. `kind`, if given, replaces the default and the word-piece rule.
+    tokenizer (BERT). The default is gpt. If `kind` is given, it is returned unless the arguments select another kind.
 
     Raises:
         ConfigError: the arguments select several kinds, or a kind other than `kind`.

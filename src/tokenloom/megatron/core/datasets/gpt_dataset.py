@@ -163,7 +163,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns document, sample and shuffle index, cached or built; None for each if deferred. A hook."""
+        """Returns the document, sample and shuffle index; None for each with `defer_npy_index_mmap`. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)

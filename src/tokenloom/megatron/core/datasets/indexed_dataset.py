@@ -289,7 +289,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         """Opens the pair; called by `__init__` and on unpickling."""
         if mmap and object_storage_config:
             message = "`mmap`: must be False with `object_storage_config`, got True"
-            raise ConfigError(message, hint="objects cannot be mapped into memory")
+            raise ConfigError(message, hint="pass `mmap=False`: objects cannot be memory-mapped")
         counts = tuple(sequences_per_dataset) if sequences_per_dataset else None
         self.object_storage_config = object_storage_config
         plain.IndexedDataset.__init__(
