@@ -15,7 +15,6 @@ NUM_SAMPLES = 40
 
 
 def samples_of(folder: Any, rng: np.random.Generator, **changes: Any) -> Any:
-    """Returns a dataset of at least `NUM_SAMPLES` samples."""
     drawn = random_documents(rng, count=120, longest=12, vocab_size=VOCAB_SIZE, empty_share=0)
     prefix = write_corpus(folder / "corpus", [np.append(document, EOD) for document in drawn])
     changes = {"sequence_length": SEQUENCE_LENGTH, "tokenizer": StandInTokenizer(pad=0), **changes}
