@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -42,5 +44,5 @@ def test_vectors_are_means_over_tokens(folder):
 
 
 def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(ConfigError, match="expected a model of `transformers` at"):
+    with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
         as_embedder(f"bert:{tmp_path}")
