@@ -35,7 +35,7 @@ def check_order(
         num_samples: number of samples to check, spread evenly over the order.
 
     Raises:
-        ConformanceError: two interfaces return different samples, or a sample is not possible.
+        ConformanceError: two interfaces return different samples, or a sample is not in the data.
     """
     return run_checks(type(order).__name__, _OrderChecks(order, lengths, sizes, num_samples))
 

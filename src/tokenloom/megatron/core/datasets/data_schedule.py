@@ -229,7 +229,8 @@ class BalancedCPScheduler:
 class HybridCPDataLoaderWrapper:
     """An iterator over global batches for hybrid context parallelism. Each step is collective.
 
-    Each item is (this rank's sub-samples by id, ids indexed `[microbatch][rank][k]`); (None, None) without an iterator.
+    Each item is (this rank's sub-samples by id, ids indexed `[microbatch][rank][k]`), or (None, None) if
+    `data_iterator` is None.
 
     Args:
         data_iterator: iterator over lists of packed samples, which are mappings with `cu_seqlens`; None on
