@@ -1,1 +1,1 @@
-"""What tests of pages share: a real browser that can reach nothing but this machine."""
+"""A real browser for tests of pages, which can only reach this machine."""

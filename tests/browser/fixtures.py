@@ -1,4 +1,4 @@
-"""One browser for all tests, and pages of it for each; what pages ask for or complain about fails it."""
+"""One browser for all tests; a test fails if its pages send foreign requests or log errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, WebSocket
 
-PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
-"""Where pictures of pages are kept; CI keeps them as artefacts."""
+PICTURES = Path(__file__).parents[2] / "build" / "screenshots"  # kept by CI as artefacts
 
 ARGUMENTS = (
     "--no-sandbox",  # as root there is none
@@ -28,13 +27,12 @@ ARGUMENTS = (
     "--gaia-url=http://127.0.0.1:9/",
     "--font-render-hinting=none",
 )
-"""No name leads anywhere but to this machine, and what Chromium asks for whatever it shows, it asks here, in vain.
+"""Host names resolve only to this machine, and Chromium's own background requests go there, too.
 
-What a page makes it ask for is not turned off: of forms that are no search it asks its makers what their fields mean.
+Requests caused by a page are not disabled, such as autofill queries to Google for forms that are no search.
 """
 
-PATIENCE_MILLISECONDS = 60_000
-"""How long a page may take for anything, on a machine that others use, too."""
+TIMEOUT_MILLISECONDS = 60_000
 
 _LOCAL_HOSTS = {"127.0.0.1", "localhost", "::1", "", "~notfound"}
 _LOCAL_SCHEMES = {"file", "data", "blob", "about", "chrome"}
@@ -43,17 +41,15 @@ _RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 
 
 class Pages:
-    """The pages of one test, each with storage, cache and settings of its own."""
+    """The pages of one test, each with its own storage, cache and settings."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._contexts: list[BrowserContext] = []
         self._own: set[str] = set()
         self._expected: list[str] = []
-        self.requests: list[str] = []
-        """Addresses that pages asked for, in order."""
-        self.complaints: list[str] = []
-        """Errors and warnings of consoles, and exceptions that nothing caught."""
+        self.requests: list[str] = []  # requested addresses, in order
+        self.complaints: list[str] = []  # console errors and warnings, and uncaught exceptions
 
     def open(
         self,
@@ -64,10 +60,10 @@ class Pages:
         dark: bool = False,
         media: Literal["screen", "print"] = "screen",
     ) -> Page:
-        """Opens a file, or an address of a server on this machine, in a window of a size in CSS pixels."""
+        """Opens a file or an address of a server on this machine, in a window with a size in CSS pixels."""
         from playwright.sync_api import expect
 
-        expect.set_options(timeout=PATIENCE_MILLISECONDS)
+        expect.set_options(timeout=TIMEOUT_MILLISECONDS)
         context = self._browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -76,7 +72,7 @@ class Pages:
             timezone_id="UTC",
         )
         self._contexts.append(context)
-        context.set_default_timeout(PATIENCE_MILLISECONDS)
+        context.set_default_timeout(TIMEOUT_MILLISECONDS)
         context.on("request", self._note_request)
         context.on("console", self._note_message)
         context.on("weberror", lambda error: self.complaints.append(str(error.error)))
@@ -90,17 +86,17 @@ class Pages:
         return page
 
     def picture(self, page: Page, name: str, *, whole: bool = True) -> Path:
-        """Writes `build/screenshots/NAME.png`: the whole page, or what its window shows; returns where."""
+        """Writes `build/screenshots/NAME.png`: the whole page, or the visible part; returns the path."""
         path = PICTURES / f"{name}.png"
         page.screenshot(path=path, full_page=whole, animations="disabled", caret="hide")
         return path
 
     def expect_complaint(self, text: str) -> None:
-        """Lets complaints that hold a text pass: the test wants them. One must come."""
+        """Allows complaints that contain a text, and requires one."""
         self._expected.append(text)
 
     def check_accessible(self, page: Page, *, inside: str | None = None) -> None:
-        """Fails with what axe-core finds against WCAG 2.2, levels A and AA, in a page or inside of a selector."""
+        """Fails if axe-core finds violations of WCAG 2.2, levels A and AA, in a page or inside of a selector."""
         from axe_playwright_python.sync_playwright import Axe
 
         options = {"resultTypes": ["violations"], "runOnly": list(_RULES)}
@@ -113,7 +109,7 @@ class Pages:
         assert not faults, "\n".join(faults)
 
     def close(self) -> None:
-        """Closes all pages, and fails if one asked for anything that is not of this machine, or complained."""
+        """Closes all pages; fails if one sent a foreign request or complained."""
         for context in self._contexts:
             context.close()
         foreign = [address for address in self.requests if not self._is_own(address)]
@@ -141,7 +137,7 @@ class Pages:
 
 
 def hosts_asked(log: Path) -> set[str]:
-    """Returns the hosts in a log of Chromium's network service that are not this machine."""
+    """Returns the foreign hosts in a log of Chromium's network service."""
     hosts: set[str] = set()
     for scheme, host in _LOGGED.findall(log.read_text(errors="replace")):
         hosts.update([urlsplit(f"//{host}").hostname or ""] if scheme not in _LOCAL_SCHEMES else [])
@@ -149,16 +145,16 @@ def hosts_asked(log: Path) -> set[str]:
 
 
 def missing_browser(reason: str) -> None:
-    """Skips a test that needs a browser; where `CI` is set, fails it."""
+    """Skips a test that needs a browser; fails it if `CI` is set."""
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; CI must drive pages in a real browser", pytrace=False)
     pytest.skip(reason)
 
 
 class RunningBrowser:
-    """Chromium, driven by the event loop of Playwright, which is the loop of this thread only while pages are driven.
+    """Chromium, driven by Playwright's event loop, which is the running loop of this thread only during `driven`.
 
-    Playwright leaves its loop set as the running one, and then `asyncio.run` of any other test would be refused.
+    Otherwise `asyncio.run` would fail in all other tests, since Playwright leaves its loop set as the running one.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -168,7 +164,7 @@ class RunningBrowser:
 
     @contextlib.contextmanager
     def driven(self) -> Iterator[Browser]:
-        """Yields the browser, to be used in the `with` block only."""
+        """Yields the browser, for use in the `with` block only."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self._loop)
         try:
@@ -179,7 +175,7 @@ class RunningBrowser:
 
 @contextlib.contextmanager
 def running_browser(log: Path) -> Iterator[RunningBrowser]:
-    """Starts Chromium, which writes a log of its network service; ends it."""
+    """Starts Chromium with a log of its network service; stops it at the end."""
     executable = shutil.which("chromium")
     if executable is None:
         missing_browser("no `chromium` here; as root, tests/browser/install installs it")
@@ -199,7 +195,7 @@ def running_browser(log: Path) -> Iterator[RunningBrowser]:
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrowser]:
-    """The one browser of this process, whose network service must have asked no other machine."""
+    """The browser of this process; fails at the end if it contacted another machine."""
     log = tmp_path_factory.mktemp("chromium") / "network.json"
     with running_browser(log) as running:
         yield running
@@ -209,7 +205,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrowse
 
 @pytest.fixture
 def pages(chromium: RunningBrowser) -> Iterator[Pages]:
-    """Pages of a test's own, closed and judged at its end."""
+    """The pages of one test, closed and checked at its end."""
     with chromium.driven() as browser:
         opened = Pages(browser)
         yield opened

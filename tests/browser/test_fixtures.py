@@ -1,4 +1,4 @@
-"""The judge of pages judges: what a page must not do is seen."""
+"""The fixtures detect what a page must not do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Small models for `check_isolation`: five that keep documents apart, and twelve that do not.
+"""Small models for `check_isolation`: five that isolate documents, and twelve that leak.
 
-Each of the twelve is rebuilt from the description of a bug in a known project, which its docstring names.
+Each of the twelve is rebuilt from a bug of a known project, which its docstring names.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ LENGTH = 24
 
 
 def make_batch(seed, rows=2):
-    """Returns packed documents of random lengths, one of them a single token, and padding at the end of each row.
+    """Returns packed documents of random lengths, one of them a single token, with padding at the end of each row.
 
-    The last token of each document has no loss, and `cu_seqlens` are as tokenloom's datasets give them.
+    The last token of each document has no loss. `cu_seqlens` has the format of tokenloom's datasets.
     """
     rng = torch.Generator().manual_seed(seed)
     tokens = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=rng)
@@ -49,7 +49,7 @@ def make_batch(seed, rows=2):
 
 
 def make_pairs(seed):
-    """Returns documents with a source and a target, packed, for models with an encoder, and the documents of both."""
+    """Returns packed documents with a source and a target, for encoder-decoder models, and their document indices."""
     rng = torch.Generator().manual_seed(seed)
     targets = torch.tensor([[0] * 5 + [1] * 3 + [2] * 6])
     sources = torch.tensor([[0] * 4 + [1] * 6 + [2] * 1 + [-1] * 5])
@@ -63,7 +63,7 @@ def make_pairs(seed):
 
 
 def documents_of(cu_seqlens, length):
-    """Returns int64[rows, length], the document of each position, from rows of boundaries."""
+    """Returns int64[rows, length], the document of each position."""
     positions = torch.arange(length).expand(len(cu_seqlens), length).contiguous()
     return torch.searchsorted(cu_seqlens.long().contiguous(), positions, right=True)
 
@@ -90,7 +90,7 @@ class Attention(nn.Module):
 
 
 class ShortConv(nn.Module):
-    """A causal convolution over three tokens; where documents are given, it begins anew in each."""
+    """A causal convolution over three tokens; given documents, it restarts in each."""
 
     def __init__(self):
         super().__init__()
@@ -108,7 +108,7 @@ class ShortConv(nn.Module):
 
 
 class Scan(nn.Module):
-    """A gated state that runs along the row; where documents are given, it is reset at each begin."""
+    """A gated state that runs along the row; given documents, it is reset at each start."""
 
     def __init__(self):
         super().__init__()
@@ -128,8 +128,6 @@ class Scan(nn.Module):
 
 
 class Mamba(nn.Module):
-    """A convolution and a scan, as in Mamba."""
-
     def __init__(self):
         super().__init__()
         self.conv = ShortConv()
@@ -154,7 +152,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Tokens to logits, by blocks that subclasses call."""
+    """Maps tokens to logits; subclasses call the blocks."""
 
     mixers = (Attention, Attention)
 
@@ -171,11 +169,8 @@ class Model(nn.Module):
         return self.head(hidden)
 
 
-# --- documents are apart ----------------------------------------------------------------------------------------------
-
-
 class BlockMask(Model):
-    """Dense causal attention with a mask of blocks."""
+    """Dense causal attention with a block mask."""
 
     def forward(self, tokens, position_ids, cu_seqlens):
         mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]))
@@ -190,7 +185,7 @@ class VarlenAttention(Attention):
 
 
 class Varlen(Model):
-    """Attention of each sequence alone, as kernels do that take `cu_seqlens` of all rows together."""
+    """Attention within each sequence, like kernels that take `cu_seqlens` of all rows concatenated."""
 
     mixers = (VarlenAttention, VarlenAttention)
 
@@ -209,7 +204,7 @@ class SlidingWindow(Model):
 
 
 class MambaWithResets(Model):
-    """Convolutions and scans that begin anew in each document."""
+    """Convolutions and scans that restart in each document."""
 
     mixers = (Mamba, Mamba)
 
@@ -229,7 +224,7 @@ class CrossAttention(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder that sees all of its document, and a decoder that looks at the source of its document."""
+    """An encoder that sees all of its document, and a decoder that attends to the source of its document."""
 
     def __init__(self):
         super().__init__()
@@ -254,7 +249,7 @@ SOUND = (BlockMask, Varlen, SlidingWindow, MambaWithResets, EncoderDecoder)
 
 
 class NoDocumentMask(Model):
-    """Packing with a mask that is causal alone: unslothai/unsloth#1207."""
+    """Packing with a mask that is only causal: unslothai/unsloth#1207."""
 
     def forward(self, tokens, position_ids):
         return self.run(self.embed(tokens) + self.positions(position_ids), None)
@@ -279,7 +274,7 @@ class ConvGoesOn(nn.Module):
 
 
 class ConvOverEnds(Model):
-    """Attention is masked, a short convolution beside it slides over ends: huggingface/transformers#46588."""
+    """Attention is masked, but a short convolution crosses ends of documents: huggingface/transformers#46588."""
 
     mixers = (Attention, ConvGoesOn)
 
@@ -292,17 +287,14 @@ class StateGoesOn(Mamba):
         return self.scan(self.conv(hidden, documents))
 
 
-class StateOverEnds(Model):
-    """Boundaries reach the convolution, not the recurrence behind it: THUDM/slime#1686."""
+class StateOverEnds(MambaWithResets):
+    """Boundaries reach the convolution, but not the recurrence after it: THUDM/slime#1686."""
 
     mixers = (StateGoesOn, StateGoesOn)
 
-    def forward(self, tokens, cu_seqlens):
-        return self.run(self.embed(tokens), documents_of(cu_seqlens, tokens.shape[1]))
-
 
 class OneLayerInFour(Model):
-    """A mask of blocks goes to layers with attention, and recurrent ones get nothing: pytorch/torchtitan#3984."""
+    """Attention layers get a block mask, recurrent layers get nothing: pytorch/torchtitan#3984."""
 
     mixers = (Attention, Mamba, Mamba, Mamba)
 
@@ -315,19 +307,17 @@ class OneLayerInFour(Model):
 
 
 class BoundariesOverwritten(Model):
-    """A mask of ones is taken for the boundaries, in the place of those given: fla-org/flash-linear-attention#838."""
+    """A mask of ones replaces the given boundaries: fla-org/flash-linear-attention#838."""
 
     mixers = (Mamba, Mamba)
 
     def forward(self, tokens, cu_seqlens, attention_mask=None):
-        documents = documents_of(cu_seqlens, tokens.shape[1])
-        if attention_mask is not None:
-            documents = attention_mask
+        documents = documents_of(cu_seqlens, tokens.shape[1]) if attention_mask is None else attention_mask
         return self.run(self.embed(tokens), documents)
 
 
 class OneTokenMerged(Model):
-    """Documents begin where positions fall, which those behind one token do not: modelscope/ms-swift#9904."""
+    """Documents start where positions decrease, which fails after one-token documents: modelscope/ms-swift#9904."""
 
     def forward(self, tokens, position_ids):
         begins = functional.pad((position_ids.diff(dim=1) < 0).long(), (1, 0))
@@ -346,17 +336,14 @@ class ShardedMamba(Mamba):
         self.conv = ShardedConv()
 
 
-class ResetAtShards(Model):
-    """With context parallelism a convolution begins anew in each rank's part: PrimeIntellect-ai/prime-rl#3003."""
+class ResetAtShards(MambaWithResets):
+    """With context parallelism a convolution restarts in each rank's part: PrimeIntellect-ai/prime-rl#3003."""
 
     mixers = (ShardedMamba,)
 
-    def forward(self, tokens, cu_seqlens):
-        return self.run(self.embed(tokens), documents_of(cu_seqlens, tokens.shape[1]))
-
 
 class Future(nn.Module):
-    """Predicts one token more, from the embedding of the next one."""
+    """Predicts one token further, from the embedding of the next one."""
 
     def __init__(self):
         super().__init__()
@@ -367,7 +354,7 @@ class Future(nn.Module):
 
 
 class FutureOverEnds(BlockMask):
-    """Tokens are shifted over ends for multi-token prediction: NVIDIA/Megatron-LM#6205."""
+    """Tokens are shifted across ends for multi-token prediction: NVIDIA/Megatron-LM#6205."""
 
     def __init__(self):
         super().__init__()
@@ -382,14 +369,14 @@ class FutureOverEnds(BlockMask):
 
 
 class SegmentsUnused(EncoderDecoder):
-    """Numbers of segments are there, and cross-attention does not ask for them: tensorflow/mesh#173."""
+    """Cross-attention ignores segment ids: tensorflow/mesh#173."""
 
     def cross_mask(self, segments, encoder_segments):
         return (encoder_segments >= 0)[:, None, :].expand(-1, segments.shape[1], -1)
 
 
 class Experts(nn.Module):
-    """Each expert takes the half of all tokens that want it most."""
+    """Each expert processes the half of all tokens with the highest scores for it."""
 
     def __init__(self):
         super().__init__()
@@ -407,7 +394,7 @@ class Experts(nn.Module):
 
 
 class CapacityShared(BlockMask):
-    """Padding takes places in experts that tokens lack: NVIDIA/Megatron-LM#5542."""
+    """Padding takes places of experts from tokens: NVIDIA/Megatron-LM#5542."""
 
     def __init__(self):
         super().__init__()
@@ -415,7 +402,7 @@ class CapacityShared(BlockMask):
 
 
 class LabelsOverEnds(BlockMask):
-    """Labels are shifted in the loss, over the whole pack: meta-pytorch/torchtune#2613."""
+    """The loss shifts labels over the whole pack: meta-pytorch/torchtune#2613."""
 
     def forward(self, tokens, position_ids, cu_seqlens):
         logits = super().forward(tokens, position_ids, cu_seqlens)
@@ -437,11 +424,11 @@ LEAKING = {
     CapacityShared: ("alone", "blocks.1.mlp"),
     LabelsOverEnds: ("change", ""),
 }
-"""By model, a check that finds its leak, and the module in which it begins; "" is the model itself."""
+"""By model: a check that finds its leak, and the module where it begins; "" is the model itself."""
 
 
 def make(kind, seed):
-    """Returns a model, a batch for it, and the documents of that."""
+    """Returns a model, a batch for it, and `documents=` for the batch."""
     torch.manual_seed(seed)
     model = kind().eval()
     if issubclass(kind, EncoderDecoder):

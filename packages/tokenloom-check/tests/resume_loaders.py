@@ -1,4 +1,4 @@
-"""Loaders without any library, whole and broken: what is killed and resumed in these tests."""
+"""Loaders without a library, correct and broken."""
 
 from __future__ import annotations
 
@@ -40,11 +40,17 @@ def by_count(rank, world_size, consumed):
     return Counting(rank, world_size, consumed)
 
 
-def short(rank, world_size, state):
-    return Counting(rank, world_size, start_of(state), num_samples=40)
+def factory(name, kind, **settings):
+    def make(rank, world_size, state):
+        return kind(rank, world_size, start_of(state), **settings)
+
+    make.__name__ = name
+    return make
 
 
-# --- broken -------------------------------------------------------------------------------------------------------
+short = factory("short", Counting, num_samples=40)
+shuffles_anew = factory("shuffles_anew", Counting, seed=None)
+gives_nothing = factory("gives_nothing", Counting, num_samples=0)
 
 
 class Ahead(Counting):
@@ -52,17 +58,12 @@ class Ahead(Counting):
         return {"position": self.position + 2 * self.step}
 
 
-def forgets_read_ahead(rank, world_size, state):
-    return Ahead(rank, world_size, start_of(state))
-
-
 class Behind(Counting):
     def state_dict(self):
         return {"position": max(self.position - self.step, 0)}
 
 
-def repeats_a_batch(rank, world_size, state):
-    return Behind(rank, world_size, start_of(state))
+forgets_read_ahead, repeats_a_batch = factory("forgets_read_ahead", Ahead), factory("repeats_a_batch", Behind)
 
 
 def ignores_its_state(rank, world_size, state):
@@ -84,17 +85,8 @@ def turns_batches_round(rank, world_size, state):
     return loader
 
 
-class Turned(Counting):
-    def __iter__(self):
-        return ({"number": batch["number"][::-1]} for batch in super().__iter__())
-
-
-def turns_rows_round(rank, world_size, state):
-    return (Turned if state else Counting)(rank, world_size, start_of(state))
-
-
 class Alias(Counting):
-    """Gives away the state that it goes on with, and keeps the one that it is given."""
+    """Returns its state without a copy, and keeps the given one without a copy."""
 
     def __init__(self, rank, world_size, state):
         super().__init__(rank, world_size)
@@ -127,7 +119,7 @@ def keeps_the_state_it_is_given(rank, world_size, state):
 
 
 class Goes(Counting):
-    """Goes on with the first epoch when it is resumed at its end."""
+    """Repeats the first epoch when it is resumed at its end."""
 
     def __init__(self, rank, world_size, state):
         super().__init__(rank, world_size, start_of(state), num_samples=40)
@@ -156,17 +148,6 @@ def goes_on_beyond_the_end(rank, world_size, state):
     return (Endless if state else Counting)(rank, world_size, start_of(state), num_samples=40)
 
 
-def shuffles_anew(rank, world_size, state):
-    return Counting(rank, world_size, start_of(state), seed=None)
-
-
-def gives_nothing(rank, world_size, state):
-    return Counting(rank, world_size, num_samples=0)
-
-
-# --- failing ------------------------------------------------------------------------------------------------------
-
-
 def raises(rank, world_size, state):
     if state and rank == 1:
         raise OSError("no such bucket")
@@ -191,10 +172,6 @@ def dies(rank, world_size, state):
     return Counting(rank, world_size, start_of(state))
 
 
-def has_no_state(rank, world_size, state):
-    return iter(Counting(rank, world_size))
-
-
 def gives_objects(rank, world_size, state):
     return [{"number": [1, 2], "image": [object(), object()]}]
 
@@ -205,9 +182,6 @@ def needs_more(rank, path, state):
 
 def cannot_go_on(rank, world_size):
     raise AssertionError
-
-
-# --- what may be given with them ----------------------------------------------------------------------------------
 
 
 def position_of(loader, num_batches):

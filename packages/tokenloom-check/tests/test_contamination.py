@@ -1,4 +1,4 @@
-"""Passages of benchmarks in tokenized data: planted in all forms, against naive sets of words, and by the command."""
+"""Benchmark passages in tokenized data: planted in many forms, and compared with naive sets of words."""
 
 from __future__ import annotations
 
@@ -70,17 +70,15 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_passage_is_found_in_any_form(tmp_path, form):
-    text = FORMS[form].replace("</b>", "_")
-    found = search(tmp_path, [PASSAGE, "something else " * 20], ["before it " * 30, f"Before: {text} Behind it."])
-    assert pairs_of(found) == [(0, 1)]
-    assert found.coverage.tolist() == [1.0, 0.0]
+    document = f"Before: {FORMS[form].replace('</b>', '_')} Behind it."
+    found = search(tmp_path, [PASSAGE, "something else " * 20], ["before it " * 30, document])
+    assert (pairs_of(found), found.coverage.tolist()) == ([(0, 1)], [1.0, 0.0])
     [row] = found.passages.longest().tolist()
-    start, stop = int(found.passages.starts[row]), int(found.passages.stops[row])
-    data = f"Before: {text} Behind it.".encode()[start:stop].decode()
+    data = document.encode()[int(found.passages.starts[row]) : int(found.passages.stops[row])].decode()
     assert words_of(data) == words_of(PASSAGE)
 
 
-def test_what_is_no_passage_is_not_found(tmp_path):
+def test_other_texts_are_not_found(tmp_path):
     words = PASSAGE.split()
     documents = [
         " ".join(words[:9]),
@@ -122,13 +120,16 @@ def test_coverage_is_the_share_of_n_grams(tmp_path):
     assert [found.passages.num_grams[row] for row in found.passages.longest()] == [2, 2, 1] * 2
 
 
-@pytest.mark.parametrize("kind", ["huggingface", "tiktoken", "sentencepiece"])
+TOKENIZERS = {
+    "huggingface": lambda: make_tokenizer(byte_level_json()),
+    "tiktoken": make_tiktoken,
+    "sentencepiece": make_sentencepiece,
+}
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_tokenizers_of_all_kinds(tmp_path, kind):
-    tokenizer = {
-        "huggingface": lambda: make_tokenizer(byte_level_json()),
-        "tiktoken": make_tiktoken,
-        "sentencepiece": make_sentencepiece,
-    }[kind]()
+    tokenizer = TOKENIZERS[kind]()
     document = f"Some code before it. {PASSAGE} And some behind."
     found = search(tmp_path, [PASSAGE], ["nothing", document], tokenizer)
     assert pairs_of(found) == [(0, 1)]
@@ -141,7 +142,7 @@ def test_tokenizers_of_all_kinds(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["huggingface", "sentencepiece"])
 def test_no_passage_goes_over_a_special_token(tmp_path, kind):
-    tokenizer = make_tokenizer(byte_level_json()) if kind == "huggingface" else make_sentencepiece()
+    tokenizer = TOKENIZERS[kind]()
     first, second = (tokenizer.tokenize(part) for part in PASSAGE.split("waited"))
     middle = tokenizer.tokenize("waited")
     documents = [[*first, tokenizer.eod, *middle, *second], [*first, *middle, *second, tokenizer.eod, *first]]
@@ -152,7 +153,7 @@ def test_no_passage_goes_over_a_special_token(tmp_path, kind):
 
 
 def of_parts(monkeypatch, tmp_path, documents):
-    """Data in many parts, and what is found in them without a folder."""
+    """Returns benchmarks, and data of many parts."""
     monkeypatch.setattr(contamination, "_BLOCK_TOKENS", 500)
     monkeypatch.setattr(contamination, "_OVERLAP_TOKENS", 200)
     monkeypatch.setattr(contamination, "_BLOCKS_PER_PART", 2)
@@ -190,9 +191,8 @@ def test_processes_share_a_search_and_a_killed_one_goes_on(tmp_path, monkeypatch
         np.testing.assert_array_equal(mine, theirs)
     assert kept.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/*.npy")}.items()
     monkeypatch.setattr(contamination, "_search", lambda *_: 1 / 0)
-    np.testing.assert_array_equal(
-        find_contamination(benchmarks, sources, BYTES, folder=folder).coverage, expected.coverage
-    )
+    again = find_contamination(benchmarks, sources, BYTES, folder=folder)
+    np.testing.assert_array_equal(again.coverage, expected.coverage)
 
 
 def test_another_search_keeps_parts_of_its_own(tmp_path, monkeypatch):
@@ -213,11 +213,8 @@ def test_tokens_of_another_tokenizer_are_refused(tmp_path):
         find_contamination(benchmarks, {"web": (str(tmp_path / "data"),)}, BYTES)
 
 
-# --- against sets of words ------------------------------------------------------------------------------------------
-
-
 def naive_words(text: str) -> list[str]:
-    """The words of a text as a whole; its own reading of what a word is."""
+    """An independent definition of words, on the whole text."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     shown = [
         letter for letter in folded if unicodedata.category(letter) != "Cf" and letter not in "'\u2018\u2019\u02bc"
@@ -246,7 +243,7 @@ def naive_grams(text: str, size: int, least: int) -> list[tuple[str, ...]]:
 
 
 def numbers_of(texts):
-    """Returns the number of each text, equal where their words are."""
+    """Returns the n-gram number of each text, equal where their words are."""
     whole = contamination.utf8_texts(texts)
     index = contamination.NgramIndex(
         whole.content, whole.offsets, contamination.folding(), contamination._normalised, length=50, least=1
@@ -339,9 +336,6 @@ def test_all_plants_are_found_and_nothing_else(seed, tmp_path_factory):
     assert pairs_of(found) == sorted(expected)
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
-
-
 RUN = """\
 order = 1
 seed = 1
@@ -412,28 +406,25 @@ def test_what_is_written_for_others(capsys, folder):
 
 
 def test_data_without_a_run(capsys, folder):
-    status, out, _ = run(capsys, folder, "F/exam.jsonl", "--data", "F/web", "F/code", "--tokenizer", "byte")
+    def search_data(benchmark, *words):
+        return run(capsys, folder, f"F/{benchmark}.jsonl", "--tokenizer", "byte", "--data", *words)
+
+    status, out, _ = search_data("exam", "F/web", "F/code")
     assert status == 1
     assert "exam.jsonl:2  100% of 7 n-grams, 1 document" in out
     assert "  item                 When Zoë's café re-opened" in out
-    status, out, _ = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte")
-    assert status == 0
-    status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte", "--field", "answer")
+    assert search_data("exam", "F/code")[0] == 0
+    status, _, err = search_data("exam", "F/code", "--field", "answer")
     assert status == 1
     assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: name the fields" in err
     with IndexedDatasetBuilder(f"{folder}/cut.bin", dtype=np.int32) as builder:
         builder.add_document(BYTES.tokenize(PASSAGE), [40, len(BYTES.tokenize(PASSAGE)) - 40])
         builder.finalize(f"{folder}/cut.idx")
-    status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/cut", "--tokenizer", "byte")
-    assert status == 0
-    assert "1 pair with documents of several sequences" in err
+    status, _, err = search_data("exam", "F/cut")
+    assert (status, "1 pair with documents of several sequences" in err) == (0, True)
     (folder / "none.jsonl").write_text("\n")
-    status, _, err = run(capsys, folder, "F/none.jsonl", "--data", "F/code", "--tokenizer", "byte")
-    assert status == 1
-    assert "none.jsonl` has no items" in err
-
-
-# --- the mask -------------------------------------------------------------------------------------------------------
+    status, _, err = search_data("none", "F/code")
+    assert (status, "none.jsonl` has no items" in err) == (1, True)
 
 
 def weights_of(prefix):
@@ -474,13 +465,8 @@ COLUMNS = '\n[samples]\ncolumns = ["loss_weight"]\n'
 
 
 def test_a_run_does_not_train_on_passages(capsys, folder):
-    add_column(
-        folder / "code",
-        "loss_weight",
-        np.full(IndexedDataset(f"{folder}/code").num_tokens, 1),
-        dtype="uint8",
-        of="label",
-    )
+    ones = np.full(IndexedDataset(f"{folder}/code").num_tokens, 1)
+    add_column(folder / "code", "loss_weight", ones, dtype="uint8", of="label")
     words = ("F/exam.jsonl", "--run", "F/run.toml", "--mask", "--parts", "F/parts")
     status, out, _ = run(capsys, folder, *words)
     size = len(PASSAGE.rstrip(".").encode())

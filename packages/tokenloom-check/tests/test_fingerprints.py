@@ -75,7 +75,7 @@ def test_fingerprints_are_equal_where_values_are(one, other):
 
 
 def _equal(one, other):
-    """Whether values and all their types are equal; the order of keys aside, NaN equal to itself, -0.0 not to 0.0."""
+    """Returns whether values and types are equal, ignoring key order; NaN equals itself, -0.0 differs from 0.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list):
@@ -88,9 +88,6 @@ def _equal(one, other):
 def test_what_has_no_fingerprint_is_named():
     with pytest.raises(ConfigError, match=r"`batch\['a'\]\[1\]` must contain tensors, .*, got builtins.object"):
         SampleCutter("one").samples({"a": [1, object()]})
-
-
-# --- rows -----------------------------------------------------------------------------------------------------------
 
 
 SAMPLES = [{"tokens": np.arange(4) + k, "name": f"sample {k}", "weight": float(k)} for k in range(3)]

@@ -1,4 +1,4 @@
-"""Whether documents of a batch are apart in a model: twelve leaks are named, sound models are not suspected."""
+"""Isolation of documents: twelve leaks are found and named, and sound models pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenloom_check import check_isolation
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Models are so small that threads only wait for each other."""
+    """Threads only slow down such small models."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -83,77 +83,42 @@ def test_json_is_plain():
     assert (found["ok"], found["checks"][0]["leak"]["module"]) == (False, "blocks.0.mixer")
 
 
-class Sound(models.BlockMask):
-    """A sound model, whose logits subclasses make something else of."""
+class Changed(models.BlockMask):
+    """A sound model whose logits are changed."""
 
-    def logits(self, tokens, position_ids, cu_seqlens):
-        return super().forward(tokens, position_ids, cu_seqlens)
-
-    def losses(self, labels, *given):
-        return nn.functional.cross_entropy(self.logits(*given).transpose(1, 2), labels, reduction="none")
-
-
-def made(kind, seed=0, **changes):
-    torch.manual_seed(seed)
-    return kind().eval(), models.make_batch(seed) | changes
-
-
-class GivesTuple(Sound):
-    def forward(self, tokens, position_ids, cu_seqlens):
-        return self.logits(tokens, position_ids, cu_seqlens), None
-
-
-class GivesDict(Sound):
-    def forward(self, tokens, position_ids, cu_seqlens):
-        logits = self.logits(tokens, position_ids, cu_seqlens)
-        return {"logits": logits, "auxiliary": logits.mean()}
-
-
-class GivesLosses(Sound):
-    def forward(self, labels, tokens, position_ids, cu_seqlens):
-        return self.losses(labels, tokens, position_ids, cu_seqlens)
-
-
-class GivesLoss(Sound):
-    def forward(self, batch):
-        losses = self.losses(*(batch[name] for name in ("labels", "tokens", "position_ids", "cu_seqlens")))
-        return (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
-
-
-class GivesChoice(Sound):
-    def forward(self, tokens, position_ids, cu_seqlens):
-        return self.logits(tokens, position_ids, cu_seqlens).argmax(dim=2).float()
-
-
-class GivesRows(Sound):
-    def forward(self, tokens, position_ids, cu_seqlens):
-        return self.logits(tokens, position_ids, cu_seqlens).mean(dim=1)
-
-
-class Noisy(Sound):
-    noise = torch.Generator().manual_seed(1)
-
-    def forward(self, tokens, position_ids, cu_seqlens):
-        logits = self.logits(tokens, position_ids, cu_seqlens)
-        return logits + 1e-4 * torch.rand(logits.shape, generator=self.noise)
-
-
-class WithDropout(Sound):
-    def __init__(self):
+    def __init__(self, change):
         super().__init__()
-        self.dropout = nn.Dropout(0.5)
+        self.change = change
 
     def forward(self, tokens, position_ids, cu_seqlens):
-        return self.dropout(self.logits(tokens, position_ids, cu_seqlens))
+        return self.change(super().forward(tokens, position_ids, cu_seqlens))
 
 
-@pytest.mark.parametrize("kind", [GivesTuple, GivesDict, GivesLosses])
-def test_what_models_give(kind):
-    report = look(*made(kind), max_documents=4)
-    assert set(results_of(report).values()) == {"apart"}, str(report)
-    assert report.notes == (
-        ("outputs without a value per token were not checked: auxiliary []",) if kind is GivesDict else ()
-    )
+class WithLosses(models.BlockMask):
+    def forward(self, labels, tokens, position_ids, cu_seqlens):
+        logits = super().forward(tokens, position_ids, cu_seqlens)
+        return nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+
+
+def made(change):
+    torch.manual_seed(0)
+    return (change() if isinstance(change, type) else Changed(change)).eval(), models.make_batch(0)
+
+
+AUXILIARY = "outputs without a value per token were not checked: auxiliary []"
+
+
+@pytest.mark.parametrize(
+    ("change", "notes"),
+    [
+        (lambda logits: (logits, None), ()),
+        (lambda logits: {"logits": logits, "auxiliary": logits.mean()}, (AUXILIARY,)),
+        (WithLosses, ()),
+    ],
+)
+def test_kinds_of_outputs(change, notes):
+    report = look(*made(change), max_documents=4)
+    assert (set(results_of(report).values()), report.notes) == ({"apart"}, notes), str(report)
 
 
 def test_labels_that_tell_nothing_of_the_next_document():
@@ -169,13 +134,14 @@ def test_labels_that_tell_nothing_of_the_next_document():
 
 
 def test_what_has_no_gradient_is_checked_by_change():
-    report = look(*made(GivesChoice), checks=["gradient", "change"], max_documents=4)
+    choose = made(lambda logits: logits.argmax(dim=2).float())
+    report = look(*choose, checks=["gradient", "change"], max_documents=4)
     assert results_of(report) == {"gradient": "not run", "change": "apart"}
     assert "have no gradient at the embeddings of its tokens" in report.checks[0].words
 
 
-def test_dropout_is_said():
-    model, batch = made(WithDropout)
+def test_dropout_makes_a_note():
+    model, batch = made(nn.Dropout(0.5))
     model.train()
     report = look(model, batch, max_documents=4)
     assert report.notes[0].endswith("dropout: all runs used the same seed; `model.eval()` turns dropout off")
@@ -192,8 +158,9 @@ def test_a_choice_at_the_edge_of_rounding_hides_no_leak():
     assert "No gradient flows between them" in report.problems[0]
 
 
-def test_random_kernels_are_said():
-    report = look(*made(Noisy), max_documents=4)
+def test_random_kernels_make_a_note():
+    noise = torch.Generator().manual_seed(1)
+    report = look(*made(lambda logits: logits + 1e-4 * torch.rand(logits.shape, generator=noise)), max_documents=4)
     assert report.ok
     assert "identical runs differ by up to " in report.notes[0]
 
@@ -269,7 +236,7 @@ def fails(model, batch, text, **settings):
     assert caught.value.hint
 
 
-def test_what_cannot_be_checked_is_refused():
+def test_wrong_batches_and_models_are_errors():
     model, batch, _ = models.make(models.BlockMask, 0)
     needs = "the batch needs integer `tokens` or `input_ids` [rows, positions] or [positions], got "
     fails(model, {"text": "a"}, f"{needs}text str")
@@ -284,10 +251,14 @@ def test_what_cannot_be_checked_is_refused():
     fails(nn.Bilinear(2, 2, 2), batch, "the model takes input1, input2, but the batch has tokens, labels, ")
     fails(model, batch, "unknown check 'all'", checks=["all"])
     returns = "the model must return logits or losses per token, for tokens [2, 24], got output "
-    fails(*made(GivesRows), f"{returns}[2, 32]")
-    fails(*made(GivesLoss), f"{returns}[]")
+    fails(*made(lambda logits: logits.mean(dim=1)), f"{returns}[2, 32]")
+    fails(
+        lambda whole: model(*(whole[name] for name in ("tokens", "position_ids", "cu_seqlens"))).mean(),
+        batch,
+        f"{returns}[]",
+    )
     unlabelled = {name: value for name, value in batch.items() if name != "labels"}
-    fails(made(GivesLosses)[0], unlabelled, "missing a required argument: 'labels'")
+    fails(made(WithLosses)[0], unlabelled, "missing a required argument: 'labels'")
     batch = models.make_batch(0)
     model.head.weight.data *= 1e5
     fails(model.half(), batch, "the model returns NaN or infinity for document 0, first at token 0 of row 0")
@@ -317,8 +288,9 @@ def test_a_compiled_model_is_checked_as_it_runs():
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):
-    documents = [[2 + (7 * number + at) % 29 for at in range(3 + number % 5)] + [1] for number in range(60)]
-    write_corpus(tmp_path / "corpus", documents)
+    write_corpus(
+        tmp_path / "corpus", [[2 + (7 * row + at) % 29 for at in range(3 + row % 5)] + [1] for row in range(60)]
+    )
     (tmp_path / "run.toml").write_text(
         'order = 1\nseed = 1\ntokenizer = "byte"\n[samples]\ninter_document_masking = true\neod_mask_loss = true\n'
         '[sources]\ncorpus = "corpus"\n[[stages]]\nsequence_length = 24\nsamples = 8\nweights = { corpus = 1 }\n'

@@ -1,4 +1,4 @@
-"""Documents apart where context-parallel ranks share each row: each checks the whole batch, by a gathering `call`."""
+"""Isolation with context parallelism: each rank checks the whole batch, with a gathering `call`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POSITIONS = [[0, 1, 2, 0, 1, 2, 3, 4, 0, 1], [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]]
 
 
 class SharedAttention(torch.nn.Module):
-    """Attention of the tokens of this rank to the keys and values of all, `off` by some tokens in whose they are."""
+    """Attends from the tokens of this rank to all tokens; the mask is shifted by `off` tokens."""
 
     def __init__(self, off):
         super().__init__()
@@ -30,7 +30,7 @@ class SharedAttention(torch.nn.Module):
 
 
 def gathered(part, length):
-    """Returns the parts of all ranks side by side; the last one may be shorter."""
+    """Concatenates the parts of all ranks; the last one may be shorter."""
     size = -(-length // torch.distributed.get_world_size())
     padded = torch.nn.functional.pad(part.detach(), (0, 0, 0, size - part.shape[1]))
     parts = [torch.empty_like(padded) for _ in range(torch.distributed.get_world_size())]

@@ -1,4 +1,4 @@
-"""Which models of transformers keep packed documents apart, with which arguments: the table of the guide."""
+"""Verifies the table of the guide: which models of transformers isolate documents, and with which arguments."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def block_mask(batch):
 
 
 def result_of(kind, attention, arguments):
-    """Returns "yes" where documents are apart, or "no" and the module that the first check names."""
+    """Returns "yes", or "no" with the module that the first failed check names."""
     transformers = pytest.importorskip("transformers")
     given = {"attn_implementation": attention} if attention else {}
     torch.manual_seed(0)

@@ -37,9 +37,8 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
     np.save(tmp_path / "lengths.npy", np.array([3, 8, 3, 2, 8, 1, 4, 3], dtype=np.int32))
     expected = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
     for name in ("lengths.txt", "lengths.npy"):
-        status, out, _ = run(
-            capsys, "--lengths", tmp_path / name, "--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2, "--json"
-        )
+        sizes = ("--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2)
+        status, out, _ = run(capsys, "--lengths", tmp_path / name, *sizes, "--json")
         found = json.loads(out)
         assert (status, found["num_subsamples"], found["num_tokens"]) == (0, 8, 32)
         assert found["length_percentiles"][::4] == [[0, 1], [50, 3], [100, 8]]

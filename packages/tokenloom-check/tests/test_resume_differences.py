@@ -1,4 +1,4 @@
-"""Differences of two readings, against batches of letters."""
+"""Differences of two readings, on batches of letters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tokenloom_check.resume import compare
 
 
 def reading(text):
-    """Batches of letters: words are batches, parts with a stroke between are ranks."""
+    """Parses batches of letters: words are batches, and `|` separates ranks."""
     return [[[Sample(letter, letter) for letter in rank] for rank in word.split("|")] for word in text.split()]
 
 
 def counts(expected, found, *, after="", order="batch"):
-    said = compare(reading(expected), reading(found), after=reading(after), order=order)
-    return said.repeated, said.missing, said.unknown, said.reordered
+    result = compare(reading(expected), reading(found), after=reading(after), order=order)
+    return result.repeated, result.missing, result.unknown, result.reordered
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_the_first_difference_has_a_place(found, kind, batch, rank, expected_bat
     st.lists(st.text("abcdefg", min_size=1, max_size=3), max_size=5),
 )
 def test_counts_are_those_of_multisets(expected, found):
-    said = compare(reading(" ".join(expected)), reading(" ".join(found)))
+    result = compare(reading(" ".join(expected)), reading(" ".join(found)))
     window = Counter("".join(expected))
     seen = Counter()
     for word in found:
         if seen.total() < window.total():
             seen += Counter(word)
-    assert said.missing == (window - seen).total()
-    assert said.repeated + said.unknown == (seen - window).total()
-    assert said.any == bool(said.repeated or said.missing or said.unknown or said.reordered)
-    assert said.num_samples == window.total()
+    assert result.missing == (window - seen).total()
+    assert result.repeated + result.unknown == (seen - window).total()
+    assert result.any == bool(result.repeated or result.missing or result.unknown or result.reordered)
+    assert result.num_samples == window.total()

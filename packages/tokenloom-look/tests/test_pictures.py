@@ -1,4 +1,4 @@
-"""Charts as pictures: files, what stands on them, and what a notebook shows."""
+"""Charts as pictures: files and notebooks."""
 
 from __future__ import annotations
 
@@ -16,24 +16,18 @@ HOSTILE = r"$\frac{1}{0}$ \x"
 
 
 def chart(kind="lines", **others) -> Chart:
+    size = 3 if kind == "bars" else 4
+    texts = {
+        "id": "a",
+        "title": "shares",
+        "summary": "",
+        "x_label": "position",
+        "y_label": "share",
+        "y_format": "share",
+    }
+    series = [Series(HOSTILE, [0.1, 0.25, 0.5, np.nan][:size]), Series("web", [0.9, 0.7, 0.1, 0.2][:size], colour=99)]
     xs = np.array([1, 10**6, 2 * 10**6, 3 * 10**9])
-    values = [[0.1, 0.25, 0.5, np.nan], [0.9, 0.7, 0.1, 0.2]]
-    return Chart(
-        id="a",
-        kind=kind,
-        title="shares",
-        summary="",
-        x_label="position",
-        x=xs,
-        y_label="share",
-        y_format="share",
-        series=[
-            Series(HOSTILE, values[0][: len(xs) - (kind == "bars")]),
-            Series("web", values[1][: len(xs) - (kind == "bars")], colour=99),
-        ],
-        marks=[Mark(10**6, HOSTILE)],
-        **others,
-    )
+    return Chart(kind=kind, x=xs, series=series, marks=[Mark(10**6, HOSTILE)], **texts, **others)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""Pieces of HTML, and documents and samples as HTML: no text of a stranger is more than a text."""
+"""HTML pieces, and documents and samples as HTML: no text becomes an element."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTRIBUTES = {"class", "dir", "data-source", "data-document", "data-start", "dat
 
 
 class Page(HTMLParser):
-    """What a browser makes of HTML: elements with their attributes, and all text."""
+    """The elements, attributes and text that a browser would parse."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

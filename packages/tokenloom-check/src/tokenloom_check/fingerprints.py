@@ -136,9 +136,6 @@ def _words(value: Any, longest: int) -> str:
     return repr(value[:longest] if isinstance(value, (str, bytes)) else value).replace("\n", " ")
 
 
-# --- rows -------------------------------------------------------------------------------------------------------
-
-
 def _is_list_of_samples(batch: Any) -> bool:
     if not isinstance(batch, (list, tuple)):
         return False
@@ -176,9 +173,6 @@ def _is_transposed(value: list[Any] | tuple[Any, ...], count: int) -> bool:
 def _most_common(counts: Iterable[int | None]) -> int | None:
     found = Counter(count for count in counts if count is not None)
     return found.most_common(1)[0][0] if found else None
-
-
-# --- content ----------------------------------------------------------------------------------------------------
 
 
 def _content(value: Any, where: str) -> Any:

@@ -240,10 +240,10 @@ def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: C
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
     """Returns a lower bound of the worst step's imbalance: the cost of its costliest pack over its mean cost.
 
-    It is at least that of all steps together (`least_slowest_cost`), and that of the t + 1 costliest steps, for any t:
-    sub-samples above half a pack each have a pack of their own, so step s (from 0) has one of at least the cost of the
-    (s * num_ranks)-th, while t steps together have at most the cost of the t * num_ranks costliest packs that the
-    capacity allows.
+    The bound is the maximum of two. First, the imbalance of all steps together (`least_slowest_cost`). Second, the
+    imbalance of the t + 1 costliest steps, for each t: sub-samples above half a pack need a pack each, so step s (from
+    0) has a pack that costs at least as much as the (s * num_ranks)-th sub-sample. And t steps cost at most as much as
+    the t * num_ranks costliest packs that the capacity allows.
     """
     most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])
     first = np.arange(0, max(num_alone(lengths, capacity), 1), num_ranks)

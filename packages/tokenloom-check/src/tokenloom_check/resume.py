@@ -301,9 +301,6 @@ class _Reference:
         return f"{resumed}: the state counts batches that were not returned yet, such as prefetched ones"
 
 
-# --- comparison -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstDifference:
     """The first difference of a resumed reading."""
@@ -447,9 +444,6 @@ def _ranges(places: list[_Place]) -> Iterator[range]:
     sizes = Counter(place.batch for place in places)  # ascending, like places
     ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
     return (range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for place in places)
-
-
-# --- the report -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

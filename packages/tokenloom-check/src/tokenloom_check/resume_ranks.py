@@ -123,9 +123,6 @@ def _arguments_of(make: Callable[..., Any]) -> set[str]:
     return taken
 
 
-# --- function names -------------------------------------------------------------------------------------------------
-
-
 def is_function_name(text: str) -> bool:
     """Returns whether a text has the form `path/to/file.py:function` or `package.module:function`."""
     source, colon, name = text.rpartition(":")
@@ -186,9 +183,6 @@ def name_function(function: Callable[..., Any]) -> str:
         message = f"other processes cannot import {function!r}: it is not a module-level function"
         raise ConfigError(message, hint="move it to the top of a module, or pass `in_process=True`")
     return f"{path}:{name}"
-
-
-# --- one rank -------------------------------------------------------------------------------------------------------
 
 
 def read_rank(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, Any]]:
@@ -273,9 +267,6 @@ def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
         return "state", base64.b64encode(pickle.dumps(states[0])).decode()
     except Exception as error:
         raise ConformanceError(f"the state cannot be pickled: {error}") from error
-
-
-# --- the server that forks ranks ------------------------------------------------------------------------------------
 
 
 def main(name: str, state_of: str, samples: str, timeout: str) -> None:

@@ -134,7 +134,9 @@ def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
 
 
 class InProcess:
-    """Reads all ranks in this process in turn, batch by batch; a kill drops the loader, and states are pickled."""
+    """Reads all ranks in this process, one batch of each rank in turn. A kill drops the loader; states are still
+    pickled.
+    """
 
     is_program = False
 
@@ -157,9 +159,6 @@ class InProcess:
 
     def close(self) -> None:
         """Does nothing."""
-
-
-# --- processes --------------------------------------------------------------------------------------------------
 
 
 Process: TypeAlias = subprocess.Popen[bytes] | int

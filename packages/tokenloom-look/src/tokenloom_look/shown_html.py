@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Returns a run of tokens, preceded by hidden words for its style."""
+    """Renders a run of tokens, preceded by hidden words for its style."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []
@@ -88,7 +88,7 @@ def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[
 
 
 def _token(token: ShownToken) -> Markup:
-    """Returns a token; written by hand to keep it short, since a page has thousands."""
+    """Renders a token as HTML, built by hand to keep it short: a page has thousands."""
     if not token.words:
         return Markup(f'<span class="token partial" data-id={token.id}>{PARTIAL}</span>')
     return Markup(f"<span class=token data-id={token.id}>{_marked(token.words)}</span>")

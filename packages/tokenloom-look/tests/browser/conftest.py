@@ -1,4 +1,4 @@
-"""What the explorer's page looks at, made once, and a server of it."""
+"""Data for tests of the explorer's page, and a server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from tests.preprocess.corpus import sources
 from tokenloom_look.explorer.application import views_of
 
 OWNED = "<script>globalThis.owned = 1</script><img src=x onerror='globalThis.owned = 2'>"
-"""What a page that inserts texts as HTML would run, or ask for."""
-
 HOSTILE = f"{OWNED}</div></main><style>*{{display:none}}</style>\x00\x1b[2J\u202eevil\u2066 &amp; \u200b"
-"""That, and characters that turn a page around, or drive a terminal."""
 
 _SUBJECTS = ("The keeper", "A letter from the harbour", "The old survey", "My neighbour", "Nobody", "The last edition")
 _VERBS = ("counted", "described", "forgot", "repaired", "measured", "would not believe")
@@ -24,7 +21,6 @@ _OBJECTS = ("every wave of the winter", "the road to the north", "a clock withou
 
 
 def _prose(seed: int) -> str:
-    """Returns some sentences."""
     chosen = random.Random(seed)
     words = [
         f"{chosen.choice(_SUBJECTS)} {chosen.choice(_VERBS)} {chosen.choice(_OBJECTS)}." for _ in range(3 + seed % 9)
@@ -34,7 +30,6 @@ def _prose(seed: int) -> str:
 
 @pytest.fixture(scope="session")
 def explored(tmp_path_factory: pytest.TempPathFactory) -> Explored:
-    """Data and runs to explore."""
     web = [_prose(seed) for seed in range(400)]
     web[3] = HOSTILE
     web[5] = ""
@@ -45,6 +40,6 @@ def explored(tmp_path_factory: pytest.TempPathFactory) -> Explored:
 
 @pytest.fixture(scope="session")
 def explorer(explored: Explored) -> Iterator[Asker]:
-    """A server of the run, of which 30 steps are done."""
+    """Serves the run, of which 30 steps are done."""
     with serving(views_of(explored.run(consumed=240))) as asker:
         yield asker

@@ -1,4 +1,4 @@
-"""Every view of the explorer, as people use it: clicks, keys, links, back and forward."""
+"""The views of the explorer: clicks, keys, links, back and forward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ VIEWS = {
     "search": "?text=Nobody+repaired+a+clock+without+hands",
     "watch": "",
 }
-"""A thing to look at in each view."""
 
 JUMPS = {
     "700": "position 700",
@@ -25,13 +24,10 @@ JUMPS = {
     "web:12": "document 12 of web",
     "code.jsonl:4": "document 3 of code",
 }
-"""What a person types, and what is opened."""
 
 
 @pytest.fixture
 def opened(pages, explorer):
-    """Opens the page at the address of a view."""
-
     def open_at(address: str = "", **settings: object) -> Page:
         page = pages.open(explorer.server.url, **settings)
         expect(page.locator("h1")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Data that reports are about."""
+"""Data for tests of reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WritePair = Callable[..., str]
 
 @pytest.fixture
 def write_pair(tmp_path: Path) -> WritePair:
-    """Writes a pair with documents of ids, or of so many tokens each; returns its prefix."""
+    """Writes a pair with documents of ids, or of that many tokens; returns its prefix."""
 
     def written(documents: Sequence[Sequence[int] | int], name: str = "corpus") -> str:
         prefix = f"{tmp_path}/{name}"
@@ -33,7 +33,7 @@ def write_pair(tmp_path: Path) -> WritePair:
 
 @pytest.fixture
 def make_corpus(tmp_path: Path) -> WritePair:
-    """Preprocesses records, good and bad ones, of a file with a hostile name; returns the prefix of the pair."""
+    """Preprocesses good and bad records of a file with a hostile name; returns the prefix of the pair."""
 
     def made(name: str = "in", *, append_eod: bool = True) -> str:
         lines = [json.dumps({"text": f"text {number}"}) for number in range(8)]
@@ -55,5 +55,4 @@ def make_corpus(tmp_path: Path) -> WritePair:
 
 @pytest.fixture
 def corpus(make_corpus: WritePair) -> str:
-    """The prefix of such a corpus."""
     return make_corpus()

@@ -1,4 +1,4 @@
-"""One page of all sections, one that fails says so in its place; and charts as data."""
+"""A report as one page, and charts as data."""
 
 from __future__ import annotations
 
@@ -21,17 +21,14 @@ HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
 
 
 def chart(**changes) -> Chart:
-    given = {
+    texts = {
         "id": "lengths",
-        "kind": "bars",
         "title": "Lengths",
         "summary": "Most are short.",
         "x_label": "tokens",
-        "x": [1, 10, 100],
         "y_label": "documents",
-        "series": [Series("documents", [4, 2])],
     }
-    return Chart(**{**given, **changes})
+    return Chart(**texts | {"kind": "bars", "x": [1, 10, 100], "series": [Series("documents", [4, 2])]} | changes)
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def test_a_page_says_what_it_is_about_and_what_is_in_it(target):
     assert '<details><summary><h2 id="one">One</h2></summary><p>words</p></details>' in found
 
 
-def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
+def test_findings_come_first_with_links(target):
     sections = [Section(id="one", title="One", html="", findings=["It is <odd>."])]
     found = text_of(target, *sections)
     assert '<li>It is &lt;odd&gt;. <a href="#one" class="where">One</a></li>' in found
@@ -82,15 +79,12 @@ def test_nothing_is_loaded_and_only_what_is_named_runs(target):
     assert not re.search(r"\b(src|onclick|onload|action)=|https?:", body)
 
 
-def listed(make) -> ListedSection:
-    return ListedSection(id="one", title="One", kinds={TargetKind.pair}, make=make)
-
-
-def test_a_section_that_fails_says_so_in_its_place(target):
+def test_a_failing_section_is_replaced_by_its_error(target):
     def fail(*_: object) -> Section:
         raise DatasetFormatError("`<b>` is damaged", hint="verify it")
 
-    found = make_section(listed(fail), target, ReportOptions())
+    listed = ListedSection(id="one", title="One", kinds={TargetKind.pair}, make=fail)
+    found = make_section(listed, target, ReportOptions())
     assert found.error == "`<b>` is damaged\nhint: verify it"
     assert found.section.html == (
         '<div class="error" role="note"><p><strong>This section failed. </strong>'
@@ -99,7 +93,7 @@ def test_a_section_that_fails_says_so_in_its_place(target):
     assert found.section.findings == ["One: this section failed: `<b>` is damaged"]
 
 
-def test_what_is_no_number_is_null():
+def test_non_finite_numbers_are_null():
     values = np.array([np.nan, np.inf, 1 / 3])
     found = chart(kind="lines", x=[0, 10, 20], series=[Series("web", values)])
     written = json.dumps(found.as_json()["series"], allow_nan=False)

@@ -1,4 +1,4 @@
-"""Reports in a real browser: by day, by night, on paper, without scripts; hostile data do nothing to them."""
+"""Reports in a browser: colour schemes, print, no scripts, hostile data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOOKS = {
 
 
 def write_corpus(folder: Path, name: str) -> str:
-    """Writes a corpus of hostile records in a file with a hostile name; returns the prefix of the pair."""
+    """Writes a corpus of hostile records; returns the prefix of the pair."""
     rng = np.random.default_rng(7)
     sizes = np.clip(rng.lognormal(2.5, 1.2, 400), 1, 3000).astype(int)
     texts = [*HOSTILE, *(" ".join(["the words of a document are many"] * int(size)) for size in sizes)]
@@ -46,7 +46,6 @@ def write_corpus(folder: Path, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory) -> Path:
-    """A report on a corpus of hostile records."""
     folder = tmp_path_factory.mktemp("hostile")
     prefix = write_corpus(folder, "corpus")
     words = ["--tokenizer", "byte", "--sequence-length", "512", "--no-time", "--num-samples-shown", "2"]
@@ -55,7 +54,7 @@ def reported(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_report_looks_well_and_can_be_read_by_all(pages, reported, look):
+def test_a_report_is_accessible(pages, reported, look):
     page = pages.open(reported, **LOOKS[look])
     assert page.locator(".uplot canvas").count() == page.locator("figure.chart").count() > 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,4 +1,4 @@
-"""The files of pages are handed out whole, and nothing else is; one palette for all pictures."""
+"""Static files of pages, and one palette for all charts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STYLE = asset("style.css").text
 
 
 def variables(start: str) -> dict[str, str]:
-    """Returns the colours that a block of the style sets."""
+    """Returns the colours that a block of the style sheet sets."""
     block = STYLE[STYLE.index(start) :].split("}")[0]
     return dict(re.findall(r"--([\w-]+): (#[0-9a-fA-F]{6});", block))
 

@@ -241,7 +241,7 @@ def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
 
 
 def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Returns the number of samples of each split; Megatron records valid and test samples by evaluation settings."""
+    """Returns the number of samples of each split; for projects of Megatron, from its evaluation settings."""
     train = config["retro_gpt_train_samples"]
     names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
     if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):

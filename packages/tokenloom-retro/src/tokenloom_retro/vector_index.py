@@ -138,7 +138,7 @@ class VectorIndex:
 
     @property
     def code_bytes(self) -> int:
-        """Returns the bytes of a vector's code; for indices without codes (HNSW, fast scan, refined), of the vector."""
+        """Returns the bytes per code, or per vector for index types without codes (HNSW, fast scan, refined)."""
         if _takes_codes(self._index):
             return int(self._index.sa_code_size())
         return self.dimension * np.dtype(np.float32).itemsize

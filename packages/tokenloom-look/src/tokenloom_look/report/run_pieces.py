@@ -104,7 +104,7 @@ def first_ones(names: Sequence[str], most: int = 3) -> str:
 
 
 def stepped(xs: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the corners of a step function with edges `xs`, [num_steps + 1], and heights `values`, [num_steps, -]."""
+    """Returns the corners of steps with edges `xs`, [num_steps + 1], and heights `values`, [num_steps, ...]."""
     return np.repeat(xs, 2)[1:-1], np.repeat(values, 2, axis=0)
 
 
