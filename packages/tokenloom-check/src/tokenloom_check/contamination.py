@@ -108,12 +108,6 @@ class NgramIndex:
         normalise: splits UTF-8 with combining marks or jamo into words, joined by spaces; called from several threads.
         length: words of an n-gram, at most 50.
         least: a text with fewer than `length` words, but at least this many, is one n-gram.
-
-    Attributes:
-        word_offsets: int64[num_texts + 1], the first word of each text, and the end.
-        word_ranges: uint32[num_words, 2], the bytes [start, stop) of each word in its text.
-        gram_offsets: int64[num_texts + 1], the first n-gram of each text, and the end.
-        grams: uint32[total], the number of each n-gram, below `num_grams`; equal n-grams have equal numbers.
     """
 
     def __init__(
@@ -134,11 +128,11 @@ class NgramIndex:
         while unknown := self._native.build(content, offsets, stretches, [normalise(each) for each in stretches]):
             stretches = list(dict.fromkeys(unknown))
         self.num_grams: int
-        self.word_offsets: Int64s
-        self.gram_offsets: Int64s
-        self.grams: NDArray[np.uint32]
+        self.word_offsets: Int64s  # int64[num_texts + 1], the first word of each text, and the end
+        self.gram_offsets: Int64s  # int64[num_texts + 1], the first n-gram of each text, and the end
+        self.grams: NDArray[np.uint32]  # uint32[total], below num_grams; equal n-grams have equal numbers
         self.num_grams, self.word_offsets, ranges, self.gram_offsets, self.grams = self._native.numbering()
-        self.word_ranges: NDArray[np.uint32] = ranges.reshape(-1, 2)
+        self.word_ranges: NDArray[np.uint32] = ranges.reshape(-1, 2)  # [num_words, 2], bytes [start, stop) in the text
 
     def search(
         self,
@@ -152,16 +146,9 @@ class NgramIndex:
         """Finds all n-grams in documents: int64[num_hits, 5], sorted by document and word.
 
         Columns: document, index of the n-gram's last word in it, first token, token after the last, n-gram number.
-
-        Args:
-            tokens: uint32, documents concatenated.
-            ends: int64[num_documents], the end of each document.
-            table: the bytes of the tokens.
-            begins_inside: the first document lacks its beginning; a word at the cut is ignored.
-            ends_inside: the last document lacks its end; a word at the cut is ignored.
-
-        Raises:
-            IndexError: a token is not in the table.
+        `tokens` are uint32, documents concatenated; `ends`, int64[num_documents], are their ends. With `begins_inside`
+        or `ends_inside`, the first or last document is cut off, and a word at the cut is ignored. Raises IndexError for
+        a token that is not in `table`.
         """
         found, wanted, stretches = [], np.arange(len(ends)), list[bytes]()
         while len(wanted):
@@ -200,7 +187,6 @@ def words_of(text: str) -> list[str]:
 
 
 def _kind_of(letter: str) -> int:
-    """Returns the kind of a folded code point."""
     category = unicodedata.category(letter)
     if letter in _APOSTROPHES or category == "Cf":
         return _DROPPED
@@ -271,14 +257,9 @@ def read_benchmarks(
     least_words: int = 5,
     input_format: str | None = None,
 ) -> Benchmarks:
-    """Reads benchmark files and indexes their n-grams.
+    """Reads benchmark files of any format of `preprocess`, and indexes n-grams of `words` words in the given fields.
 
-    Args:
-        paths: files, folders or globs in any format that `preprocess` reads.
-        fields: keys of the text fields; "text" for text files, where each line is an item.
-        words: number of words of an n-gram.
-        least_words: a field with fewer than `words` words, but at least this many, is searched as a whole.
-        input_format: format of all files; None detects it from file names.
+    A field with fewer words, but at least `least_words`, is searched as a whole. In text files each line is an item.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
@@ -434,13 +415,8 @@ def find_contamination(
 ) -> Contamination:
     """Searches all tokens for the n-grams of benchmarks. Passages across two sequences are not found.
 
-    Args:
-        benchmarks: the items to search for.
-        sources: the data to search.
-        tokenizer: the tokenizer of the data.
-        num_threads: number of threads.
-        folder: stores the hits of each part of the data, so that a killed search resumes. All processes that name the
-            same folder share the search; each returns the same result once all parts are done.
+    `folder` stores the hits of each part of the data, so that a killed search resumes. All processes that name the same
+    folder share the search; each returns the same result once all parts are done.
     """
     search = partial(_search, benchmarks.index, token_bytes(tokenizer), tokenizer)
     found = [np.empty((0, 6), dtype=np.int64)]
@@ -654,11 +630,7 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
 
 
 def check_no_other_weights(sources: Sources) -> None:
-    """Checks that an existing column `loss_weight` has one weight per label, so that a mask can be added to it.
-
-    Raises:
-        ConfigError: a column has another kind of row.
-    """
+    """Raises ConfigError if an existing column `loss_weight` does not have one weight per label, as masks need."""
     for _, pair in (each for prefixes in sources.values() for each in _pairs_of(prefixes)):
         there = read_columns(pair).get(LOSS_WEIGHT)
         if there is not None and (there.kind, there.of, len(there.shape)) != ("token", "label", 1):

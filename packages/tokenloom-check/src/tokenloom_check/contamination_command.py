@@ -207,7 +207,6 @@ class _Answer:
         return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
 
     def _first_read(self, positions: Int64s) -> dict[str, Any]:
-        """Returns the first of the positions, and its step."""
         first = int(positions.min()) if len(positions) else None
         step = None if first is None or self._sizes is None else self._sizes.step_of_position(first)
         return {"first_position": first, "first_step": step}
@@ -236,7 +235,6 @@ class _Answer:
             yield row
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Yields the number of items and documents found in each source."""
         passages = self.found.passages
         for number, name in enumerate(self.found.sources):
             rows = np.flatnonzero(passages.sources == number)

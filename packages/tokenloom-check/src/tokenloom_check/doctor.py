@@ -41,18 +41,18 @@ _INTERNAL_EXTRAS = frozenset({"all", "test", "fuzz", "dev", "look", "check"})
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*(?:[>=]=\s*([0-9.]+))?[^;]*;.*extra == ['\"](\S+)['\"]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check."""
 
     subject: str  # the part that was checked, in a word or two
-    verdict: str = "ok"  # "ok"; "warning": works, but slower or with less space than it should; "problem": will fail
+    verdict: str  # "ok"; "warning": works, but slower or with less space than it should; "problem": will fail
     text: str  # the fact that was found
     hint: str | None = None  # how to fix it; None if nothing needs to be done
 
 
 def _warning_if(hint: str | None, subject: str, text: str) -> Finding:
-    return Finding(subject=subject, verdict="warning" if hint else "ok", text=text, hint=hint)
+    return Finding(subject, "warning" if hint else "ok", text, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,29 +111,28 @@ def check_all(targets: list[str]) -> Iterator[Finding]:
         try:
             yield from _within_timeout(check)
         except TokenloomError as error:
-            yield Finding(subject=subject, verdict="problem", text=error.message, hint=error.hint)
+            yield Finding(subject, "problem", error.message, error.hint)
         except TimeoutError:
             text = f"no answer within {2 * _TIMEOUT_SECONDS:g} s"
-            yield Finding(subject=subject, verdict="problem", text=text, hint="its disk or server does not answer")
+            yield Finding(subject, "problem", text, "its disk or server does not answer")
         except (OSError, ValueError, LookupError, ImportError, RuntimeError) as error:
-            yield Finding(subject=subject, verdict="problem", text=f"the check failed: {error}")
+            yield Finding(subject, "problem", f"the check failed: {error}")
 
 
 def check_python() -> Iterator[Finding]:
     """Yields the versions of tokenloom, Python and the operating system."""
-    yield Finding(subject="tokenloom", text=metadata.version("tokenloom"))
-    yield Finding(subject="python", text=f"{platform.python_version()}, {sys.executable}")
-    yield Finding(subject="system", text=f"{platform.platform()}, {counted(os.cpu_count() or 1, 'core')}")
+    yield Finding("tokenloom", "ok", metadata.version("tokenloom"))
+    yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield Finding("system", "ok", f"{platform.platform()}, {counted(os.cpu_count() or 1, 'core')}")
 
 
 def check_native() -> Iterator[Finding]:
     """Checks that the compiled module computes a known CRC."""
     if crc32(b"123456789") == 0xCBF43926:
-        yield Finding(subject="native", text="the compiled module computes a known result")
+        yield Finding("native", "ok", "the compiled module computes a known result")
     else:
         hint = "build it on this machine: `pip install --force-reinstall --no-deps --no-binary tokenloom tokenloom`"
-        text = "the compiled module computes a wrong result"
-        yield Finding(subject="native", verdict="problem", text=text, hint=hint)
+        yield Finding("native", "problem", "the compiled module computes a wrong result", hint)
 
 
 def check_extras() -> Iterator[Finding]:
@@ -159,7 +158,7 @@ def check_extras() -> Iterator[Finding]:
         hint = f"`pip install 'tokenloom[{extra}]'`" if missing or old else None
         text = "; ".join([text, *(f"without {name}" for name in missing), *old]) if text else "not installed"
         verdict = "warning" if hint and text != "not installed" else "ok"  # an extra is optional
-        yield Finding(subject=extra, verdict=verdict, text=text, hint=hint)
+        yield Finding(extra, verdict, text, hint)
 
 
 def check_shared_memory(folder: str = "/dev/shm") -> Iterator[Finding]:
@@ -176,21 +175,21 @@ def check_disk(path: str) -> Iterator[Finding]:
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not any(map(os.path.exists, (path, f"{path}.idx", f"{path}.bin"))):
         hint = "name an existing path, or the folder for new files"
-        yield Finding(subject="disk", verdict="problem", text=f"`{path}`: no such file, folder or pair", hint=hint)
+        yield Finding("disk", "problem", f"`{path}`: no such file, folder or pair", hint)
         return
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize
     text = f"{path}: {size(free)} free"
     if not os.access(folder, os.W_OK):
-        yield Finding(subject="disk", text=f"{text}, read only", hint="write indices and outputs to another folder")
+        yield Finding("disk", "ok", f"{text}, read only", "write indices and outputs to another folder")
         return
     with tempfile.TemporaryDirectory(prefix=".tokenloom-doctor-", dir=folder) as scratch:
         if failed := list(_failing_calls(scratch)):
             hint = "outputs and caches need these: mount the disk with locks, or write to another one"
-            yield Finding(subject="disk", verdict="problem", text=f"{text}; fails: {', '.join(failed)}", hint=hint)
+            yield Finding("disk", "problem", f"{text}; fails: {', '.join(failed)}", hint)
             return
     if free < _LEAST_FREE_BYTES:
-        yield Finding(subject="disk", verdict="warning", text=text, hint="free space before writing here")
+        yield Finding("disk", "warning", text, "free space before writing here")
         return
     written = _write_speed(folder)
     text += f", writes {size(round(written))}/s"
@@ -249,7 +248,7 @@ def check_bucket(address: str) -> Iterator[Finding]:
         keys = sorted(client.keys(folder))
         if not keys:
             verdict = "problem" if folder.key else "ok"
-            yield Finding(subject="bucket", verdict=verdict, text=f"no object, pair or folder at `{address}`")
+            yield Finding("bucket", verdict, f"no object, pair or folder at `{address}`")
             return
         found = parse_address(f"{folder.root}/{keys[0]}")
         version = client.version(found)

@@ -64,10 +64,8 @@ class SampleCutter:
         self.left_out: set[str] = set()
 
     def samples(self, batch: Any) -> list[Sample]:
-        """Returns the samples of a batch, in order.
-
-        Raises:
-            ConfigError: a value cannot be hashed, or the batch cannot be split as `how` says.
+        """Returns the samples of a batch, in order; raises ConfigError if it cannot be split or a value cannot be
+        hashed.
         """
         if not isinstance(self._how, str):
             return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
@@ -95,17 +93,11 @@ class SampleCutter:
 
 
 def fingerprint(value: Any, where: str = "value") -> str:
-    """Returns a hash of the content of a value, in 32 hexadecimal digits.
+    """Returns a hash of the content of a value, in 32 hexadecimal digits; `where` is its name in errors.
 
     Arrays and tensors are hashed by dtype, shape and values, on any device; mappings regardless of key order; lists
-    like tuples; dataclasses by their fields.
-
-    Args:
-        value: arrays, tensors, mappings, sequences, sets, dataclasses, strings, bytes, numbers, dates or None.
-        where: name of the value in errors.
-
-    Raises:
-        ConfigError: the value contains another type.
+    like tuples; dataclasses by their fields. Other values may be sets, strings, bytes, numbers, dates or None;
+    ConfigError for other types.
     """
     content = repr(_content(value, where)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=_BYTES).hexdigest()
@@ -148,7 +140,8 @@ def _num_rows(value: Any) -> int | None:
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     if isinstance(value, Mapping):
-        return _most_common(_num_rows(column) for column in value.values())
+        counts = Counter(count for column in value.values() if (count := _num_rows(column)) is not None)
+        return counts.most_common(1)[0][0] if counts else None
     if isinstance(value, (list, tuple)):
         inner = {_num_rows(item) for item in value if _is_array(item)}
         is_columns = len(inner) == 1 and None not in inner and all(_num_rows(item) in inner for item in value)
@@ -168,11 +161,6 @@ def _is_transposed(value: list[Any] | tuple[Any, ...], count: int) -> bool:
     """Returns whether a list contains columns, as torch collates lists and tuples, instead of a value per row."""
     arrays = any(_is_array(item) and len(item.shape) > 0 for item in value)
     return arrays and all(_has_rows(item, count) for item in value)
-
-
-def _most_common(counts: Iterable[int | None]) -> int | None:
-    found = Counter(count for count in counts if count is not None)
-    return found.most_common(1)[0][0] if found else None
 
 
 def _content(value: Any, where: str) -> Any:
@@ -201,12 +189,8 @@ def _content(value: Any, where: str) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or _is_tensor(value)
-
-
-def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")  # tensors exist only if torch is imported
-    return torch is not None and isinstance(value, torch.Tensor)
+    return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
 
 
 def _dtype_of(value: Any) -> str:

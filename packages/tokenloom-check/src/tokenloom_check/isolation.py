@@ -99,14 +99,7 @@ class _Piece(NamedTuple):
 
 
 class _PackedBatch:
-    """A batch with the document of each token, and the batches that the checks derive from it.
-
-    Attributes:
-        batch: tensors by name; `tokens` is the name of the array with the model's input ids.
-        owners: the document index of each token, or PADDING, by name of an array: int64[rows, positions].
-        pieces: the place of each document in each array; a document may be missing from an array.
-        source: the argument or array that the documents were taken from.
-    """
+    """A batch with the document of each token, and the batches that the checks derive from it."""
 
     def __init__(self, batch: Mapping[str, Any], documents: object, model: Any) -> None:
         parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
@@ -129,6 +122,7 @@ class _PackedBatch:
         owners = {name: torch.where(ids < 0, PADDING, apart[name]) for name, ids in raw.items()}
         numbers, numbered = torch.cat([owner.flatten() for owner in owners.values()]).unique(return_inverse=True)
         parts = (numbered - int(numbers[0] == PADDING)).split([owner.numel() for owner in owners.values()])
+        # By array name: the document index of each token, or PADDING, int64[rows, positions]; and document places.
         self.owners = {name: part.view_as(owners[name]) for name, part in zip(owners, parts, strict=True)}
         self.pieces = {name: _pieces(owner, name) for name, owner in self.owners.items()}
         self.num_documents = len(numbers) - int(numbers[0] == PADDING)
@@ -171,9 +165,8 @@ class _PackedBatch:
         return found
 
     def alone(self, document: int) -> Batch:
-        """Returns a batch with only one document."""
         if document not in self.pieces[self.tokens]:
-            _skip(f"document {document} has no `{self.tokens}`")
+            raise _NotRunError(f"document {document} has no `{self.tokens}`")
         row, start, end = self.pieces[self.tokens][document]
         found = dict(self.batch)
         for name, value in self.batch.items():
@@ -186,7 +179,7 @@ class _PackedBatch:
                 cut: Tensor = self.cut(value, document, name)
                 found[name] = cut - start if name == "seen_stop" else cut
             elif not isinstance(value, int | float | str | None):
-                _skip(f"cannot slice `{name}`, a {type(value).__name__}: build it from tensors in `call=`")
+                raise _NotRunError(f"cannot slice `{name}`, a {type(value).__name__}: build it from tensors in `call=`")
         positions = self.batch.get("position_ids")
         if start and _is_tensor(positions) and positions.numel() == self.owners[self.tokens].numel():
             first, before = _rows(positions)[row, [start, start - 1]].tolist()
@@ -447,7 +440,6 @@ class _Search:
         return replace(found, result="leak", leak=leak, words=words)
 
     def _probe(self, name: str, document: int) -> Batch:
-        """Returns the batch that a check compares with the original one."""
         if name == "alone":
             return self.packed.alone(document)
         return self.packed.changed(self.packed.label_arrays if name == "labels" else self.packed.token_arrays, document)
@@ -468,19 +460,21 @@ class _Search:
                 norms[name] = norms[name].maximum(grad.reshape(len(norms[name]), -1).float().norm(dim=1))
             sizes[document] = torch.cat([norms[name] for name in self.packed.token_arrays])
             if not bool(sizes[document].isfinite().all()):
-                _skip(f"the gradient of document {document} has NaN or infinity")
+                raise _NotRunError(f"the gradient of document {document} has NaN or infinity")
         if not any(bool(each.any()) for each in sizes.values()):
-            _skip("the outputs of the model have no gradient at the embeddings of its tokens")
+            raise _NotRunError("the outputs of the model have no gradient at the embeddings of its tokens")
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:
         """Returns, by probe, the differences of outputs that must not change: float64[num_tokens]."""
         if name == "tail" and not bool((self.owner == PADDING).any()):
-            _skip("the batch has no padding")
+            raise _NotRunError("the batch has no padding")
         if name == "labels" and not self.packed.label_arrays:
-            _skip("the batch has no `labels`")
+            raise _NotRunError("the batch has no `labels`")
         if name == "alone" and self.is_random and not self.spread:
-            _skip("the model uses random numbers, which depend on the shape of the batch: call `model.eval()`")
+            raise _NotRunError(
+                "the model uses random numbers, which depend on the shape of the batch: call `model.eval()`"
+            )
         found, arrays = dict[int, Tensor](), self.packed.token_arrays + self.packed.label_arrays
         for document in [PADDING] if name == "tail" else self.probed:
             batch, is_own = self._probe(name, document), self.owner == document
@@ -491,7 +485,7 @@ class _Search:
             found[document] = torch.zeros_like(self.rounding)
             found[document][compared] = _differences(self.base[compared], after if name == "alone" else after[compared])
         if not found:
-            _skip("the batch has no other token value to insert")
+            raise _NotRunError("the batch has no other token value to insert")
         return found
 
     def _leak(self, document: int, other: int | None, index: int, size: float) -> IsolationLeak:
@@ -593,7 +587,3 @@ def _words(value: Any) -> str:
 
 def _refuse(message: str, hint: str) -> NoReturn:
     raise ConfigError(message, hint=hint)
-
-
-def _skip(reason: str) -> NoReturn:
-    raise _NotRunError(reason)

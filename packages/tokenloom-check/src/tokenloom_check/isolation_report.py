@@ -120,12 +120,10 @@ class IsolationReport:
 
     @property
     def ok(self) -> bool:
-        """Returns whether no check found a leak."""
         return not self.problems
 
     @property
     def problems(self) -> list[str]:
-        """The paragraphs about the leaks."""
         return [check.words for check in self.checks if check.result == "leak"]
 
     def as_json(self) -> dict[str, Any]:

@@ -44,7 +44,6 @@ class PackingQuality:
 
     @property
     def worst_imbalance(self) -> float:
-        """Returns the imbalance of the worst microbatch; 0 without a plan."""
         return max(self.step_imbalance, default=0.0)
 
 
@@ -72,7 +71,6 @@ class PackReport(HasFacts):
 
     @property
     def num_tokens(self) -> int:
-        """Returns the tokens of the global batch."""
         return int(self.lengths.sum())
 
     def as_json(self) -> dict[str, Any]:
@@ -87,7 +85,6 @@ class PackReport(HasFacts):
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
 
     def facts(self) -> dict[str, Any]:
-        """Returns sizes of the batch and the quality of each plan; see `HasFacts`."""
         columns = (
             "scheduler",
             "microbatches",
@@ -231,7 +228,6 @@ def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
 
 
 def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float]:
-    """Returns lower bounds of the worst imbalance and of the relative time."""
     costs = model.cost(lengths, cp_size)
     least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
     return least_step_imbalance(lengths, costs, capacity, dp_size), least

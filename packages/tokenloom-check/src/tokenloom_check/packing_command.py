@@ -62,7 +62,6 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints the report."""
     given = _batch(_lengths(options), options)
     lengths = np.minimum(given, options.max_seqlen_per_dp_cp_rank * options.cp_size) if options.cut else given
     cut = {"num_cut_sequences": int((given > lengths).sum()), "num_cut_tokens": int((given - lengths).sum())}
@@ -80,7 +79,6 @@ def run(options: Options) -> int:
 
 
 def _lengths(options: Options) -> NDArray[np.int64]:
-    """Returns the lengths of all non-empty sequences."""
     if options.prefix is not None:
         pair = IndexedDataset(options.prefix)
         if pair.index.has_modes:
@@ -103,7 +101,6 @@ def _read(path: Path) -> NDArray[Any]:
 
 
 def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Returns the lengths of one global batch."""
     size = options.global_batch_size
     if size is not None and size < len(lengths):
         lengths = np.random.default_rng(options.seed).permutation(lengths)[:size]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
 from tokenloom.setting_types import Count, Number
-from tokenloom_check.fingerprints import CutSamples, Sample
+from tokenloom_check.fingerprints import CutSamples
 from tokenloom_check.resume_ranks import Factory, Point, Reading, name_function
 from tokenloom_check.resume_readings import (
     FactoryProcesses,
@@ -143,9 +143,7 @@ def check_resume(
 def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
     """Runs all cases and returns the report; closes the runner.
 
-    Raises:
-        ConformanceError: the uninterrupted reading fails or yields no samples.
-        ConfigError: a kill point is past the end of the data.
+    Raises ConformanceError if the uninterrupted reading fails or yields no samples.
     """
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbelow(2**32))
@@ -216,7 +214,7 @@ class _Reference:
         settings, count, is_program = self._settings, len(self._batches), self._runner.is_program
         rng = random.Random(f"{settings.seed} {self._world_size}:{after}")
         ends = [end for end in self.found.epoch_ends if end < count]
-        earliest = 1 + self.found.first_checkpoint
+        earliest = 1 + min(self.found.checkpoints, default=0)
         points = settings.kill_at
         if not points:
             inner = range(earliest, count - 1)
@@ -329,26 +327,22 @@ class Differences:
 
     @property
     def any(self) -> bool:
-        """Returns whether the readings differ."""
         return self.first is not None
 
 
 class _Place(NamedTuple):
     """A sample with its batch and rank."""
 
-    sample: Sample
+    fingerprint: str
+    words: str
     batch: int
     rank: int
-
-    @property
-    def fingerprint(self) -> str:
-        return self.sample.fingerprint
 
 
 def _places(batches: Iterable[GlobalBatch]) -> Iterator[_Place]:
     for number, batch in enumerate(batches):
         for rank, samples in enumerate(batch):
-            yield from (_Place(sample, number, rank) for sample in samples)
+            yield from (_Place(*sample, number, rank) for sample in samples)
 
 
 def _counts(batches: Iterable[GlobalBatch]) -> Counter[str]:
@@ -363,16 +357,12 @@ def compare(
     order: str = "batch",
     is_end: bool = False,
 ) -> Differences:
-    """Compares two readings of the same samples.
+    """Compares the uninterrupted reading `expected` with `found`, a resumed reading from the start of the data.
 
-    Args:
-        expected: the uninterrupted reading.
-        found: the resumed reading, from the start of the data. Its last batch may contain more samples, if global
-            batches became larger.
-        after: the continuation of the uninterrupted reading.
-        order: one of `ORDERS`. With "batch", a sample may be anywhere in its global batch; if sizes changed, in any
-            batch that overlaps with the expected one.
-        is_end: the data ends after `expected`, so samples after it are faults.
+    The last batch of `found` may contain more samples, if global batches became larger. `after` is the continuation of
+    the uninterrupted reading. With the order "batch", a sample may be anywhere in its global batch; if sizes changed,
+    in any batch that overlaps with the expected one. `is_end`: the data ends after `expected`, so samples after it are
+    faults.
     """
     found = found if is_end else enough_batches(found, num_samples_of(expected))
     wanted, given, beyond = _counts(expected), _counts(found), _counts(after)
@@ -392,12 +382,13 @@ def compare(
     }
     first = None
     if gravest := next((kind for kind, places in faults.items() if places), None):
-        (fingerprint, words), batch, rank = faults[gravest][0]
+        fingerprint, words, batch, rank = faults[gravest][0]
+        expected_batch = next((other.batch for other in _places(expected) if other.fingerprint == fingerprint), None)
         first = FirstDifference(
             kind=gravest,
             batch=batch,
             rank=rank,
-            expected_batch=next((other.batch for other in _places(expected) if other.fingerprint == fingerprint), None),
+            expected_batch=expected_batch,
             fingerprint=fingerprint,
             sample=words,
         )
@@ -472,13 +463,7 @@ class ResumeCase:
 
     @property
     def ok(self) -> bool:
-        """Returns whether the samples equal those of the uninterrupted reading."""
         return self.error is None and not self.differences.any
-
-    @property
-    def likeness(self) -> tuple[object, ...]:
-        """Returns a key that is equal for cases with the same failure."""
-        return self.world_sizes[:2], re.sub(r"\d+", "", self.error or self.remark or "")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -497,7 +482,6 @@ class ResumeCase:
         return {"ok": self.ok} | differences | values
 
     def row(self) -> str:
-        """Returns the line of the table."""
         words = ["error"] if self.error is not None else [f"{count:,}" for count in self.counts.values()]
         return _row(self.kind, ":".join(map(str, self.world_sizes)), "+".join(map(str, self.kills)) or "-", *words)
 
@@ -557,7 +541,8 @@ class ResumeReport:
         lines += [case.row() for case in self.cases]
         distinct: dict[tuple[object, ...], ResumeCase] = {}
         for case in failed:
-            distinct.setdefault(case.likeness, case)
+            kind_of_failure = re.sub(r"\d+", "", case.error or case.remark or "")
+            distinct.setdefault((case.world_sizes[:2], kind_of_failure), case)
         shown = [*distinct.values()][:_MAX_PROBLEMS]
         for case in shown:
             lines += ["", case.problem()]

@@ -62,11 +62,7 @@ class Reading:
 
 
 class Factory:
-    """A function that makes the loader of a rank, with the functions for its state and samples; see `check_resume`.
-
-    Raises:
-        ConfigError: the function has other parameters, or none to resume from.
-    """
+    """A function that makes the loader of a rank, with the functions for its state and samples; see `check_resume`."""
 
     def __init__(
         self,
@@ -81,7 +77,6 @@ class Factory:
         self._taken = _arguments_of(make)
 
     def make(self, reading: Reading, rank: int, states: list[Any]) -> Any:
-        """Returns the loader of a rank, resumed from unpickled states."""
         given = {
             "rank": rank,
             "world_size": reading.world_size,
@@ -130,11 +125,7 @@ def is_function_name(text: str) -> bool:
 
 
 def load_function(text: str) -> Callable[..., Any]:
-    """Imports a function named as `path/to/file.py:function` or `package.module:function`.
-
-    Raises:
-        ConfigError: the file, module or function does not exist. Errors of the module itself propagate.
-    """
+    """Imports a function named as `path/to/file.py:function` or `package.module:function`."""
     if not is_function_name(text):
         raise ConfigError(f"expected a function as FILE.py:FUNCTION or MODULE:FUNCTION, got {text!r}")
     source, _, name = text.rpartition(":")
@@ -173,11 +164,7 @@ def _module_of_name(name: str) -> Any:
 
 
 def name_function(function: Callable[..., Any]) -> str:
-    """Returns the name by which another process can import a function.
-
-    Raises:
-        ConfigError: the function is not at module level.
-    """
+    """Returns the name by which another process can import a module-level function."""
     name, path = getattr(function, "__qualname__", None), inspect.getsourcefile(inspect.unwrap(function))
     if name is None or path is None or "<" in name:
         message = f"other processes cannot import {function!r}: it is not a module-level function"

@@ -13,7 +13,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -33,7 +33,6 @@ GlobalBatch: TypeAlias = Sequence[Sequence[Sample]]
 
 
 def num_samples_of(batches: Iterable[GlobalBatch]) -> int:
-    """Returns the number of samples of all batches and ranks."""
     return sum(len(rank) for batch in batches for rank in batch)
 
 
@@ -68,7 +67,6 @@ class RankEvents:
         self.state = ""
 
     def add(self, kind: str, value: Any) -> None:
-        """Records an event; raises if it is an error."""
         if kind == "error":
             raise RankFailedError(f"rank {self.rank} {value[0]}", hint=value[1])
         if kind == "batch":
@@ -92,7 +90,7 @@ class Found:
     ended: bool  # all ranks reached the end of their data
     left_out: set[str] = field(default_factory=set)
     point: Point | None = None  # where a restart continues; None if no state was taken and no checkpoint was written
-    first_checkpoint: int = 0  # number of batches before the first checkpoint of a program; 0 for a factory
+    checkpoints: list[int] = field(default_factory=list)  # batches before each checkpoint of a program
 
 
 def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalBatch]:
@@ -104,14 +102,12 @@ def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalB
 
 
 def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
-    """Returns whether the ranks have read enough."""
     if all(rank.last for rank in ranks):
         return True
     return reading.num_samples is not None and num_samples_of(whole_batches(ranks, reading)) >= reading.num_samples
 
 
 def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
-    """Returns the result of a reading from the events of its ranks."""
     batches = whole_batches(ranks, reading)
     if reading.num_samples is not None:  # processes may have read more
         batches = [*enough_batches(batches, reading.num_samples)]
@@ -130,6 +126,7 @@ def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
         ended=all(rank.last == "end" for rank in ranks),
         left_out=set().union(*(rank.left_out for rank in ranks)),
         point=point,
+        checkpoints=sorted({mark for rank in ranks for mark in rank.checkpoints}),
     )
 
 
@@ -248,19 +245,15 @@ class Processes(ABC):
         self._files = tempfile.TemporaryDirectory(prefix="tokenloom-resume-")
         self._timeout = timeout
 
-    def run(self, reading: Reading) -> Found:
-        """Reads all ranks, then kills them and their child processes."""
-        return found_of(self._read(reading), reading)
-
     def close(self) -> None:
-        """Deletes all files."""
         self._files.cleanup()
 
     @abstractmethod
     def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> Process:
         """Starts a rank that writes its events to `path`.events and its output to `path`.log."""
 
-    def _read(self, reading: Reading) -> Sequence[RankEvents]:
+    def run(self, reading: Reading) -> Found:
+        """Reads all ranks, then kills them and their child processes."""
         folder = tempfile.mkdtemp(dir=self._files.name)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
@@ -282,18 +275,11 @@ class Processes(ABC):
             deadline = time.monotonic() + _END_SECONDS
             while any(each.end() is None for each in ranks) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
-        return ranks
+        return found_of(ranks, reading)
 
 
 class FactoryProcesses(Processes):
-    """Reads ranks of a factory, forked from a server process that has imported it; see `resume_ranks`.
-
-    Functions are named as `path/to/file.py:function` or `package.module:function`.
-
-    Raises:
-        ConfigError: the function does not exist or has other parameters.
-        ConformanceError: importing it raised or timed out.
-    """
+    """Reads ranks of a factory, forked from a server process that has imported it; see `resume_ranks`."""
 
     def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float) -> None:
         super().__init__(timeout)
@@ -302,18 +288,16 @@ class FactoryProcesses(Processes):
         pipe = subprocess.PIPE
         with open(self._log, "wb") as log:
             self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True)
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.close)
             kind, value = self._answer(timeout, f"importing `{name}`")
-        except BaseException:
-            self.close()
-            raise
-        if kind != "ready":
-            self.close()
-            wrong = ConfigError if kind == "config" else ConformanceError
-            raise wrong(value[0] if kind == "config" else f"importing `{name}` {value[0]}", hint=value[1])
+            if kind == "config":
+                raise ConfigError(value[0], hint=value[1])
+            if kind != "ready":
+                raise ConformanceError(f"importing `{name}` {value[0]}", hint=value[1])
+            stack.pop_all()
 
     def close(self) -> None:
-        """Ends the server and deletes all files."""
         with suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
         self._server.communicate()
@@ -352,11 +336,9 @@ class Program(Processes):
         if begin.folder is None:
             begin = replace(begin, folder=tempfile.mkdtemp(dir=self._files.name))
             reading = replace(reading, begin=begin)
-        ranks = self._read(reading)
-        found = found_of(ranks, reading)
-        if marks := sorted({mark for rank in ranks for mark in rank.checkpoints}):
-            kept = marks[-1]
-            found.first_checkpoint = marks[0]
+        found = super().run(reading)
+        if found.checkpoints:
+            kept = found.checkpoints[-1]
             consumed = begin.consumed + num_samples_of(found.batches[:kept])
             found.point = replace(begin, consumed=consumed, num_batches=begin.num_batches + kept)
         elif begin.num_batches or reading.stop_after is not None:
