@@ -1,10 +1,10 @@
-// What of a chart is drawn: columns of numbers, stacked where the chart is, and thinned to what a screen can show.
+// Prepares the numbers of a chart: columns, stacked if needed, thinned to the resolution of the screen.
 "use strict";
 
 const tokenloomChartData = (() => {
   const MOST_SERIES = 12;
 
-  // A chart as columns: `x` ascending, `series[].values` with NaN for gaps and for what its axis has no place for.
+  // A chart as columns: `x` ascending, `series[].values` with NaN for gaps and values outside of a logarithmic axis.
   function prepared(chart) {
     const bars = chart.kind === "bars";
     let x = Float64Array.from(chart.x.values);
@@ -28,7 +28,7 @@ const tokenloomChartData = (() => {
     return found;
   }
 
-  // The order of points by x, without those that have no place on the axis; null if it is the order that they have.
+  // The order of points by x, without those outside of the axis; null if they are already in order.
   function orderOf(x, logarithmic, bars) {
     const fits = (value) => Number.isFinite(value) && (!logarithmic || value > 0);
     let asItIs = true;
@@ -38,7 +38,7 @@ const tokenloomChartData = (() => {
     return Float64Array.from(kept.sort((a, b) => x[a] - x[b]));
   }
 
-  // Series after the eleventh as one, since a twelfth colour is the last that people tell apart.
+  // Sums up the series after the eleventh, since people distinguish at most twelve colours.
   function withRestAsOne(series) {
     if (series.length <= MOST_SERIES) return series;
     const rest = series.slice(MOST_SERIES - 1);
@@ -46,7 +46,7 @@ const tokenloomChartData = (() => {
     return [...series.slice(0, MOST_SERIES - 1), { name: `${rest.length} others`, values, others: true }];
   }
 
-  // Columns of running sums, of the series that are shown; a hidden one adds nothing.
+  // Cumulative sums of the visible series.
   function stacked(series, hidden) {
     let below = null;
     return series.map((each, number) => {
@@ -56,8 +56,8 @@ const tokenloomChartData = (() => {
     });
   }
 
-  // Indices of the points that tell a line apart from its whole on so many pixels: of each pixel the first and the last,
-  // and of each column the least, the greatest and a gap. A spike of one point among a million stays.
+  // Indices of the points to draw at a width in pixels: for each pixel the first and last point, and for each series the
+  // minimum, the maximum and a gap. A spike of one point in a million stays visible.
   function thinned(x, columns, low, high, pixels, place) {
     const first = Math.max(0, lowerBound(x, low) - 1);
     const stop = Math.min(x.length, lowerBound(x, high, true) + 1);
@@ -94,7 +94,7 @@ const tokenloomChartData = (() => {
     kept.push(...[...found].sort((a, b) => a - b));
   }
 
-  // The first index whose value is at least (or, `above`: more than) a value, in ascending numbers.
+  // The first index with a value >= (with `above`: >) the given one, in ascending numbers.
   function lowerBound(values, value, above = false) {
     let low = 0, high = values.length;
     while (low < high) {
@@ -105,7 +105,7 @@ const tokenloomChartData = (() => {
     return low;
   }
 
-  // What puts values on an axis: even distances stay even, or factors do.
+  // The functions that map values to a linear or logarithmic axis.
   function placing(scale) {
     return scale === "log" ? Math.log : (value) => value;
   }
@@ -115,7 +115,7 @@ const tokenloomChartData = (() => {
     return after > 0 && value - values[after - 1] <= values[after] - value ? after - 1 : after;
   }
 
-  // The least and the greatest of columns, without gaps; null where there are only gaps.
+  // The minimum and maximum of columns without gaps; null if there are only gaps.
   function limits(columns, start, stop) {
     let low = Infinity, high = -Infinity;
     for (const values of columns) {

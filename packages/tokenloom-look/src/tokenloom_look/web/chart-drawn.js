@@ -1,5 +1,5 @@
-// A chart in its figure, drawn with uPlot: what it says comes from its data, how it looks from style.css, and what is
-// done with it is a cursor, a zoom, and series that come and go. See README.md of this folder.
+// Draws a chart into its figure with uPlot, with a cursor, zoom, and series that can be hidden; style.css has the colours.
+// See README.md of this folder.
 "use strict";
 
 const TokenloomChart = (() => {
@@ -7,7 +7,7 @@ const TokenloomChart = (() => {
   const { ticks, exact } = tokenloomChartNumbers;
   const { NUM_COLOURS, dashOf, widest, logarithmicTicks, barPaths, paintMarks, inkOf } = tokenloomChartInk;
   const { element, placeText, legendRows, paintSwatch, tableOf } = tokenloomChartWords;
-  const PAPER = { width: 640, factor: 2 }; // CSS pixels across a printed page, and how many of a canvas for each
+  const PAPER = { width: 640, factor: 2 }; // width of a printed page in CSS pixels, and canvas pixels per CSS pixel
   let count = 0;
 
   class Drawn {
@@ -53,7 +53,7 @@ const TokenloomChart = (() => {
       );
     }
 
-    // Shows other data in the same place; what a person zoomed into and hid stays.
+    // Shows other data in the same place; keeps zoom and hidden series.
     update(chart) {
       const names = this.chart ? this.data.series.map((each) => each.name) : null;
       const hidden = new Set([...this.hidden].map((number) => names[number]));
@@ -79,7 +79,7 @@ const TokenloomChart = (() => {
       if (place !== null && this.whole) this.putSoon(Math.min(nearest(this.data.x, place), this.last()));
     }
 
-    // The last point, or bar.
+    // The index of the last point or bar.
     last() {
       return this.data.x.length - (this.chart.kind === "bars" ? 2 : 1);
     }
@@ -90,7 +90,7 @@ const TokenloomChart = (() => {
       this.figure.remove();
     }
 
-    // The range of x with some room where there is no width; null where there is nothing to draw.
+    // The range of x, widened if it is a single value; null if there is nothing to draw.
     wholeRange() {
       const { x, series } = this.data;
       if (x.length < (this.chart.kind === "bars" ? 2 : 1) || !limits(series.map((each) => each.values), 0, x.length)) return null;
@@ -100,7 +100,7 @@ const TokenloomChart = (() => {
       return [low - room, high + room];
     }
 
-    // Draws anew: after a change of data, of colours, of what is hidden, or for paper.
+    // Redraws the chart after a change of data, colours or hidden series, or for print.
     draw() {
       if (this.plot) this.plot.destroy();
       this.plot = null;
@@ -150,7 +150,7 @@ const TokenloomChart = (() => {
       this.plot.setData(this.visible(size));
     }
 
-    // What of the data is drawn at this width, of what is in view.
+    // The points to draw of the visible range, at this width.
     visible({ width }) {
       const { x } = this.data, [low, high] = this.view, placeX = placing(this.chart.x.scale);
       if (this.chart.kind === "bars") {
@@ -162,7 +162,7 @@ const TokenloomChart = (() => {
       return this.inOrder(this.columns.map(pick), pick(x));
     }
 
-    // What there is of each series as uPlot takes it, after x: first what is drawn below, which is the last line.
+    // The series for uPlot, after x: the last line first, since it is drawn below the others.
     inOrder(each, first) {
       return [first, ...(this.isReversed() ? each.reverse() : each)];
     }
@@ -171,7 +171,7 @@ const TokenloomChart = (() => {
       return this.chart.kind === "lines";
     }
 
-    // Puts one series in the foreground; none for null.
+    // Highlights one series; null for none.
     focus(number) {
       if (this.plot) this.plot.setSeries(number === null ? null : this.isReversed() ? this.columns.length - number : number + 1, { focus: true });
     }
@@ -224,7 +224,7 @@ const TokenloomChart = (() => {
       plot.ctx.fillRect(0, 0, plot.ctx.canvas.width, plot.ctx.canvas.height);
     }
 
-    // The values at the cursor, from all of the data.
+    // The values at the cursor, from all points.
     read(plot) {
       const { left } = plot.cursor, { x } = this.data;
       const isThere = left !== undefined && left >= 0 && this.whole;
@@ -273,19 +273,19 @@ const TokenloomChart = (() => {
       event.preventDefault();
     }
 
-    // Where a point, or the middle of a bar, lies: CSS pixels from the left of the plot.
+    // The position of a point, or the middle of a bar, in CSS pixels from the left of the plot.
     place(index) {
       const { x } = this.data, left = this.plot.valToPos(x[index], "x");
       return this.chart.kind === "bars" ? (left + this.plot.valToPos(x[index + 1], "x")) / 2 : left;
     }
 
-    // Puts the cursor at a point once uPlot, which works off its changes in a microtask, knows where that is.
+    // Moves the cursor to a point after uPlot's pending changes, which it applies in a microtask.
     putSoon(index) {
       const { plot } = this;
       queueMicrotask(() => { if (plot && plot === this.plot) this.put(index); });
     }
 
-    // Puts the cursor at a point.
+    // Moves the cursor to a point.
     put(index) {
       this.plot.setCursor({ left: this.place(index), top: 0 });
       this.at = index;
@@ -293,7 +293,7 @@ const TokenloomChart = (() => {
       this.values.forEach((cell, number) => { cell.textContent = this.valueText(number); });
     }
 
-    // Says the values at the cursor to those who hear the page.
+    // Announces the values at the cursor to screen readers.
     speak() {
       const values = this.data.series.map((each, number) => `${each.name}: ${this.valueText(number)}`);
       const shown = values.filter((_, number) => !this.hidden.has(number)).slice(0, NUM_COLOURS);
@@ -321,7 +321,7 @@ const TokenloomChart = (() => {
       this.show(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
     }
 
-    // Shows a range of x, as far as there is something.
+    // Shows a range of x, clipped to the data.
     show(low, high) {
       const { x } = this.data, [least, greatest] = this.whole;
       const least_width = this.chart.x.scale === "log" ? 0 : (greatest - least) * 1e-12;
@@ -362,7 +362,7 @@ const TokenloomChart = (() => {
       this.draw();
     }
 
-    // The data as a table, of rows that are spread evenly over them; made once somebody looks.
+    // The data as a table, thinned evenly; created when it is opened.
     fillTable() {
       const before = this.table.querySelector(".scrolled"), scrolled = before ? [before.scrollLeft, before.scrollTop] : [0, 0];
       before?.remove();
@@ -372,7 +372,7 @@ const TokenloomChart = (() => {
       [made.scrollLeft, made.scrollTop] = scrolled;
     }
 
-    // On paper: light, as wide as a page, and with more points than a screen has.
+    // For print: light colours, the width of a page, and more points than on a screen.
     print(isPaper) {
       const factor = isPaper ? PAPER.factor : 1;
       if (factor === this.factor) return;

@@ -1,4 +1,4 @@
-// How charts are painted: colours that stand out from the ground, dashes, bars, ticks of logarithms.
+// Painting of charts: colours with enough contrast, dashes, bars, logarithmic ticks.
 // See README.md of this folder.
 "use strict";
 
@@ -19,7 +19,7 @@ const tokenloomChartInk = (() => {
     return Math.ceil(width);
   }
 
-  // Powers of ten, with what is between them where there is room; on a span of less than two, powers of two (256, 512).
+  // Powers of ten, with values in between if there is room; powers of two (256, 512) for less than two powers of ten.
   function logarithmicTicks(low, high, most) {
     if (high < 100 * low && Math.log2(high / low) >= 2) {
       const first = Math.ceil(Math.log2(low) - 1e-9), last = Math.floor(Math.log2(high) + 1e-9);
@@ -55,7 +55,7 @@ const tokenloomChartInk = (() => {
       for (let i = Math.max(0, first - 1); i < Math.min(last + 1, x.length - 1); i++) {
         const left = plot.valToPos(x[i], "x", true), right = plot.valToPos(x[i + 1], "x", true);
         const height = y[i] === null ? zero : plot.valToPos(y[i], "y", true);
-        if (column !== null && right - column[0] < 1) { // several bars in one pixel: the highest is seen
+        if (column !== null && right - column[0] < 1) { // several bars in one pixel: draw the highest
           column[1] = right;
           top = Math.min(top, height);
           continue;
@@ -71,7 +71,7 @@ const tokenloomChartInk = (() => {
     };
   }
 
-  // Vertical lines with a word each, as far as words do not stand on each other; `k` is a CSS pixel, in those of the canvas.
+  // Vertical lines with labels that do not overlap; `k` is the number of canvas pixels per CSS pixel.
   function paintMarks(plot, marks, view, ink, k) {
     const { ctx, bbox } = plot;
     let free = -Infinity;
@@ -99,7 +99,7 @@ const tokenloomChartInk = (() => {
     ctx.restore();
   }
 
-  // The colours of a figure, as they are right now; lines in them stand out from the ground.
+  // The current colours of a figure; those of lines have enough contrast with the background.
   function inkOf(figure, series) {
     const style = getComputedStyle(figure), of = (name) => style.getPropertyValue(name).trim();
     const ground = of("--ground");
@@ -111,7 +111,7 @@ const tokenloomChartInk = (() => {
     return { ground, series: colours, text: of("--text-soft"), grid: of("--grid"), axis: of("--axis"), mark: of("--axis"), font: style.fontFamily };
   }
 
-  // A colour moved towards black or white until it has three times the contrast of the ground.
+  // Darkens or lightens a colour until its contrast with the background is 3:1.
   function readable(colour, ground) {
     const back = channels(ground), towards = luminance(back) > 0.5 ? 0 : 255;
     let own = channels(colour);

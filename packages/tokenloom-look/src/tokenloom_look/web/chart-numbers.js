@@ -1,12 +1,12 @@
-// Numbers as charts write them: short on axes, exact where the cursor is. See README.md of this folder.
+// Number formats of charts: short on axes, exact at the cursor. See README.md of this folder.
 "use strict";
 
 const tokenloomChartNumbers = (() => {
-  const SPACE = "\u202f"; // narrow, and no line breaks at it
+  const SPACE = "\u202f"; // narrow no-break space
   const UNITS = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]];
   const TIMES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
 
-  // The unit in which a size is written: seconds in hours from two hours on, all else as 1.2 M.
+  // The unit for a magnitude: hours from two hours on for seconds, otherwise such as 1.2 M.
   function unitOf(size, format) {
     if (format === "share") return [0.01, "%"];
     if (format === "seconds") return TIMES.find(([one]) => size >= (one >= 60 ? 2 * one : one)) || TIMES.at(-1);
@@ -28,7 +28,7 @@ const tokenloomChartNumbers = (() => {
     return value.toExponential(2).replace(/\.?0*e\+?/, "e").replace(/-/g, "−");
   }
 
-  // Texts of ticks: of one unit and as many digits as tell them apart; on a logarithmic axis each as short as it can be.
+  // Labels of ticks: one unit, and enough digits to distinguish them; on a logarithmic axis each as short as possible.
   function ticks(values, format, logarithmic) {
     if (logarithmic) return values.map((value) => (value === null ? "" : short(value, format)));
     const sizes = values.filter((value) => value !== null).map(Math.abs);
@@ -41,7 +41,7 @@ const tokenloomChartNumbers = (() => {
     return values.map((value) => (value === 0 ? `0${unit === "%" ? unit : ""}` : written(value / one, digits, unit)));
   }
 
-  // A number on its own, with up to three digits that count.
+  // A single number with up to three significant digits.
   function short(value, format) {
     if (value === 0) return ticks([0], format, false)[0];
     const size = Math.abs(value);
@@ -50,7 +50,7 @@ const tokenloomChartNumbers = (() => {
     return written(value / one, fewest(Number((size / one).toPrecision(3))), unit);
   }
 
-  // A number where somebody asks for it: whole ones with all digits, others with up to five that count, shares four.
+  // An exact number: integers with all digits, others with up to five significant digits, shares with four.
   function exact(value, format) {
     if (value === null || Number.isNaN(value)) return "–";
     if (format !== "share" && format !== "seconds" && Number.isInteger(value) && Math.abs(value) < 1e15) return written(value, 0, "");
