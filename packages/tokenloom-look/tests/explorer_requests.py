@@ -55,7 +55,6 @@ class Asker:
             connection.close()
 
     def __call__(self, name: str, **values: object) -> Any:
-        """Returns the answer of a view."""
         reply = self.send(f"/api/{name}?{urlencode(values)}")
         assert reply.status == 200, reply.body
         return reply.json()

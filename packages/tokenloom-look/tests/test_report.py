@@ -42,12 +42,3 @@ def test_a_failing_section_leaves_the_others(prefix, tmp_path, capsys):
     assert not found["made"]
     assert "add up to" in found["error"]
     assert "This section failed" in path.read_text()
-
-
-@pytest.mark.slow
-def test_a_pair_in_a_bucket_is_read_by_range(prefix, tmp_path, bucket):
-    address = bucket.put_pair(prefix, "data/corpus")
-    assert main(["report", address, "-o", str(tmp_path / "page.html"), "--sequence-length", "4"]) == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "2 documents of 7 tokens." in page
-    assert address in page

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.inspect.targets import TEXTS, write_pair, write_run
+from tests.support import write_sentences
 
-from tokenloom import IndexedDatasetBuilder, Run
+from tokenloom import Run
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom_look.target import SampleSettings, TargetKind, open_target
 
@@ -28,10 +28,8 @@ def test_several_words_are_a_blend_and_so_is_a_file(tmp_path: Path):
     one, two = write_pair(tmp_path / "one"), write_pair(tmp_path / "two", ("a", "b"))
     target = open_target(["30", one, "70", two])
     assert target.kind is TargetKind.blend
-    assert [(source.name, source.weight, source.num_documents) for source in target.sources] == [
-        (one, 30.0, 3),
-        (two, 70.0, 2),
-    ]
+    found = [(source.name, source.weight, source.num_documents) for source in target.sources]
+    assert found == [(one, 30.0, 3), (two, 70.0, 2)]
     assert target.num_positions is None
     listed = tmp_path / "blend.txt"
     listed.write_text(f"30 {one}\n70 {two}\n")
@@ -58,10 +56,7 @@ def test_opening_a_run_without_a_lock_is_an_error(tmp_path: Path):
 
 def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path):
     for name, lengths in (("a", (4, 0, 9)), ("b", (0, 5, 30))):
-        with IndexedDatasetBuilder(f"{tmp_path}/{name}.bin", dtype=np.uint16) as builder:
-            for length in lengths:
-                builder.add_document([7] * length, [length] if length else [])
-            builder.finalize(f"{tmp_path}/{name}.idx")
+        write_sentences(tmp_path / name, [[[7] * length] if length else [] for length in lengths])
     (tmp_path / "run.toml").write_text(
         "order = 1\nseed = 3\n[sources]\nboth = ['a', 'b']\n"
         "[[stages]]\nsequence_length = 8\nsamples = 4\nweights = { both = 1 }\n"

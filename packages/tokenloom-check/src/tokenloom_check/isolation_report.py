@@ -32,28 +32,18 @@ _PARAGRAPHS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationLeak:
-    """The largest difference that a check found.
+    """The largest difference that a check found."""
 
-    Attributes:
-        document: the document that depends on something else; documents are numbered from 0 over the batch.
-        other: the document it depends on; -1 for padding, None if it depends on the batch as a whole.
-        row, position: the token of `document` with the largest difference; for a gradient, the token of `other`.
-        offset, token: position of that token in its document, and its id.
-        size: the difference of outputs, or the norm of the gradient.
-        module: the first executed module with equal inputs but different outputs; "" for the model itself, None if no
-            module was found.
-        before: the submodule whose inputs already differ, if the difference arises in the code of `module` itself.
-    """
-
-    document: int
-    other: int | None
-    row: int
+    document: int  # the document that depends on something else; documents are numbered from 0 over the batch
+    other: int | None  # the document it depends on; -1 for padding, None if it depends on the batch as a whole
+    row: int  # row and position: the token of `document` that differs most; for a gradient, the token of `other`
     position: int
-    offset: int
-    token: int
-    size: float
+    offset: int  # position of that token in its document
+    token: int  # its id
+    size: float  # the difference of outputs, or the norm of the gradient
+    # the first executed module with equal inputs but different outputs; "" for the model itself, None if not found
     module: str | None = None
-    before: str | None = None
+    before: str | None = None  # the submodule whose inputs already differ, if the code of `module` itself leaks
 
     def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
         """Describes the leak. `is_silent`: there is no gradient between documents."""
@@ -77,45 +67,28 @@ class IsolationLeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationCheck:
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        name: a key of `QUESTIONS`.
-        result: "apart", "leak" or "not run".
-        words: a paragraph about the leak, or why the check was not run; "" for "apart".
-        probed: number of documents that were probed.
-        largest: the largest difference or gradient within the limit.
-        limit: differences up to this value are no leak.
-        leak: the largest leak.
-    """
-
-    name: str
-    result: Literal["apart", "leak", "not run"] = "apart"
-    words: str = ""
-    probed: int = 0
-    largest: float | None = None
-    limit: float = 0.0
-    leak: IsolationLeak | None = None
+    name: str  # a key of `QUESTIONS`
+    result: Literal["apart", "leak", "not run"] = "apart"  # "apart", "leak" or "not run"
+    words: str = ""  # a paragraph about the leak, or why the check was not run; "" for "apart"
+    probed: int = 0  # number of documents that were probed
+    largest: float | None = None  # the largest difference or gradient within the limit
+    limit: float = 0.0  # differences up to this value are no leak
+    leak: IsolationLeak | None = None  # the largest leak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationReport:
-    """The results of all checks. Prints as a table with a paragraph per leak.
+    """The results of all checks. Prints as a table with a paragraph per leak."""
 
-    Attributes:
-        model: name of its class or function.
-        num_documents, num_tokens, num_padding: counts over the batch; `num_tokens` excludes padding.
-        source: where document boundaries came from: the name of an array, or `documents=`.
-        checks: in the order of `QUESTIONS`.
-        notes: limits of the result, such as random numbers, non-deterministic kernels or unchecked outputs.
-    """
-
-    model: str
+    model: str  # name of its class or function
     num_documents: int
-    num_tokens: int
+    num_tokens: int  # without padding
     num_padding: int
-    source: str
-    checks: tuple[IsolationCheck, ...]
+    source: str  # where document boundaries came from: the name of an array, or `documents=`
+    checks: tuple[IsolationCheck, ...]  # in the order of `QUESTIONS`
+    # limits of the result, such as random numbers, non-deterministic kernels or unchecked outputs
     notes: tuple[str, ...] = ()
 
     @property

@@ -22,25 +22,16 @@ _PERCENTS = (0, 1, 10, 25, 50, 75, 90, 99, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingQuality:
-    """The quality of one plan of a global batch.
+    """The quality of one plan of a global batch."""
 
-    Attributes:
-        scheduler: name of the scheduler; "padded" for no packing: each sub-sample is padded to a whole pack.
-        refused: why the scheduler made no plan; all numbers are then zero.
-        num_microbatches: number of microbatches of each rank.
-        fill: tokens divided by the capacity of all microbatches, in [0, 1].
-        num_padding_tokens: number of computed tokens that belong to no sub-sample.
-        step_imbalance: cost of the slowest rank divided by the mean cost, per microbatch; at least 1.
-        relative_time: total cost of the slowest ranks divided by a perfectly even share; at least 1.
-    """
-
-    scheduler: str
-    refused: str | None = None
-    num_microbatches: int = 0
-    fill: float = 0.0
-    num_padding_tokens: int = 0
+    scheduler: str  # name of the scheduler; "padded" for no packing: each sub-sample is padded to a whole pack
+    refused: str | None = None  # why the scheduler made no plan; all numbers are then zero
+    num_microbatches: int = 0  # number of microbatches of each rank
+    fill: float = 0.0  # tokens divided by the capacity of all microbatches, in [0, 1]
+    num_padding_tokens: int = 0  # number of computed tokens that belong to no sub-sample
+    # cost of the slowest rank divided by the mean cost, per microbatch; at least 1
     step_imbalance: tuple[float, ...] = ()
-    relative_time: float = 0.0
+    relative_time: float = 0.0  # total cost of the slowest ranks divided by a perfectly even share; at least 1
 
     @property
     def worst_imbalance(self) -> float:
@@ -49,25 +40,15 @@ class PackingQuality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackReport(HasFacts):
-    """The quality of several plans of one global batch.
+    """The quality of several plans of one global batch."""
 
-    Attributes:
-        lengths: int64[num_subsamples], tokens of each sub-sample, in descending order.
-        num_ranks: data-parallel size times context-parallel size.
-        max_tokens: capacity of a pack in tokens.
-        least_microbatches: lower bound for plans with groups of one size.
-        least_imbalance: lower bound of the worst microbatch's imbalance for these plans.
-        least_relative_time: lower bound of the relative time for these plans.
-        rows: one row without packing, then one per scheduler.
-    """
-
-    lengths: Int64s
-    num_ranks: int
-    max_tokens: int
-    least_microbatches: int
-    least_imbalance: float
-    least_relative_time: float
-    rows: tuple[PackingQuality, ...]
+    lengths: Int64s  # int64[num_subsamples], tokens of each sub-sample, in descending order
+    num_ranks: int  # data-parallel size times context-parallel size
+    max_tokens: int  # capacity of a pack in tokens
+    least_microbatches: int  # lower bound for plans with groups of one size
+    least_imbalance: float  # lower bound of the worst microbatch's imbalance for these plans
+    least_relative_time: float  # lower bound of the relative time for these plans
+    rows: tuple[PackingQuality, ...]  # one row without packing, then one per scheduler
 
     @property
     def num_tokens(self) -> int:

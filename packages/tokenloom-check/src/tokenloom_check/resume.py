@@ -439,27 +439,18 @@ def _ranges(places: list[_Place]) -> Iterator[range]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeCase:
-    """The result of one case.
+    """The result of one case."""
 
-    Attributes:
-        kind: "resumed"; "between epochs": the state is from the end of an epoch; "resumed twice"; "state kept": the
-            state is pickled after the loader has continued; "loaded twice": another loader has resumed from the state
-            before; "read again": no kill.
-        kills: number of batches between a kill and the previous one.
-        world_sizes: number of ranks before, between and after the kills.
-        differences: differences from the uninterrupted reading.
-        error: the message of a failure; None if all ranks ran.
-        detail: further lines about the error.
-        remark: the likely cause of the differences.
-    """
-
+    # "resumed"; "between epochs": the state is from the end of an epoch; "resumed twice"; "state kept": the state is
+    # pickled after the loader has continued; "loaded twice": another loader has resumed from the state before; "read
+    # again": no kill
     kind: str
-    kills: tuple[int, ...]
-    world_sizes: tuple[int, ...]
-    differences: Differences
-    error: str | None = None
-    detail: str | None = None
-    remark: str | None = None
+    kills: tuple[int, ...]  # number of batches between a kill and the previous one
+    world_sizes: tuple[int, ...]  # number of ranks before, between and after the kills
+    differences: Differences  # differences from the uninterrupted reading
+    error: str | None = None  # the message of a failure; None if all ranks ran
+    detail: str | None = None  # further lines about the error
+    remark: str | None = None  # the likely cause of the differences
 
     @property
     def ok(self) -> bool:
@@ -508,19 +499,12 @@ class ResumeCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeReport:
-    """The results of all cases. Prints as a table followed by the failures.
+    """The results of all cases. Prints as a table followed by the failures."""
 
-    Attributes:
-        name: name of the factory or program.
-        settings: the cases that were tried.
-        cases: results in the order of execution.
-        left_out: columns without a row per sample, which were not compared.
-    """
-
-    name: str
-    settings: ResumeSettings
-    cases: tuple[ResumeCase, ...]
-    left_out: tuple[str, ...] = ()
+    name: str  # name of the factory or program
+    settings: ResumeSettings  # the cases that were tried
+    cases: tuple[ResumeCase, ...]  # results in the order of execution
+    left_out: tuple[str, ...] = ()  # columns without a row per sample, which were not compared
 
     @property
     def ok(self) -> bool:

@@ -35,17 +35,11 @@ _MAX_BLOCK_DISTANCE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleMeasure:
-    """A measured value with its distribution over uniform permutations.
+    """A measured value with its distribution over uniform permutations."""
 
-    Attributes:
-        value: the measured value.
-        expected: the mean over uniform permutations.
-        deviation: the standard deviation over uniform permutations.
-    """
-
-    value: float
-    expected: float
-    deviation: float
+    value: float  # the measured value
+    expected: float  # the mean over uniform permutations
+    deviation: float  # the standard deviation over uniform permutations
 
     @property
     def z_score(self) -> float:
@@ -58,30 +52,20 @@ class ShuffleQuality:
     """The quality of a shuffle, measured on slices of its order.
 
     Items are numbered by their place in the data. Neighbours are two items at consecutive positions of the order.
-
-    Attributes:
-        num_items: number of items in the data.
-        num_sampled: number of items in the slices.
-        num_neighbours: number of neighbour pairs in the slices.
-        rank_correlation: of position and place in the data: 1 for the order of the data, -1 for its reverse.
-        adjacent: share of neighbours that are next to each other in the data.
-        distance: mean distance of neighbours in the data, as a share of its length; 1/3 for a uniform shuffle.
-        scale: the distance in items within which neighbours are most surprisingly frequent; 0 if none is.
-        within: share of neighbours within `scale`.
-        within_expected: that share in a uniform permutation.
-        median_distance: median distance of neighbours in the data, in items.
     """
 
-    num_items: int
-    num_sampled: int
-    num_neighbours: int
+    num_items: int  # number of items in the data
+    num_sampled: int  # number of items in the slices
+    num_neighbours: int  # number of neighbour pairs in the slices
+    # of position and place in the data: 1 for the order of the data, -1 for its reverse
     rank_correlation: ShuffleMeasure
-    adjacent: float
+    adjacent: float  # share of neighbours that are next to each other in the data
+    # mean distance of neighbours in the data, as a share of its length; 1/3 for a uniform shuffle
     distance: ShuffleMeasure
-    scale: int
-    within: float
-    within_expected: float
-    median_distance: float
+    scale: int  # the distance in items within which neighbours are most surprisingly frequent; 0 if none is
+    within: float  # share of neighbours within `scale`
+    within_expected: float  # that share in a uniform permutation
+    median_distance: float  # median distance of neighbours in the data, in items
 
     @property
     def is_uniform(self) -> bool:

@@ -39,8 +39,6 @@ def test_a_pair_has_documents_and_a_run_has_positions(ask_pair, ask_run, corpora
     found = ask_pair("target")
     assert (found["kind"], found["name"]) == ("pair", corpora.path("web_text_document"))
     assert found["views"] == ["overview", "samples", "documents", "search"]
-    [source] = found["sources"]
-    assert (source["num_documents"], source["number"]) == (40, 0)
     assert (found["has_positions"], found["num_positions"], found["has_steps"]) == (True, None, False)
     assert ["documents", "40"] in found["facts"]
     run = ask_run("target")
@@ -72,10 +70,9 @@ def test_hostile_text_is_text(ask_pair):
 def test_a_document_by_tokens_joins_to_the_whole(ask_pair):
     whole = ask_pair("document", document=0)
     parts = [ask_pair("document", document=0, first=first, count=10) for first in range(0, whole["num_tokens"], 10)]
-    assert [part["count"] for part in parts[:-1]] == [10] * (len(parts) - 1)
     ids = [number for part in parts for number in re.findall("data-id=([0-9]+)", part["html"])]
     assert ids == re.findall("data-id=([0-9]+)", whole["html"])
-    assert len(ids) == whole["num_tokens"]
+    assert (len(ids), parts[0]["count"]) == (whole["num_tokens"], 10)
     assert whole["heading"].startswith("document 0 of ")
     assert ask_pair("document", document=0, first=2**62)["count"] == 0
 
@@ -112,10 +109,9 @@ def test_a_position_is_drawn_with_its_spans(ask_run, corpora):
     table = Run.open(corpora.path("run.toml")).trace([9])
     assert found["num_tokens"] == 33
     assert ["step", "1"] in found["facts"]
-    assert [(span["source"], span["document"], span["start"]) for span in found["spans"]] == [
-        (int(source), document, start)
-        for source, document, start in zip(table.sources, table.documents.tolist(), table.starts.tolist(), strict=True)
-    ]
+    columns = (table.sources.tolist(), table.documents.tolist(), table.starts.tolist())
+    places = [(span["source"], span["document"], span["start"]) for span in found["spans"]]
+    assert places == list(zip(*columns, strict=True))
     assert found["html"].count("data-id=") == 33
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.corpus.jobs import preprocess
+from tests.support import write_corpus
 
-from tokenloom import IndexedDatasetBuilder, load_tokenizer
+from tokenloom import load_tokenizer
 
 WritePair = Callable[..., str]
 
@@ -20,13 +21,8 @@ def write_pair(tmp_path: Path) -> WritePair:
     """Writes a pair with documents of ids, or of that many tokens; returns its prefix."""
 
     def written(documents: Sequence[Sequence[int] | int], name: str = "corpus") -> str:
-        prefix = f"{tmp_path}/{name}"
-        with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16) as builder:
-            for document in documents:
-                ids = [3] * document if isinstance(document, int) else document
-                builder.add_document(ids, [len(ids)])
-            builder.finalize(f"{prefix}.idx")
-        return prefix
+        texts = [[3] * document if isinstance(document, int) else document for document in documents]
+        return write_corpus(tmp_path / name, texts, dtype=np.uint16)
 
     return written
 
@@ -39,15 +35,8 @@ def make_corpus(tmp_path: Path) -> WritePair:
         lines = [json.dumps({"text": f"text {number}"}) for number in range(8)]
         lines += ["", '{"no": 1}', '{"<b>": 2}', "{\x1b", lines[0]]
         (tmp_path / f"{name}<i>.jsonl").write_text("\n".join(lines) + "\n")
-        preprocess(
-            tmp_path / f"{name}<i>.jsonl",
-            tmp_path / name,
-            load_tokenizer("byte"),
-            skip_bad_records=True,
-            drop_duplicates=True,
-            append_eod=append_eod,
-            num_workers=1,
-        )
+        settings = {"skip_bad_records": True, "drop_duplicates": True, "append_eod": append_eod, "num_workers": 1}
+        preprocess(tmp_path / f"{name}<i>.jsonl", tmp_path / name, load_tokenizer("byte"), **settings)
         return f"{tmp_path}/{name}_text_document"
 
     return made

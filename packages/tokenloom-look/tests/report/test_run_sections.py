@@ -55,18 +55,6 @@ def test_passes_are_drawn_and_repetition_is_told():
     assert passes.summary == "Passes at the end, most often read sources first: code 5.00, web 1.12."
 
 
-def test_a_source_has_one_colour_and_none_is_hidden_alone():
-    four = [source("a", 50), source("b", 50), source("c", 50), source("d", 50)]
-    found = made(stages_section, locked(four, [segment(0, 90, [1, 2, 4, 3])]))
-    [blend] = found.charts
-    assert [(each.name, each.colour) for each in blend.series] == [("c", 2), ("d", 3), ("b", 1), ("a", 0)]
-    assert "c 40%, d 30%, b 20%, a 10%" in words_of(found.html)
-    five = [*four, source("e", 50)]
-    assert "c 36.4%, d 27.3%, b 18.2%, 2 others" in words_of(
-        made(stages_section, locked(five, [segment(0, 90, [1, 2, 4, 3, 1])])).html
-    )
-
-
 def test_what_is_held_out_and_denied():
     held = replace(pair(1000, name="a"), num_documents=1000, held_blocks=2, held_tokens=500)
     some = replace(pair(1000, name="b"), held_documents=7, held_tokens=90)
@@ -100,22 +88,13 @@ def test_all_counts_are_those_of_the_ledger(tmp_path):
     assert f"web {web.counts.samples:,} {web.offered:,} {web.counts.with_loss:,}" in words
 
 
-def test_much_that_is_never_seen_is_a_finding(tmp_path):
-    stage = "[[stages]]\nsequence_length = 1500\nsamples = 3\nweights = { code = 1 }\n"
-    [finding] = made(ledger_section, target_of(run_of(tmp_path, stage))).findings
-    assert finding.endswith("of the tokens are never seen: dropped tail.")
-
-
-EIGHT = SampleSettings(sequence_length=8)
-
-
-def target(*words: str, settings: SampleSettings = EIGHT) -> Target:
-    return open_target(list(words), settings=settings)
+def target(*words: str, length: int) -> Target:
+    return open_target(list(words), settings=SampleSettings(sequence_length=length))
 
 
 def test_fill_is_that_of_best_fit_packs_and_windows_cut_by_chance(write_pair):
     lengths = [3, 9, 4, 2, 0, 20]
-    found = made(packing_section, target(write_pair(lengths)))
+    found = made(packing_section, target(write_pair(lengths), length=8))
     report = best_fit_report(np.array(lengths, dtype=np.int32), sequence_length=8)
     [chart] = found.charts
     fill, packs, windows = (dict(zip(chart.x, each.values, strict=True)) for each in chart.series)
@@ -127,13 +106,9 @@ def test_fill_is_that_of_best_fit_packs_and_windows_cut_by_chance(write_pair):
     assert found.findings == []
 
 
-def blend_of(*words: str) -> Target:
-    return open_target(list(words), settings=SampleSettings(sequence_length=10))
-
-
 def test_samples_and_passes_of_datasets(write_pair):
     small, large = write_pair([10] * 30, "small"), write_pair([10] * 270, "large")
-    found = made(blend_section, blend_of("50", small, "50", large))
+    found = made(blend_section, target("50", small, "50", large, length=10))
     words = words_of(found.html)
     assert "Training over 300 samples of 10 tokens" in words
     assert f"{small} 300 50% 150 5.00" in words

@@ -54,20 +54,12 @@ def test_a_job_at_work_is_told(folder):
     assert "speed 2 tokens/s estimated time left 1 min last shard done 10 s ago" in words
     assert "state running in 1 process" in words
     assert section.findings == ["25% of the records were rejected so far: 1."]
-
-
-def test_what_was_rejected_is_shown_as_text(folder):
-    html = section_of(folder).html
-    assert "no &lt;i&gt;key&lt;/i&gt;" in html
-    assert "&lt;b&gt;.jsonl:2" in html
-    assert "\x1b" not in html
+    assert "no &lt;i&gt;key&lt;/i&gt;" in section.html
+    assert "&lt;b&gt;.jsonl:2" in section.html
+    assert "\x1b" not in section.html
 
 
 TARGET = locked([source("web", 9)], [segment(0, 6, [1])])
-
-
-def statistics_of(path: Path):
-    return made(statistics_section, TARGET, statistics=str(path))
 
 
 def test_numbers_of_a_loop_are_drawn_over_its_steps(tmp_path):
@@ -75,17 +67,11 @@ def test_numbers_of_a_loop_are_drawn_over_its_steps(tmp_path):
     for step, waited in ((0, 0.0), (10, 2.0), (20, 12.0)):
         wait = DataWait(num_batches=step, total_seconds=waited, longest_seconds=waited)
         losses = {"<web>": 3.0 - step / 10, "code": np.float32("nan") if step == 10 else torch.tensor(0.5)}
-        write(
-            unix_seconds=1000 + 10 * step,
-            step=step,
-            loss=losses,
-            wait=wait,
-            storage={"s3://a": {"requests": step}, "s3://b": {"requests": 7}},
-            note="text is left out",
-        )
+        storage = {"s3://a": {"requests": step}, "s3://b": {"requests": 7}}
+        write(unix_seconds=1000 + 10 * step, step=step, loss=losses, wait=wait, storage=storage, note="not a number")
     with open(write.path, "a") as stream:
         stream.write('{"step": 30, "lo')  # a line that is being written
-    found = statistics_of(tmp_path / "train.jsonl")
+    found = made(statistics_section, TARGET, statistics=str(write.path))
     share, loss, requests = found.charts
     assert (share.title, share.x.tolist()) == ("Share of the time spent waiting for data", [0, 10, 20])
     np.testing.assert_equal(share.series[0].values, [np.nan, 0.02, 0.1])
@@ -96,12 +82,6 @@ def test_numbers_of_a_loop_are_drawn_over_its_steps(tmp_path):
     )
     assert (requests.title, [each.name for each in requests.series]) == ("storage/requests", ["s3://a", "s3://b"])
     assert "lines 3" in words_of(found.html)
-
-
-def test_a_file_of_something_else_is_an_error(tmp_path):
-    (tmp_path / "file").write_text('{"step": 1}\n[1]\n')
-    with pytest.raises(InputError, match=r"`.*`: line 2 is not a JSON object"):
-        statistics_of(tmp_path / "file")
 
 
 PASSAGE = {"source": "web", "document": 7, "of_item": "a <b>", "of_document": "A\n\x1b[31m<b>"}
@@ -133,11 +113,13 @@ def test_what_was_found_is_shown_side_by_side_as_text(tmp_path):
     assert section.findings == ["22 of 30 items of x.jsonl were found in the data."]
 
 
-def test_there_is_a_section_only_of_a_file_of_the_command(tmp_path):
+def test_wrong_files_are_errors(tmp_path):
     assert made(contamination_section, TARGET) is None
     path = tmp_path / "found.json"
     with pytest.raises(InputError, match=r"`.*found\.json`: cannot read it: No such file"):
         made(contamination_section, TARGET, contamination=str(path))
-    path.write_text('{"benchmarks": []}')
+    path.write_text('{"benchmarks": []}\n[1]\n')
     with pytest.raises(InputError, match=r"`.*found\.json`: cannot read it: "):
         made(contamination_section, TARGET, contamination=str(path))
+    with pytest.raises(InputError, match=r"`.*`: line 2 is not a JSON object"):
+        made(statistics_section, TARGET, statistics=str(path))
