@@ -31,8 +31,7 @@ def test_json_and_a_missing_folder(tmp_path, capsys):
     assert cli.main(["doctor", "--json", f"{tmp_path}/absent"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["num_problems"]) == (False, 1)
-    problem = found["findings"][-1]
-    assert problem["text"] == f"`{tmp_path}/absent`: no such file, folder or pair"
+    assert found["findings"][-1]["text"] == f"`{tmp_path}/absent`: no such file, folder or pair"
 
 
 def test_a_check_that_fails_is_a_problem_in_its_place(tmp_path, monkeypatch):
@@ -47,7 +46,5 @@ def test_a_bucket_answers_and_a_missing_object_is_a_problem(bucket):
     bucket.put("data/web.bin", bytes(range(256)))
     reached, missing = [next(doctor.check_bucket(bucket.url(key))) for key in ("data/web", "absent/data")]
     assert (reached.verdict, reached.text.startswith(f"{bucket.url('data/web.bin')}: 256 bytes")) == ("ok", True)
-    assert (missing.verdict, missing.text) == (
-        "problem",
-        f"no object, pair or folder at `{bucket.url('absent/data')}`",
-    )
+    text = f"no object, pair or folder at `{bucket.url('absent/data')}`"
+    assert (missing.verdict, missing.text) == ("problem", text)

@@ -20,15 +20,8 @@ def test_a_literal_report():
     assert (report.least_microbatches, report.least_imbalance, report.least_relative_time) == (2, 1.0, 1.0)
     padded, in_order, balanced = report.rows
     work = 64 + 64 + 16 + 9 + 9 + 9 + 4 + 1
-    assert dataclasses.asdict(padded) == {
-        "scheduler": "padded",
-        "refused": None,
-        "num_microbatches": 4,
-        "fill": 0.5,
-        "num_padding_tokens": 32,
-        "step_imbalance": (1.0,) * 4,
-        "relative_time": 8 * 64 / work,
-    }
+    values = ("padded", None, 4, 0.5, 32, (1.0,) * 4, 8 * 64 / work)
+    assert tuple(dataclasses.asdict(padded).values()) == values
     # In order: 3 | 8 | 3 2 | 8 | 1 4 3, and the last is moved off the last.
     assert (in_order.num_microbatches, in_order.fill, in_order.num_padding_tokens) == (3, 32 / 48, 0)
     assert in_order.step_imbalance == pytest.approx((64 / 36.5, 64 / 38.5, 17 / 13))

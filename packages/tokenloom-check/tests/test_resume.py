@@ -34,14 +34,11 @@ def problem(make, **settings):
     return " ".join(str(caught.value).split())
 
 
-@pytest.fixture
-def gpt(tmp_path, rng):
+def test_thread_loaders_over_a_dataset_pass(tmp_path, rng):
     lengths = rng.integers(1, 30, size=60)
     corpus = write_corpus(tmp_path / "text", [[*rng.integers(10, 90, size=length), 9] for length in lengths])
-    return make_dataset(corpus, num_samples=60, sequence_length=8)
+    gpt = make_dataset(corpus, num_samples=60, sequence_length=8)
 
-
-def test_thread_loaders_over_a_dataset_pass(gpt):
     def with_state(rank, world_size, state):
         loader = ThreadLoader(gpt, MegatronPretrainingSampler(60, 0, 2, rank, world_size), num_threads=2)
         if state is not None:
@@ -76,22 +73,6 @@ def test_torch_loaders_pass_by_the_samples_consumed():
         return DataLoader(data, batch_sampler=[[*map(int, row)] for row in taken if row.stop <= 30])
 
     assert check(make, world_sizes=[(2, 2), (3, 2)], num_batches=5).ok
-
-
-@pytest.mark.slow
-def test_datasets_of_hugging_face_pass_by_their_state():
-    datasets = pytest.importorskip("datasets")
-    nodes = pytest.importorskip("datasets.distributed")
-    rows = datasets.Dataset.from_dict({"number": list(range(40))}).to_iterable_dataset(num_shards=2)
-    shuffled = rows.shuffle(seed=3, buffer_size=1)
-
-    def make(rank, world_size, state):
-        part = nodes.split_dataset_by_node(shuffled, rank, world_size).batch(4)
-        if state is not None:
-            part.load_state_dict(state)
-        return part
-
-    assert check(make, num_batches=4).ok
 
 
 def test_a_state_may_come_from_a_function():

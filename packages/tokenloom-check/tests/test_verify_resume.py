@@ -15,18 +15,20 @@ def run(capsys, *words):
     return status, *capsys.readouterr()
 
 
-def test_a_loader_that_is_right_exits_with_0(capsys):
-    options = ("--batches", 5, "--kill-at", 2, "--world-sizes", "1:2")
-    status, out, err = run(capsys, f"{loaders.__file__}:counting", *options)
+FIVE = ("--batches", 5, "--kill-at", 2)
+
+
+def test_a_correct_loader_exits_with_0(capsys):
+    status, out, err = run(capsys, f"{loaders.__file__}:counting", *FIVE, "--world-sizes", "1:2")
     assert status == 0
     assert "5 cases, 0 failed; 5 batches, order batch, seed " in out
     assert err == f"seed {out.splitlines()[1].split()[-1]}\n"
     assert all(len(line) <= 80 for line in out.splitlines()[1:])
 
 
-def test_a_loader_that_is_wrong_exits_with_1(capsys):
-    options = ("--batches", 5, "--kill-at", 2, "--world-sizes", "1", "--seed", 3, "--json")
-    status, out, err = run(capsys, f"{loaders.__file__}:forgets_read_ahead", *options)
+def test_a_wrong_loader_exits_with_1(capsys):
+    options = ("--world-sizes", "1", "--seed", 3, "--json")
+    status, out, err = run(capsys, f"{loaders.__file__}:forgets_read_ahead", *FIVE, *options)
     assert (status, err) == (1, "")
     found = json.loads(out)
     assert (found["ok"], found["seed"]) == (False, 3)

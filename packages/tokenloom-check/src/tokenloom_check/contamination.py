@@ -58,12 +58,10 @@ _WITHOUT_SPACES = (
     *((0x3005, 0x3008), (0x3040, 0x3130), (0x31A0, 0x31C0), (0x31F0, 0x3200)),  # kana and bopomofo
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
 )
+# Ideographs and Hangul syllables, which folding does not change.
 _UNFOLDED = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
-"""Ideographs and Hangul syllables, which folding does not change."""
-
+# Hangul vowels and finals, which merge with the previous letter by a rule, not by a table.
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-"""Hangul vowels and finals, which merge with the previous letter by a rule, not by a table."""
-
 _PASSAGE_END = b"\xff"
 _ALL_BYTES = [bytes([value]) for value in range(256)]
 _OVERLAP_TOKENS = 1 << 16  # between two parts of a long document; a longer passage across a cut is missed
@@ -74,9 +72,6 @@ _MOST_HITS = 10_000_000
 _COPIED_BYTES = 16  # the kernel copies 16 bytes at a time
 _BLOCK_BYTES = 1 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 28)
-
-
-# --- n-grams --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,9 +157,6 @@ class NgramIndex:
         return joined
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
-
-
 def words_of(text: str) -> list[str]:
     r"""Splits a text into words, normalised as they are compared.
 
@@ -233,9 +225,6 @@ def folding() -> Folding:
     )
 
 
-# --- benchmarks -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Benchmarks:
     """The items of benchmark files, one per record. Fields of an item are searched separately."""
@@ -293,9 +282,6 @@ def read_benchmarks(
     )
 
 
-# --- from tokens to text --------------------------------------------------------------------------------------------
-
-
 def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
     """Returns the bytes of each token, `_PASSAGE_END` for special tokens; None if texts are not concatenated bytes."""
     table = [_PASSAGE_END] * tokenizer.vocab_size
@@ -338,9 +324,6 @@ def _byte_level_values() -> dict[str, int]:
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [value for value in range(256) if value not in shown]
     return {chr(value): value for value in shown} | {chr(256 + place): value for place, value in enumerate(hidden)}
-
-
-# --- the search -----------------------------------------------------------------------------------------------------
 
 
 Sources = Mapping[str, tuple[str, ...]]
@@ -624,9 +607,6 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
     begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
     touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
     return passage[touches], kept.positions[span[touches]]
-
-
-# --- the mask -------------------------------------------------------------------------------------------------------
 
 
 def check_no_other_weights(sources: Sources) -> None:

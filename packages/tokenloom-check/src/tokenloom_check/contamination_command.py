@@ -124,8 +124,9 @@ def run(options: Options) -> int:
         input_format=options.input_format,
     )
     sources, tokenizer = _searched(options, opened)
-    if opened is not None:
-        _stop(options, opened)  # reports a missing end of the run before the search
+    stop = None if opened is None else options.position_of(options.until_position, opened.lock)
+    if opened is not None and stop is None and opened.num_samples is None:
+        raise ConfigError(f"`{opened.path}`: the last stage has no end", hint="pass --until-position or --until-step")
     if options.mask:
         check_no_other_weights(sources)
     pairs = [IndexedDataset(prefix) for prefixes in sources.values() for prefix in prefixes]
@@ -134,7 +135,7 @@ def run(options: Options) -> int:
         say(f"{what}: passages across two sequences are not found")
     num_threads = options.threads or usable_processors()
     found = find_contamination(benchmarks, sources, tokenizer, num_threads=num_threads, folder=options.parts)
-    answer = _Answer(found, opened, options)
+    answer = _Answer(found, opened, options, stop)
     if options.mask:
         answer.num_masked = write_masks(found)
     if options.deny is not None:
@@ -160,29 +161,21 @@ def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokeni
     return sources, tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
 
 
-def _stop(options: Options, opened: Run) -> int | None:
-    """Returns the position to stop at, exclusive; None for the end of the run."""
-    stop = options.position_of(options.until_position, opened.lock)
-    if stop is None and opened.num_samples is None:
-        raise ConfigError(f"`{opened.path}`: the last stage has no end", hint="pass --until-position or --until-step")
-    return stop
-
-
 class _Answer:
     """The results as rows: per benchmark, source and item, with the positions that read them."""
 
-    def __init__(self, found: Contamination, opened: Run | None, options: Options) -> None:
+    def __init__(self, found: Contamination, opened: Run | None, options: Options, stop: int | None) -> None:
         self.found = found
         self.options = options
         self.items: Int64s = np.unique(found.passages.items)
         self.items = self.items[np.argsort(-found.coverage[self.items], kind="stable")]
         self._longest = found.passages.longest()
         self.is_run = opened is not None
+        self.stop = stop
         self.num_masked: int | None = None
         self.read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
         if opened is not None:
             self.consumed = opened.lock.consumed
-            self.stop = _stop(options, opened)
             self._sizes = options.batch_sizes(opened.lock)
             self.read = self._positions(opened)
 
@@ -201,7 +194,6 @@ class _Answer:
         return read
 
     def document_names(self) -> list[str]:
-        """Returns the documents with passages, as `SOURCE:INDEX`."""
         names, passages = list(self.found.sources), self.found.passages
         each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
         return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
@@ -281,15 +273,10 @@ def _write_parquet(answer: _Answer, path: str) -> None:
 
 def _print(answer: _Answer, options: Options) -> None:
     rows = list(answer.benchmarks())
-    cells = [
-        (
-            os.path.basename(row["benchmark"]),
-            *(row[name] for name in ("items", "too_short", "found")),
-            f"{row['coverage']:.2%}",
-            row["documents"],
-        )
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        counts = [row[name] for name in ("items", "too_short", "found")]
+        cells.append((os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", row["documents"]))
     print_lines(table(("benchmark", "items", "too short", "found", "n-grams", "documents"), cells))
     print(f"{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
     for source in answer.sources():

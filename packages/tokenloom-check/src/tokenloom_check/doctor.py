@@ -51,10 +51,6 @@ class Finding:
     hint: str | None = None  # how to fix it; None if nothing needs to be done
 
 
-def _warning_if(hint: str | None, subject: str, text: str) -> Finding:
-    return Finding(subject, "warning" if hint else "ok", text, hint)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Check Python, extras, compiled code, shared memory, and the given folders and buckets. Prints one line per check:
@@ -99,12 +95,8 @@ def _lines(finding: Finding, width: int) -> list[str]:
 
 def check_all(targets: list[str]) -> Iterator[Finding]:
     """Yields all findings; a check that raises or hangs becomes a problem. Targets are local paths and addresses."""
-    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
-        ("python", check_python),
-        ("native", check_native),
-        ("extras", check_extras),
-        ("shared memory", check_shared_memory),
-    ]
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [("python", check_python), ("native", check_native)]
+    checks += [("extras", check_extras), ("shared memory", check_shared_memory)]
     checks += [("bucket", partial(check_bucket, each)) for each in targets if is_remote(each)]
     checks += [("disk", partial(check_disk, each)) for each in targets if not is_remote(each)]
     for subject, check in checks:
@@ -120,7 +112,6 @@ def check_all(targets: list[str]) -> Iterator[Finding]:
 
 
 def check_python() -> Iterator[Finding]:
-    """Yields the versions of tokenloom, Python and the operating system."""
     yield Finding("tokenloom", "ok", metadata.version("tokenloom"))
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield Finding("system", "ok", f"{platform.platform()}, {counted(os.cpu_count() or 1, 'core')}")
@@ -148,12 +139,13 @@ def check_extras() -> Iterator[Finding]:
             version = None
         extras.setdefault(found[3], []).append((found[1], found[2] or "", version))
     for extra, packages in extras.items():
-        text = ", ".join(f"{name} {version}" for name, _, version in packages if version is not None)
+        installed = [(name, least, version) for name, least, version in packages if version is not None]
+        text = ", ".join(f"{name} {version}" for name, _, version in installed)
         missing = [name for name, _, version in packages if version is None]
         old = [
             f"{name} is older than {least}"
-            for name, least, version in packages
-            if version is not None and version_numbers(version) < version_numbers(least)
+            for name, least, version in installed
+            if version_numbers(version) < version_numbers(least)
         ]
         hint = f"`pip install 'tokenloom[{extra}]'`" if missing or old else None
         text = "; ".join([text, *(f"without {name}" for name in missing), *old]) if text else "not installed"
@@ -167,7 +159,7 @@ def check_shared_memory(folder: str = "/dev/shm") -> Iterator[Finding]:
     total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
     hint = "worker processes send batches through it: `docker run --shm-size=8g`, or use threads"
     short = hint if free < _LEAST_SHARED_BYTES else None
-    yield _warning_if(short, "shared memory", f"{size(free)} of {size(total)} free, {folder}")
+    yield Finding("shared memory", "warning" if short else "ok", f"{size(free)} of {size(total)} free, {folder}", short)
 
 
 def check_disk(path: str) -> Iterator[Finding]:
@@ -194,7 +186,7 @@ def check_disk(path: str) -> Iterator[Finding]:
     written = _write_speed(folder)
     text += f", writes {size(round(written))}/s"
     slow = "jobs will wait for this disk: try another one" if written < _SLOW_BYTES_PER_SECOND else None
-    yield _warning_if(slow, "disk", text)
+    yield Finding("disk", "warning" if slow else "ok", text, slow)
 
 
 def _failing_calls(folder: str) -> Iterator[str]:
@@ -260,7 +252,7 @@ def check_bucket(address: str) -> Iterator[Finding]:
     latency = statistics.median(seconds or [0.0])
     text = f"{found}: {size(version.num_bytes)}, answers after {1e3 * latency:.0f} ms"
     slow = "use a bucket in a nearer region, or copy the data to a disk" if latency > _SLOW_LATENCY_SECONDS else None
-    yield _warning_if(slow, "bucket", text)
+    yield Finding("bucket", "warning" if slow else "ok", text, slow)
 
 
 def _within_timeout(check: Callable[[], Iterator[Finding]]) -> list[Finding]:

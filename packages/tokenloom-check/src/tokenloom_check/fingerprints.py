@@ -20,9 +20,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 
-WAYS = ("auto", "rows", "list", "one")
-"""Ways to split a batch into samples; see `SampleCutter`."""
-
+WAYS = ("auto", "rows", "list", "one")  # see `SampleCutter`
 CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
 
 _BYTES = 16

@@ -22,9 +22,7 @@ from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
 from tokenloom_check.isolation_report import PADDING, QUESTIONS, IsolationCheck, IsolationLeak, IsolationReport
 
-_NUM_ROUNDED, _MARGIN = 4, 4.0
-"""Number of runs with perturbed rounding; a difference above `_MARGIN` times their largest effect is a leak."""
-
+_NUM_ROUNDED, _MARGIN = 4, 4.0  # runs with perturbed rounding; a leak is above `_MARGIN` times their largest effect
 _TOKENS = ("tokens", "input_ids")
 _GIVE = "pass `documents=`: the document index of each token, -1 for padding"
 _LOOKUPS = {"embedding", "__getitem__", "index_select"}

@@ -48,7 +48,6 @@ class Options(RunPath):
 
 
 def run(options: Options) -> int:
-    """Prints the report; returns 1 if a leak was found."""
     require("torch", extra="torch")
     from tokenloom_check.isolation import check_isolation
 

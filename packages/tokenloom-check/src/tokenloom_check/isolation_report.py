@@ -15,8 +15,7 @@ QUESTIONS = {
 }
 """The checks, and the property that each verifies."""
 
-PADDING = -1
-"""Document index of padding tokens."""
+PADDING = -1  # document index of padding tokens
 
 _PARAGRAPHS = {
     "gradient": "Document {document} depends on {other}: the gradient of its loss there must be exactly 0. "
@@ -100,7 +99,6 @@ class IsolationReport:
         return [check.words for check in self.checks if check.result == "leak"]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all attributes by name, and `ok`, as plain values."""
         return {"ok": self.ok} | asdict(self)
 
     def __str__(self) -> str:

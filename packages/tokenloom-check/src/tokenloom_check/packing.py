@@ -66,14 +66,7 @@ class PackReport(HasFacts):
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
 
     def facts(self) -> dict[str, Any]:
-        columns = (
-            "scheduler",
-            "microbatches",
-            "fill",
-            "padding tokens",
-            "worst imbalance",
-            "relative time",
-        )
+        columns = ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "relative time")
         rows: list[tuple[Any, ...]] = []
         for row in self.rows:
             times = [f"{each:.3f}" for each in (row.worst_imbalance, row.relative_time)]
@@ -217,10 +210,10 @@ def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: C
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
     """Returns a lower bound of the worst step's imbalance: the cost of its costliest pack over its mean cost.
 
-    The bound is the maximum of two. First, the imbalance of all steps together (`least_slowest_cost`). Second, the
-    imbalance of the t + 1 costliest steps, for each t: sub-samples above half a pack need a pack each, so step s (from
-    0) has a pack that costs at least as much as the (s * num_ranks)-th sub-sample. And t steps cost at most as much as
-    the t * num_ranks costliest packs that the capacity allows.
+    It is the larger one of two bounds: the imbalance of all steps together (`least_slowest_cost`), and that of the t +
+    1 costliest steps, for each t. Sub-samples above half a pack need a pack each, so step s (from 0) has a pack that
+    costs at least as much as the (s * num_ranks)-th of them. And t steps cost at most as much as the t * num_ranks
+    costliest packs.
     """
     most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])
     first = np.arange(0, max(num_alone(lengths, capacity), 1), num_ranks)

@@ -29,9 +29,7 @@ from tokenloom_check.resume_readings import (
     num_samples_of,
 )
 
-ORDERS = ("strict", "batch", "any")
-"""What must keep its order: samples, counted rank after rank; global batches; nothing."""
-
+ORDERS = ("strict", "batch", "any")  # what must keep its order: samples, rank after rank; global batches; nothing
 _NUM_RANDOM_KILLS = 3
 _WIDTH = 80
 _MAX_DETAIL_LINES = 6
@@ -62,15 +60,14 @@ class ResumeSettings:
     seed: Number | None = None
 
     def __post_init__(self) -> None:
-        checked_integer("num_batches", self.num_batches, at_least=1)
-        checked_integer("epochs", self.epochs, at_least=1)
+        counts = [("num_batches", self.num_batches), ("epochs", self.epochs)]
+        for name, number in counts + [("world_sizes", size) for pair in self.world_sizes for size in pair]:
+            checked_integer(name, number, at_least=1)
         for point in self.kill_at:
             if checked_integer("kill_at", point, at_least=0) >= self.num_batches:
                 raise ConfigError(f"`kill_at` must be below `num_batches`, {self.num_batches}, got {point}")
         if not self.world_sizes:
             raise ConfigError("`world_sizes` must not be empty")
-        for size in (size for pair in self.world_sizes for size in pair):
-            checked_integer("world_sizes", size, at_least=1)
         if self.order not in ORDERS:
             raise ConfigError(f"`order` must be {', '.join(ORDERS)}, got {self.order!r}")
         object.__setattr__(self, "kill_at", tuple(sorted(set(self.kill_at))))
@@ -158,8 +155,8 @@ def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> Resume
     return ResumeReport(name=name, settings=settings, cases=tuple(cases), left_out=tuple(left_out))
 
 
+# `Reading.take_state` by kind of case; "now" for others.
 _TAKE_STATE = {"resumed": "settled", "between epochs": "after epoch", "state kept": "kept"}
-"""`Reading.take_state` by kind of case; "now" for others."""
 
 
 class _Reference:
@@ -190,7 +187,6 @@ class _Reference:
             raise ConfigError(f"`kill_at` must be below {len(self._batches)}, the number of batches, got {beyond[0]}")
 
     def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:
-        """Runs all cases that resume with `after` ranks."""
         done: list[ResumeCase] = []
         hung: set[tuple[int, ...]] = set()
         for kind, kills, *later in self._plans(after, is_first=is_first):
@@ -460,12 +456,8 @@ class ResumeCase:
     def counts(self) -> dict[str, int]:
         """Returns the number of differing samples, by kind of difference."""
         found = self.differences
-        return {
-            "repeated": found.repeated,
-            "missing": found.missing,
-            "unknown": found.unknown,
-            "in another order": found.reordered,
-        }
+        kinds = ("repeated", "missing", "unknown", "in another order")
+        return dict(zip(kinds, (found.repeated, found.missing, found.unknown, found.reordered), strict=True))
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
@@ -477,7 +469,6 @@ class ResumeCase:
         return _row(self.kind, ":".join(map(str, self.world_sizes)), "+".join(map(str, self.kills)) or "-", *words)
 
     def problem(self) -> str:
-        """Describes the failure in lines of 80 columns."""
         killed = f", killed after {'+'.join(map(str, self.kills))}" if self.kills else ""
         lines = [f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"]
         first = self.differences.first
@@ -489,11 +480,11 @@ class ResumeCase:
         lines.append(_indented(f"of {self.differences.num_samples:,} samples, {counts}"))
         if self.remark is not None:
             lines.append(_indented(self.remark))
-        where = f"batch {first.batch}, rank {first.rank}"
-        expected = {"missing": " of the uninterrupted reading", "unknown": ", not in the uninterrupted reading"}.get(
-            first.kind, f", expected in batch {first.expected_batch}"
-        )
-        lines += [_indented(f"first {first.kind}: {where}{expected}"), f"    {first.sample}"[:_WIDTH]]
+        expected = f", expected in batch {first.expected_batch}"
+        if first.kind in ("missing", "unknown"):
+            expected = f"{' of' if first.kind == 'missing' else ', not in'} the uninterrupted reading"
+        lines.append(_indented(f"first {first.kind}: batch {first.batch}, rank {first.rank}{expected}"))
+        lines.append(f"    {first.sample}"[:_WIDTH])
         return "\n".join(lines)
 
 
@@ -512,7 +503,6 @@ class ResumeReport:
         return all(case.ok for case in self.cases)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns plain values."""
         tried = {name: getattr(self.settings, name) for name in ("seed", "num_batches", "order", "epochs")}
         cases = [case.as_json() for case in self.cases]
         return {"name": self.name, "ok": self.ok, **tried, "left_out": self.left_out, "cases": cases}

@@ -28,9 +28,7 @@ from tokenloom.errors import ConfigError, ConformanceError, TokenloomError
 from tokenloom_check.fingerprints import WAYS, CutSamples, SampleCutter
 from tokenloom_check.recording import RecordWriter, wait_to_be_killed
 
-ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")
-"""Names of the parameters that a factory may have."""
-
+ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")  # parameters of a factory
 _STATES = {"state", "states"}
 _COUNTS = {"consumed", "num_batches"}
 _PREFETCH_SECONDS = 0.05  # wait before taking a state, to detect states that count prefetched batches
@@ -77,14 +75,9 @@ class Factory:
         self._taken = _arguments_of(make)
 
     def make(self, reading: Reading, rank: int, states: list[Any]) -> Any:
-        given = {
-            "rank": rank,
-            "world_size": reading.world_size,
-            "state": states[rank % len(states)] if states else None,
-            "states": states,
-            "consumed": reading.begin.consumed,
-            "num_batches": reading.begin.num_batches,
-        }
+        state, begin = states[rank % len(states)] if states else None, reading.begin
+        values = (rank, reading.world_size, state, states, begin.consumed, begin.num_batches)
+        given = dict(zip(ARGUMENTS, values, strict=True))
         return self._make(**{name: value for name, value in given.items() if name in self._taken})
 
     def state(self, loader: Any, num_batches: int) -> Any:

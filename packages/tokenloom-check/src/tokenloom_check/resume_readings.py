@@ -158,8 +158,7 @@ class InProcess:
         """Does nothing."""
 
 
-Process: TypeAlias = subprocess.Popen[bytes] | int
-"""A child process, or the id of a process that the server has forked, whose exit status is unknown here."""
+Process: TypeAlias = subprocess.Popen[bytes] | int  # a child process, or the id of a fork of the server
 
 
 class _RankProcess(RankEvents):
@@ -207,7 +206,6 @@ class _RankProcess(RankEvents):
         return "" if status == 0 else f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
 
     def kill(self) -> None:
-        """Kills the process and its group."""
         pid = self._process if isinstance(self._process, int) else self._process.pid
         try:
             os.killpg(pid, signal.SIGKILL)
@@ -331,7 +329,6 @@ class Program(Processes):
         self._command = command
 
     def run(self, reading: Reading) -> Found:
-        """Starts the program on all ranks, then kills them and their child processes."""
         begin = reading.begin
         if begin.folder is None:
             begin = replace(begin, folder=tempfile.mkdtemp(dir=self._files.name))

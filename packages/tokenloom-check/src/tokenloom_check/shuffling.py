@@ -17,20 +17,11 @@ from tokenloom.errors import ConfigError
 
 Int64s = NDArray[np.int64]
 
-FEWEST = 30
-"""Minimum number of neighbour pairs for a verdict."""
-
-_DEVIATIONS = 4.0
-"""Limit for z-scores; one in 16,000 uniform permutations exceeds it."""
-
-_SURPRISE = math.log(1e6)
-"""Limit for the shares at each scale; one in a million uniform permutations exceeds it."""
-
-_MEDIAN = 1 - math.sqrt(1 / 2)
-"""Median distance of two random places in a block, as a share of its length."""
-
-_MAX_BLOCK_DISTANCE = 0.2
-"""Largest median distance of neighbours, as a share of the data, that counts as shuffled within blocks."""
+FEWEST = 30  # minimum number of neighbour pairs for a verdict
+_DEVIATIONS = 4.0  # limit for z-scores; one in 16,000 uniform permutations exceeds it
+_SURPRISE = math.log(1e6)  # limit for shares at each scale; one in a million uniform permutations exceeds it
+_MEDIAN = 1 - math.sqrt(1 / 2)  # median distance of two random places in a block, as a share of its length
+_MAX_BLOCK_DISTANCE = 0.2  # largest median distance of neighbours, as a share of the data, for blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +146,6 @@ def _check(items: Int64s, num_items: int, positions: Int64s) -> None:
 
 
 def _correlation(items: Int64s) -> float:
-    """Returns the rank correlation of items and their index."""
     if len(items) < 2:
         return 0.0
     ranks = np.argsort(np.argsort(items, kind="stable"))

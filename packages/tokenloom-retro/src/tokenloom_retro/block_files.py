@@ -93,7 +93,6 @@ class BlockPathMap:
         return found
 
     def __len__(self) -> int:
-        """Returns the number of blocks."""
         return len(self.block_path_map)
 
     def __str__(self) -> str:
@@ -111,7 +110,6 @@ class BlockPathMap:
         return self.block_path_map[start]
 
     def blocks(self) -> Iterator[Block]:
-        """Yields the blocks in ascending order."""
         return (Block(start, self._stops[start], path) for start, path in sorted(self.block_path_map.items()))
 
     def check(self, num_items: int | None = None) -> None:

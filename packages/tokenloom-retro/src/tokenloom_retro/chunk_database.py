@@ -85,7 +85,6 @@ class DBDataset:
         return database
 
     def __len__(self) -> int:
-        """Returns the number of chunks."""
         return len(self.chunks)
 
     def __repr__(self) -> str:

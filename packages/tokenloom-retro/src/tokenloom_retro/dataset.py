@@ -79,11 +79,9 @@ class RetroDataset:
 
     @property
     def sample_dataset(self) -> Any:
-        """Returns the samples without neighbors."""
         return self.chunk_dataset.sample_dataset
 
     def __len__(self) -> int:
-        """Returns the number of samples."""
         return len(self.sample_dataset)
 
     def __repr__(self) -> str:

@@ -73,7 +73,6 @@ class FunctionEmbedder:
         self.dimension: int = int(found.shape[1])
 
     def embed(self, texts: Sequence[str], /) -> Float32s:
-        """Returns the vectors of the function."""
         return self._function(texts)
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
@@ -301,7 +300,6 @@ def as_chunk_maker(tokenizer: Any, embedder: Embedder | EmbedFunction | str, *, 
 
 
 def _name_of(function: object) -> str:
-    """Returns module and name of a function."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not module or not name or "<" in name:
         raise ConfigError(f"{function!r} has no name to identify its vectors", hint="pass `name`")

@@ -51,7 +51,6 @@ class GPTChunkDataset:
         self.n_chunks: int = self.n_samples * self.n_chunks_per_sample
 
     def __len__(self) -> int:
-        """Returns the number of chunks."""
         return self.n_chunks
 
     def __repr__(self) -> str:

@@ -41,7 +41,6 @@ class EmbeddingTask(BlockTask):
 
     @property
     def job_path(self) -> str:
-        """Returns the path of the job's folder."""
         return os.path.join(self.output.folder, f"{self.output.pattern}.job")
 
     def maker(self, num_threads: int) -> MakeBlock:
@@ -123,7 +122,6 @@ def _database(project: RetroProject, chunks: ChunkMaker, kind: DatabaseKind) -> 
 
 
 def filled_path(project: RetroProject, string: str) -> str:
-    """Returns the path of the filled index."""
     return os.path.join(project.index_folder(INDEX_TYPE, string), _FILLED)
 
 

@@ -77,7 +77,6 @@ class MultiSplitGPTDataset(GPTDataset):
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
-        """Returns the settings in the cache key."""
         return [*GPTDataset._key_config_attributes(), "split_preprocessing"]
 
     def _prepare_filling(self) -> None:
@@ -88,7 +87,6 @@ class MultiSplitGPTDataset(GPTDataset):
 
     @cached_property
     def layout(self) -> BatchLayout:
-        """Returns the arrays of a sample."""
         return BatchLayout((Output(name="text", shape=(self.config.sequence_length + self._extra,), dtype=_INT64),))
 
     def __getitem__(self, idx: int | None) -> Sample:

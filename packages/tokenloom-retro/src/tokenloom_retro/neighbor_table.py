@@ -47,7 +47,6 @@ class NeighborTable:
         self._opened: dict[int, tuple[NDArray[Any], Watch]] = {}
 
     def __len__(self) -> int:
-        """Returns the number of chunks with neighbors."""
         return self._blocks[-1].stop if self._blocks else 0
 
     def __repr__(self) -> str:

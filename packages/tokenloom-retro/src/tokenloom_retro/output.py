@@ -98,7 +98,6 @@ class Output:
 
     @property
     def manifest_path(self) -> str:
-        """Returns the path of the manifest."""
         return os.path.join(self.folder, self.manifest)
 
     def made(self) -> OutputManifest | None:
@@ -242,7 +241,6 @@ def _locked(key: str) -> OutputLock:
 
 
 def crc32_of(path: str) -> int:
-    """Returns the checksum of a file."""
     crc = 0
     with storage_errors("read", path), open(path, "rb") as file:
         while data := file.read(_READ_BYTES):

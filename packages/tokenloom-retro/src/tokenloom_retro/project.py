@@ -81,12 +81,10 @@ class RetroProject:
 
     @property
     def config_path(self) -> str:
-        """Returns the path of the recorded settings."""
         return os.path.join(self.folder, "config.json")
 
     @property
     def data_folder(self) -> str:
-        """Returns the folder of the documents."""
         return os.path.join(self.folder, "data")
 
     @property
@@ -96,12 +94,10 @@ class RetroProject:
 
     @property
     def infos_path(self) -> str:
-        """Returns the path of the list of datasets."""
         return os.path.join(self.database_folder, "indexed_dataset_infos.json")
 
     @property
     def query_folder(self) -> str:
-        """Returns the folder of the neighbors."""
         return os.path.join(self.folder, "query")
 
     def data_prefix(self, prefix: str) -> str:

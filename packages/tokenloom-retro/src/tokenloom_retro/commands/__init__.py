@@ -16,7 +16,6 @@ RETRO_COMMANDS: Groups = {
 
 
 def add_parser(commands: Any) -> None:
-    """Declares the commands."""
     parser = commands.add_parser(
         "retro",
         description="Projects of retrieval-augmented training (RETRO): a folder with chunks of documents, a vector "

@@ -61,7 +61,6 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
 
 
 def run(options: Options) -> int:
-    """Builds the project and prints its counts."""
     from tokenloom_retro.build import build_retro
     from tokenloom_retro.project import RetroProject, linked_data
 

@@ -40,7 +40,6 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints the sample."""
     from tokenloom_retro.sample import retro_lines, retro_sample
 
     try:

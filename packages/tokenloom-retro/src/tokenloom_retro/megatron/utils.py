@@ -37,7 +37,6 @@ class Block(TypedDict):
 
 
 def log_retro_rank_0(message: str) -> None:
-    """Logs a message on rank 0."""
     log_single_rank(logger, logging.INFO, f"[RETRO] {message}")
 
 
@@ -67,7 +66,6 @@ class GPTToTextDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch
         self.gpt_tokenizer = gpt_tokenizer
 
     def __len__(self) -> int:
-        """Returns the number of samples."""
         return len(self.gpt_dataset)
 
     def __getitem__(self, idx: int) -> dict[str, Any]:

@@ -77,7 +77,6 @@ class MultiSplitGPTDataset(multi_split.MultiSplitGPTDataset, GPTDataset):
 
 
 def get_query_dir(project_dir: str) -> str:
-    """Returns the folder of all neighbors of a project."""
     return RetroProject(project_dir).query_folder
 
 
